@@ -31,7 +31,7 @@ import numpy as np
 from coverage import DISTRIBUTIONS
 from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
-from trainscale.measure.allocation import MOST_REPEATS, Point, Repeated, choose_point, widest_interval
+from trainscale.measure.allocation import MOST_REPEATS, Point, Repeated, choose_point, find_widest_interval
 from trainscale.measure.windows import StepCounts, TrialTimes, choose_counts
 from trainscale.spec.config import Config
 from trainscale.spec.plan import LEAST_ROUNDS
@@ -71,7 +71,7 @@ def simulate(
             repeats[point] += 1
             points[point] = _repeated(point, speeds[point][: repeats[point]], True)
     cost = sum(repeats[point] * point[1] for point in points)
-    return Outcome(cost, tuple(repeats.values()), widest_interval(points), _coverage(points))
+    return Outcome(cost, tuple(repeats.values()), find_widest_interval(points), _coverage(points))
 
 
 def _repeated(point: Point, values: Sequence[float], is_sequential: bool) -> Repeated:
@@ -91,7 +91,7 @@ def _coverage(points: Mapping[Point, Repeated]) -> float:
 
 
 def by_rounds(points: Mapping[Point, Repeated], target: float) -> Sequence[Point]:
-    is_done = widest_interval(points) <= target or any(
+    is_done = find_widest_interval(points) <= target or any(
         (point.speed.repeats or 0) >= MOST_REPEATS for point in points.values()
     )
     return () if is_done else tuple(points)

@@ -143,7 +143,7 @@ def main() -> int:
             continue
         dataset = find_dataset(f"{data}:{folder}" if folder else data)
         try:
-            dataset.facts()
+            dataset.read_facts()
             dataset.check()
         except (DataError, ValueError) as error:
             raise SystemExit(str(error)) from None

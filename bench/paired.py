@@ -43,7 +43,7 @@ from typing import IO, Any, Self
 
 from case import Case
 from trainscale.analyse.statistics import CONFIDENCE, Interval, student_t
-from trainscale.launch.trial.placement import JobSettings, build_tasks, ports_needed, slots_of
+from trainscale.launch.trial.placement import JobSettings, build_tasks, count_ports, place_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK
@@ -98,8 +98,8 @@ class PairedRanks:
     """The processes of a trial. Use it in a ``with`` statement, which ends them."""
 
     def __init__(self, plan: Plan, trial: Trial, python: str, sides: str = HARNESS) -> None:
-        slots = slots_of(trial, plan.available)
-        ports = {host: find_free_ports(count) for host, count in ports_needed(slots).items()}
+        slots = place_trial(trial, plan.available)
+        ports = {host: find_free_ports(count) for host, count in count_ports(slots).items()}
         pythons = {trial.config.framework: python}
         settings = JobSettings(Measure(), plan.experiment.work.seed, pythons, witness=sides == WITNESS)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by __exit__)

@@ -50,9 +50,9 @@ def measure(names: list[str], addresses: list[str], trials: int, anew: bool) -> 
     for _ in range(trials):
         began, cpu_began = time.monotonic(), cpu_seconds()
         with launcher.connect(names, ConnectOptions(300.0)) as connected:
-            connected.ports(dict.fromkeys(names, 1))
+            connected.find_ports(dict.fromkeys(names, 1))
             connected.start([Task(name, 0, ["true"]) for name in names], 300.0)
-            for _event in connected.events(300.0):
+            for _event in connected.read_events(300.0):
                 pass
         results.append((time.monotonic() - began, cpu_seconds() - cpu_began))
     launcher.close()

@@ -46,7 +46,7 @@ from trainscale.report.explanation_sentences import describe_verdict
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.further import without_exchange
+from trainscale.spec.further import remove_exchange
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Measure
 
@@ -71,9 +71,9 @@ def _on_this_machine(cause: Cause, folder: Path) -> list[TrialRecord]:
     plan = _plan(cause, folder)
     config = plan.configs[0]
     points: list[tuple[Config, int]] = [
-        (without_exchange(config), 1),
+        (remove_exchange(config), 1),
         *(((config, 1),) if config.servers else ()),
-        (without_exchange(config), len(cause.cores)),
+        (remove_exchange(config), len(cause.cores)),
         (config, len(cause.cores)),
     ]
     python = python_for("torch")

@@ -44,7 +44,7 @@ def main() -> None:
         return
     context, trial = _make_trial(options, options.devices or 2)
     began = time.monotonic()
-    expectation = Expectations(context, print).of(trial)
+    expectation = Expectations(context, print).find(trial)
     print(f"expectation: {time.monotonic() - began:.1f} s, or taken from the cache")
     measure = Measure(options.warmup, options.steps)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.folders import cache_folder, data_folder
+from trainscale.folders import find_cache_folder, find_data_folder
 from trainscale.worker.inspection import host_facts
 
 VALUES = ["/somewhere", "", " ", "relative/path", "./here", "~/data"]
@@ -19,7 +19,7 @@ def test_controller_and_worker_agree_on_the_data_folder(value: str, monkeypatch:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_DATA_HOME", value)
     expected = Path(value if value == "/somewhere" else "/home/me/.local/share")
-    assert data_folder() == expected / "trainscale"
+    assert find_data_folder() == expected / "trainscale"
     assert Path(host_facts.find_data_home()) == expected
 
 
@@ -27,7 +27,7 @@ def test_controller_and_worker_agree_on_the_data_folder(value: str, monkeypatch:
 def test_a_relative_cache_folder_counts_as_unset(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CACHE_HOME", value)
-    assert cache_folder() == Path(value if value == "/somewhere" else "/home/me/.cache") / "trainscale"
+    assert find_cache_folder() == Path(value if value == "/somewhere" else "/home/me/.cache") / "trainscale"
 
 
 @pytest.mark.processes

@@ -12,7 +12,7 @@ import pytest
 
 import trainscale
 from trainscale import errors
-from trainscale.errors import InputError, TrainscaleError, unknown
+from trainscale.errors import InputError, TrainscaleError, explain_unknown
 
 PACKAGE = Path(trainscale.__file__).parent
 MODULES = sorted(
@@ -154,15 +154,17 @@ def test_the_tree_in_the_docstring_names_every_error() -> None:
     ],
 )
 def test_the_message_for_an_unknown_name_has_near_and_valid_names(value: str, message: str) -> None:
-    error = unknown("model", value, ["alexnet", "vgg16", "vgg19"])
+    error = explain_unknown("model", value, ["alexnet", "vgg16", "vgg19"])
     assert isinstance(error, InputError)
     assert str(error) == message
 
 
 def test_the_message_for_an_unknown_name_has_its_location() -> None:
-    assert str(unknown("key", "stepz", ["steps"], "a.toml:3")).startswith("a.toml:3: unknown key 'stepz'; did you mean")
+    assert str(explain_unknown("key", "stepz", ["steps"], "a.toml:3")).startswith(
+        "a.toml:3: unknown key 'stepz'; did you mean"
+    )
 
 
 def test_three_near_names_are_joined_with_commas_and_or() -> None:
-    message = str(unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
+    message = str(explain_unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
     assert re.search(r"did you mean 'aaa[bcd]', 'aaa[bcd]' or 'aaa[bcd]'\?\n", message)

@@ -46,20 +46,20 @@ def shorten_path(path: object) -> str:
     return shorten(str(path), _PATH_SHOWN)
 
 
-def unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
+def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
     """Return an InputError for a name that does not exist. It lists the most similar names, then all.
 
     Where there are too many to list, ``see`` says how to list them.
     """
     names = list(valid)
-    similar = _similar(value[:_COMPARED], names, least=0.0 if see else 0.5)
+    similar = _find_similar(value[:_COMPARED], names, least=0.0 if see else 0.5)
     hint = f"; did you mean {_join_with_or(similar)}?" if similar else ""
     prefix = f"{where}: " if where else ""
     rest = see or f"valid: {', '.join(names)}"
     return InputError(f"{prefix}unknown {what} {shorten(value)!r}{hint}\n  {rest}")
 
 
-def _similar(value: str, names: list[str], least: float) -> list[str]:
+def _find_similar(value: str, names: list[str], least: float) -> list[str]:
     """Return at most three names that are similar to the value, and nearly as similar as the best of them."""
     similarity = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
     best = max(similarity.values(), default=0.0)

@@ -11,14 +11,14 @@ from pathlib import Path
 _APPLICATION = "trainscale"
 
 
-def data_folder() -> Path:
+def find_data_folder() -> Path:
     """Return the data folder: ``$XDG_DATA_HOME/trainscale`` or ``~/.local/share/trainscale``."""
     from platformdirs.unix import Unix  # the same folders on every system; imported late, for a quick --help
 
     return Unix(_APPLICATION).user_data_path
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """Return the cache folder: ``$XDG_CACHE_HOME/trainscale`` or ``~/.cache/trainscale``."""
     from platformdirs.unix import Unix
 

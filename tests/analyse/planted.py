@@ -10,7 +10,7 @@ from factories import make_config, make_rank, make_record
 
 from trainscale.record.trial import RankSample, TrialRecord
 from trainscale.spec.config import Config
-from trainscale.spec.further import without_exchange
+from trainscale.spec.further import remove_exchange
 
 SPREAD = 0.004  # between the repeats of a point
 REPEATS = 5
@@ -51,7 +51,7 @@ def run(
     **changes: Any,
 ) -> list[TrialRecord]:
     """One device and several, each without exchange, and several devices that exchange gradients."""
-    independent = without_exchange(config)
+    independent = remove_exchange(config)
     return [
         *trials(independent, 1, work, repeats, **changes),
         *trials(independent, devices, apart, repeats, **changes),

@@ -10,7 +10,7 @@ import pytest
 import trainscale as ts
 from trainscale.api.measure import make_flags
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.experiment import make_experiment
 
 
@@ -38,7 +38,7 @@ def test_settings_mean_what_they_mean_in_an_experiment_file(
     settings: dict[str, object], toml: str, tmp_path: Path
 ) -> None:
     (tmp_path / "experiment.toml").write_text(toml)
-    from_file = make_experiment({}, tmp_path / "experiment.toml", launcher_groups=launcher_groups())
+    from_file = make_experiment({}, tmp_path / "experiment.toml", launcher_groups=list_launcher_groups())
     assert experiment_of(make_flags(settings)) == from_file
 
 

@@ -12,9 +12,9 @@ import pytest
 from terminal import open_terminal
 
 from trainscale import cli
-from trainscale.cli.completion import SHELLS, completion_script
+from trainscale.cli.completion import SHELLS, make_script
 from trainscale.cli.completion.command_lines import LIST, RUNS, WORDS, CommandLine, describe_commands, flatten
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.groups import collect_settings
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
@@ -44,7 +44,7 @@ def commands() -> dict[str, CommandLine]:
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
-        (folder / shell).write_text(completion_script(shell))
+        (folder / shell).write_text(make_script(shell))
     return {shell: folder / shell for shell in SHELLS}
 
 
@@ -85,7 +85,7 @@ def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, Comman
         offered = values[flag]
         assert offered is not None
         assert (offered.kind, offered.words) == (LIST, tuple(names))
-    for setting in collect_settings(launcher_groups()).values():
+    for setting in collect_settings(list_launcher_groups()).values():
         offered = values[setting.flag]
         if setting.value_type.choices:
             assert offered is not None
@@ -119,7 +119,7 @@ def test_wrong_input_is_one_message(arguments: list[str], capsys: pytest.Capture
 
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", "bash"]) == 0
-    assert capsys.readouterr().out == completion_script("bash")
+    assert capsys.readouterr().out == make_script("bash")
 
 
 # ---- bash

@@ -14,7 +14,7 @@ from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.groups import GROUPS, collect_settings
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
@@ -40,7 +40,7 @@ def test_help_names_every_command_and_the_exit_codes(argv: list[str], tmp_path: 
 
 def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
     text = output("run", "--help", cwd=tmp_path, columns=80)
-    for field in collect_settings(launcher_groups()).values():
+    for field in collect_settings(list_launcher_groups()).values():
         for flag in field.flags:
             assert re.search(rf"(^|[\s,]){re.escape(flag)}\b", text), flag
     for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
@@ -50,10 +50,10 @@ def test_run_help_has_every_flag_and_no_line_is_wider_than_the_terminal(tmp_path
 
 def test_run_help_says_the_default_of_every_setting(tmp_path: Path) -> None:
     text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
-    for setting in collect_settings(launcher_groups()).values():
+    for setting in collect_settings(list_launcher_groups()).values():
         assert f"{' '.join(setting.help.split())}" in text, setting.key
     assert "weight decay of SGD (default: set by the network with --epochs, else 0.0001)" in text
-    for group in (*GROUPS, *launcher_groups()):
+    for group in (*GROUPS, *list_launcher_groups()):
         assert f"{group.title}: " in text
 
 

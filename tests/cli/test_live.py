@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainscale.cli.live import RunProgress, phase_text, progress_table
-from trainscale.cli.live_lines import line_listener
+from trainscale.cli.live import RunProgress, describe_phase, make_progress_table
+from trainscale.cli.live_lines import make_line_listener
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.order import NextTrial
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
@@ -33,14 +33,14 @@ def finished() -> TrialRecord:
 
 
 def progress(*records: TrialRecord) -> RunProgress:
-    dataset = SimpleNamespace(is_real=True, facts=lambda: KNOWN[CIFAR10])
+    dataset = SimpleNamespace(is_real=True, read_facts=lambda: KNOWN[CIFAR10])
     plan: Any = SimpleNamespace(
         dataset=dataset,
         configs=(CONFIG,),
         points=[(CONFIG, 2)],
         further_points=(),
         experiment=Experiment.of(repeats=1),
-        trial_seconds=lambda *_: 60.0,
+        estimate_trial_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))
     return RunProgress(plan, journal)
@@ -59,7 +59,7 @@ def at(phase: str, number: int, *epochs: Epoch) -> RunProgress:
 
 def seen(run: RunProgress, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(progress_table(run, width))
+    console.print(make_progress_table(run, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -76,12 +76,12 @@ def seen(run: RunProgress, width: int) -> str:
 )
 def test_the_phase_is_told_in_full_or_in_short(phase: str, number: int, full: str, short: str) -> None:
     run = at(phase, number, epoch(1, 0.6), epoch(2, 0.7132))
-    assert phase_text(run, short=False) == full
-    assert phase_text(run, short=True) == short
+    assert describe_phase(run, short=False) == full
+    assert describe_phase(run, short=True) == short
 
 
 def test_before_the_first_validation_there_is_no_accuracy() -> None:
-    assert phase_text(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
+    assert describe_phase(at("epoch 1", 5), short=False) == "epoch 1/10 · step 5/390"
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -97,7 +97,7 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
 
 def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
-    listener = line_listener(console, progress())
+    listener = make_line_listener(console, progress())
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     listener.trial_moves(state)

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from trainscale.cli.plan import _placement_table, _points_table
+from trainscale.cli.plan import _make_placement_table, _make_points_table
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -28,7 +28,7 @@ def gpus(hosts: int, devices: int = 8) -> AvailableDevices:
     )
 
 
-def shown(supply: AvailableDevices, what=_placement_table, width: int = 80, **settings: object) -> list[str]:
+def shown(supply: AvailableDevices, what=_make_placement_table, width: int = 80, **settings: object) -> list[str]:
     experiment = Experiment.of(**{"models": ("mnist:8", "alexnet:8"), **settings})  # type: ignore[arg-type]
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(what(make_plan(experiment, supply)))
@@ -72,7 +72,7 @@ def test_a_server_on_a_host_of_gpus_takes_none_of_them() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
-    lines = shown(cpus(2), _points_table, width, strategies=("allreduce",))
+    lines = shown(cpus(2), _make_points_table, width, strategies=("allreduce",))
     assert [line.split()[:4] for line in lines[2:]] == [
         [model, "allreduce", str(devices), str(hosts)]
         for model in ("mnist", "alexnet")
@@ -84,7 +84,7 @@ def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
 def test_on_one_machine_there_is_no_word_of_hosts() -> None:
     lines = shown(
         AvailableDevices.on_this_machine("cpu", cpus(1, 4).devices, 1, "this machine"),
-        _points_table,
+        _make_points_table,
         strategies=("ps:1",),
     )
     assert "hosts" not in lines[1]

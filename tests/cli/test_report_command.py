@@ -11,7 +11,7 @@ from factories import curve, make_config, make_run
 from stored_runs import write_run
 
 from trainscale import cli
-from trainscale.cli.reported_runs import default_labels
+from trainscale.cli.reported_runs import choose_labels
 from trainscale.record.journal import open_journal
 
 SPEEDS = {"slow": 50.0, "fast": 400.0}
@@ -92,8 +92,8 @@ def test_labels_and_published_curves_are_in_the_report_of_several_runs(
 
 
 def test_directories_of_the_same_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
-    assert default_labels([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
-    assert default_labels([tmp_path / "a" / "run", tmp_path / "b" / "other"]) == ["run", "other"]
+    assert choose_labels([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
+    assert choose_labels([tmp_path / "a" / "run", tmp_path / "b" / "other"]) == ["run", "other"]
 
 
 def refused_inputs(tmp_path: Path) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cli.signals import signals_interrupt
+from trainscale.cli.signals import interrupt_on_signals
 
 
 def test_a_signal_to_terminate_interrupts_and_its_handler_is_restored() -> None:
@@ -22,7 +22,7 @@ def test_a_signal_to_terminate_interrupts_and_its_handler_is_restored() -> None:
 
 
 def _terminate_itself(number: signal.Signals = signal.SIGTERM) -> None:
-    with signals_interrupt():
+    with interrupt_on_signals():
         os.kill(os.getpid(), number)
         signal.pause()
 
@@ -34,7 +34,7 @@ def test_a_warning_of_slurm_interrupts_unless_the_program_has_its_own_use_for_it
     noted: list[int] = []
     before = signal.signal(number, lambda received, _: noted.append(received))
     try:
-        with signals_interrupt():
+        with interrupt_on_signals():
             os.kill(os.getpid(), number)
     finally:
         signal.signal(number, before)
@@ -44,8 +44,8 @@ def test_a_warning_of_slurm_interrupts_unless_the_program_has_its_own_use_for_it
 # It takes a minute to end in order, and does not listen to exceptions meanwhile.
 SLOW_TO_END = """
 import contextlib, os, signal, sys, time
-from trainscale.cli.signals import signals_interrupt
-with signals_interrupt(ends_process=sys.argv[1] == "command"):
+from trainscale.cli.signals import interrupt_on_signals
+with interrupt_on_signals(ends_process=sys.argv[1] == "command"):
     try:
         print("ready", flush=True)
         time.sleep(60)
@@ -87,7 +87,7 @@ def test_a_second_ctrl_c_ends_a_command_at_once_but_not_a_users_program(kind: st
 
 def test_the_same_signal_from_two_senders_is_one_signal() -> None:
     """As when a terminal is closed: the system and the shell both say so."""
-    with signals_interrupt():
+    with interrupt_on_signals():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -97,7 +97,7 @@ def test_the_same_signal_from_two_senders_is_one_signal() -> None:
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals_interrupt():
+        with interrupt_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
@@ -130,7 +130,7 @@ def test_in_another_thread_the_handlers_stay() -> None:
     before, during = signal.getsignal(signal.SIGTERM), []
 
     def enter() -> None:
-        with signals_interrupt():
+        with interrupt_on_signals():
             during.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=enter)

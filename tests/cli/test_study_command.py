@@ -18,7 +18,7 @@ from studied_runs import (
 )
 
 from trainscale import cli
-from trainscale.cli.study import FORMATS, measuring_command
+from trainscale.cli.study import FORMATS, make_measuring_command
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +170,8 @@ def test_a_directory_without_a_run_and_a_run_without_scaling(
     ],
 )
 def test_the_command_that_measures_a_study(command: str, expected: str) -> None:
-    assert measuring_command(make_run(command=command)) == expected
-    assert measuring_command(make_run(command=command), [8, 1]) == f"{expected} --devices 1,8"
+    assert make_measuring_command(make_run(command=command)) == expected
+    assert make_measuring_command(make_run(command=command), [8, 1]) == f"{expected} --devices 1,8"
 
 
 def test_the_plan_of_a_study_says_what_it_measures(

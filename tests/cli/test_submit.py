@@ -140,7 +140,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
     last: str | None, status: JobStatus, code: int, message: str, plan: Plan, journal: Journal,
     reports: list[tuple[Path, int]], capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    *first, final = plan.trials()
+    *first, final = plan.list_trials()
     for trial in first:
         journal.append(record(trial))
     if last:
@@ -158,7 +158,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
 def test_what_was_lost_with_a_node_can_be_tried_again(
     plan: Plan, journal: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal.append(record(plan.trials()[0], LOST))
+    journal.append(record(plan.list_trials()[0], LOST))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert finish(SlurmJob("7"), JobStatus("NODE_FAIL"), run, LOG) == 130
     output = capsys.readouterr().out

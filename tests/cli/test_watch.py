@@ -18,9 +18,9 @@ from watched_runs import CONFIG, begin, records, run_info
 
 from lab import Lab
 from trainscale import cli
-from trainscale.cli.live import RunProgress, progress_table
+from trainscale.cli.live import RunProgress, make_progress_table
 from trainscale.measure import watching
-from trainscale.measure.watching import plan_of_run
+from trainscale.measure.watching import make_plan_of_run
 from trainscale.record.journal import Journal
 from trainscale.record.trial import MachineLoad, TrialRecord
 
@@ -171,14 +171,14 @@ def test_wrong_input_is_one_message(
 
 def drawn(progress: RunProgress, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(progress_table(progress, width))
+    console.print(make_progress_table(progress, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def progress_of(tmp_path: Path, *trials: TrialRecord) -> RunProgress:
     info = run_info(repeats=3)
-    return RunProgress(plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
+    return RunProgress(make_plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
 
 
 def test_the_table_shows_what_is_left(tmp_path: Path) -> None:

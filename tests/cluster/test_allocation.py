@@ -12,9 +12,9 @@ from trainscale.cluster.allocation import (
     expand_node_list,
     find_allocated_hosts,
     find_batch_launcher,
-    gpus_per_host,
     is_inside_slurm,
     parse_gpus_per_host,
+    read_gpus_per_host,
     read_legacy_settings,
 )
 from trainscale.errors import InputError
@@ -74,7 +74,7 @@ def test_what_scontrol_complains_of_is_told() -> None:
     with pytest.raises(InputError, match="scontrol cannot read the nodes of this job, ,: it names none"):
         expand_node_list(",")
     with pytest.raises(InputError, match=r"cannot show job 7: .*Unable to contact slurm controller"):
-        gpus_per_host({"SLURM_JOB_ID": "7"})
+        read_gpus_per_host({"SLURM_JOB_ID": "7"})
 
 
 @pytest.mark.processes
@@ -82,7 +82,7 @@ def test_what_scontrol_complains_of_is_told() -> None:
 def test_a_job_without_slurms_programs_is_told() -> None:
     with pytest.raises(InputError, match="no scontrol on the PATH"):
         find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"})
-    assert gpus_per_host({}) == 0
+    assert read_gpus_per_host({}) == 0
 
 
 def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from trainscale.cluster.aws.connect import add_hint, explained_errors, find_region, is_permanent
-from trainscale.cluster.aws.prices import hourly_price, read_price
+from trainscale.cluster.aws.connect import add_hint, explain_errors, find_region, is_permanent
+from trainscale.cluster.aws.prices import find_hourly_price, read_price
 from trainscale.cluster.aws.request import check_name, parse_ssh_range
 from trainscale.errors import InputError, TrainscaleError
 
@@ -59,7 +59,7 @@ def test_a_price_list_that_cannot_be_reached_gives_no_price(monkeypatch: pytest.
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    assert hourly_price("us-east-1", "p5.48xlarge") is None
+    assert find_hourly_price("us-east-1", "p5.48xlarge") is None
 
 
 # ---- the region
@@ -107,7 +107,7 @@ def test_what_is_no_region_is_told_with_where_it_was_said(no_region: pytest.Monk
     ],
 )
 def test_a_refusal_is_one_message_with_what_to_do(code: str, kind: type[TrainscaleError], message: str) -> None:
-    with pytest.raises(TrainscaleError) as caught, explained_errors():
+    with pytest.raises(TrainscaleError) as caught, explain_errors():
         raise ClientError({"Error": {"Code": code, "Message": "the message"}}, "CreateStack")
     assert type(caught.value) is kind
     assert message in str(caught.value)
@@ -115,7 +115,7 @@ def test_a_refusal_is_one_message_with_what_to_do(code: str, kind: type[Trainsca
 
 
 def test_missing_credentials_are_told_with_how_to_give_them() -> None:
-    with pytest.raises(InputError, match=r"no credentials found.*\n.*aws configure"), explained_errors():
+    with pytest.raises(InputError, match=r"no credentials found.*\n.*aws configure"), explain_errors():
         raise NoCredentialsError
 
 

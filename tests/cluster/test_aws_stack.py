@@ -140,7 +140,7 @@ def test_a_roll_back_is_followed_to_its_end_and_the_first_reason_is_the_one_that
     made = stacks.follow_stack(aws, ID, Watched(), pause=no_pause)
     assert made is not None
     assert made.has_failed
-    reason = stacks.first_failure(stacks.read_events(aws, ID))
+    reason = stacks.find_first_failure(stacks.read_events(aws, ID))
     assert reason.startswith("WayOut: NatGatewayLimitExceeded: no more\n")
     assert "your account's quota of NAT gateways" in reason
 

@@ -15,7 +15,7 @@ import yaml
 
 from trainscale.cluster.aws.instances import INSTANCE_TYPES, find_instance_type
 from trainscale.cluster.aws.request import ClusterRequest, MachineImage
-from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, default_image, render_template
+from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE, choose_default_image, render_template
 
 LINT = Path(sys.executable).with_name("cfn-lint")
 # One type for every number of network cards.
@@ -83,7 +83,7 @@ def test_the_parameters_are_those_that_up_gives() -> None:
     request = ClusterRequest(
         "name", 2, instance, instance, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24"
     )
-    assert set(parsed()["Parameters"]) == set(request.parameters())
+    assert set(parsed()["Parameters"]) == set(request.make_parameters())
 
 
 # ---- what is open
@@ -199,9 +199,9 @@ def test_every_node_runs_node_sh_with_its_role() -> None:
     [("c7i.4xlarge", CPU_IMAGE), ("m7i.large", CPU_IMAGE), ("p5.48xlarge", GPU_IMAGE), ("g4dn.xlarge", GPU_IMAGE)],
 )
 def test_the_image_follows_from_the_type(type_name: str, image: str) -> None:
-    assert default_image(find_instance_type(type_name)) == image
+    assert choose_default_image(find_instance_type(type_name)) == image
 
 
 @pytest.mark.parametrize("type_name", ["p2.xlarge", "g2.2xlarge", "p3.2xlarge"])
 def test_gpus_too_old_for_todays_driver_have_no_image(type_name: str) -> None:
-    assert default_image(find_instance_type(type_name)) is None
+    assert choose_default_image(find_instance_type(type_name)) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import default_cores_per_device, describe_devices, find_local_devices, list_devices
+from trainscale.cluster.devices import choose_cores_per_device, describe_devices, find_local_devices, list_devices
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -45,7 +45,7 @@ def test_every_core_of_a_small_machine_is_a_device() -> None:
 
 @pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
 def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int) -> None:
-    assert default_cores_per_device(a_machine(cores)) == each
+    assert choose_cores_per_device(a_machine(cores)) == each
     assert len(find_local_devices(a_machine(cores), Experiment()).devices) <= 8
 
 

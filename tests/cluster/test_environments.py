@@ -15,7 +15,7 @@ from environments import define, fabricate, only_local_packages, write_wheel
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import DEFINITIONS, FACTS, LOG, Definition, read_environment
-from trainscale.cluster.installation import InstallationProgress, create, failure_reason
+from trainscale.cluster.installation import InstallationProgress, create, find_failure_reason
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 
@@ -48,7 +48,7 @@ def test_every_framework_has_an_environment_that_its_message_names(framework: Fr
 
 @pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
 def test_every_environment_has_pinned_requirements_with_numpy(definition: Definition, cuda: bool) -> None:
-    lines = environments.requirement_lines(definition.requirements(cuda))
+    lines = environments.read_requirement_lines(definition.find_requirements(cuda))
     assert any(line.startswith("numpy==") for line in lines)
     for line in lines:
         assert re.match(r"[\w-]+(\[[\w,-]+\])?==[\d.]+(; python_version [<>]=? \"3\.\d+\")?$", line), line
@@ -56,20 +56,22 @@ def test_every_environment_has_pinned_requirements_with_numpy(definition: Defini
 
 @pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
 def test_the_requirements_name_every_module_that_the_frameworks_import(definition: Definition, cuda: bool) -> None:
-    named = {re.split(r"[\[=]", line)[0] for line in environments.requirement_lines(definition.requirements(cuda))}
+    named = {
+        re.split(r"[\[=]", line)[0] for line in environments.read_requirement_lines(definition.find_requirements(cuda))
+    }
     named = {re.sub(r"-(cpu|cu\d+)$", "", name) for name in named}
     assert {module for name in definition.frameworks for module in FRAMEWORKS[name].imports} <= named
 
 
 def test_no_environment_has_both_kinds_of_a_package_and_cpu_ones_have_no_cuda() -> None:
     for definition in DEFINITIONS.values():
-        assert "cuda" not in definition.requirements(cuda=False).read_text()
+        assert "cuda" not in definition.find_requirements(cuda=False).read_text()
 
 
 def test_the_shared_environment_agrees_with_the_single_ones() -> None:
-    shared = set(environments.requirement_lines(DEFINITIONS["main"].requirements(cuda=False)))
+    shared = set(environments.read_requirement_lines(DEFINITIONS["main"].find_requirements(cuda=False)))
     for name in DEFINITIONS["main"].frameworks:
-        assert set(environments.requirement_lines(DEFINITIONS[name].requirements(cuda=False))) <= shared, name
+        assert set(environments.read_requirement_lines(DEFINITIONS[name].find_requirements(cuda=False))) <= shared, name
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_environments_live_in_the_data_directory(
     value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", value)
-    assert environments.environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
+    assert environments.find_environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
 
 
 # ---- states, from the folder alone
@@ -178,7 +180,7 @@ def test_a_failure_is_one_reason_with_the_log_and_the_same_command_continues(dat
     wheel = write_wheel(data, "numpy")
     with pytest.raises(TrainscaleError) as caught:
         make(define(data / "files", wheel, "no-such-package==1.0"))
-    log = environments.environments_folder() / "tiny" / LOG
+    log = environments.find_environments_folder() / "tiny" / LOG
     assert str(caught.value).splitlines() == [
         "environment tiny could not be created: No solution found when resolving dependencies: Because"
         " no-such-package was not found in the provided package locations and you require no-such-package==1.0, we can"
@@ -209,13 +211,13 @@ def test_a_half_installed_package_is_installed_again(data: Path) -> None:
 @pytest.mark.installs
 def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(data: Path) -> None:
     first = define(data / "files", write_wheel(data, "numpy", "1.0"))
-    folder = environments.environments_folder() / "tiny"
+    folder = environments.find_environments_folder() / "tiny"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "-r", first.requirements(cuda=False)]
+    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "-r", first.find_requirements(cuda=False)]
     subprocess.run(pip, check=True)
     version = ".".join(map(str, sys.version_info[:3]))
     facts = {"complete": True, "trainscale": "0.1", "cuda": False, "base": sys.executable, "python": version}
-    (folder / FACTS).write_text(json.dumps({**facts, "digest": first.digest(cuda=False), "seconds": 3.5}))
+    (folder / FACTS).write_text(json.dumps({**facts, "digest": first.compute_digest(cuda=False), "seconds": 3.5}))
     assert make(first) == (False, [])
     (folder / "added by the user").touch()
     newer = define(data / "files", write_wheel(data, "numpy", "2.0"))
@@ -263,7 +265,7 @@ def test_two_makings_at_once_give_one_environment(data: Path) -> None:
 
 
 def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
-    folder = environments.environments_folder() / "tiny"
+    folder = environments.find_environments_folder() / "tiny"
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
@@ -326,7 +328,7 @@ def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
     ],
 )
 def test_the_reason_of_a_failure_is_uvs_error_with_its_root_cause(output: str, reason: str) -> None:
-    assert failure_reason(output.splitlines(), 1) == reason
+    assert find_failure_reason(output.splitlines(), 1) == reason
 
 
 @pytest.mark.parametrize(
@@ -359,13 +361,13 @@ def test_removing_frees_the_folder_and_says_how_much(data: Path) -> None:
     (folder / "large").write_bytes(b"x" * 1_000_000)
     assert environments.remove(read_environment("main")) >= 1_000_000
     assert environments.list_environments() == []
-    assert [path.name for path in environments.environments_folder().iterdir()] == [".main.lock"]
+    assert [path.name for path in environments.find_environments_folder().iterdir()] == [".main.lock"]
 
 
 def test_removing_a_link_leaves_what_it_leads_to(data: Path) -> None:
     elsewhere = data / "elsewhere"
     fabricate("main", ("torch",)).rename(elsewhere)
-    (environments.environments_folder() / "main").symlink_to(elsewhere)
+    (environments.find_environments_folder() / "main").symlink_to(elsewhere)
     assert read_environment("main").state == environments.OWN
     assert environments.remove(read_environment("main")) == 0
     assert (elsewhere / "bin/python").exists()

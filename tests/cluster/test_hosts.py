@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster.hosts import Host, HostAccess, first_hosts, parse_hosts, read_hosts
+from trainscale.cluster.hosts import Host, HostAccess, parse_hosts, read_hosts, select_first_hosts
 from trainscale.errors import InputError
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.launch.launchers.target import find_target
@@ -131,15 +131,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_only_the_first_hosts_are_used_where_a_count_says_so() -> None:
     hosts = parse("a\nb\nc\n")
-    assert first_hosts(hosts, None, "nodes") == hosts
-    assert [host.name for host in first_hosts(hosts, 2, "nodes")] == ["a", "b"]
+    assert select_first_hosts(hosts, None, "nodes") == hosts
+    assert [host.name for host in select_first_hosts(hosts, 2, "nodes")] == ["a", "b"]
     with pytest.raises(InputError, match="hosts count 4: nodes has 3; valid: 1 … 3"):
-        first_hosts(hosts, 4, "nodes")
+        select_first_hosts(hosts, 4, "nodes")
 
 
 def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
     (host,) = parse("node1 setup='conda activate mine'")
-    assert HostAccess((host,), setup=("module load conda",)).setup_of(host) == (
+    assert HostAccess((host,), setup=("module load conda",)).join_setup(host) == (
         "module load conda",
         "conda activate mine",
     )

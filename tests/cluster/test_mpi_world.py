@@ -26,9 +26,9 @@ def test_open_mpi_says_rank_size_and_job() -> None:
 def test_mpich_says_rank_and_size_and_its_job_is_known_by_the_address_of_mpirun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mpi_world, "_ancestor_commands", lambda: [["sh", "-c", "x", ""], PROXY, ["sshd", ""]])
+    monkeypatch.setattr(mpi_world, "_read_ancestor_commands", lambda: [["sh", "-c", "x", ""], PROXY, ["sshd", ""]])
     assert find_mpi_world(MPICH) == MpiWorld(2, 4, "10.0.0.1:41061")
-    monkeypatch.setattr(mpi_world, "_ancestor_commands", lambda: [["sh", ""], [""]])
+    monkeypatch.setattr(mpi_world, "_read_ancestor_commands", lambda: [["sh", ""], [""]])
     assert find_mpi_world(MPICH) == MpiWorld(2, 4, "")
 
 
@@ -50,6 +50,6 @@ def test_variables_of_a_world_are_noticed() -> None:
 
 
 def test_ancestor_commands_are_read_from_the_system() -> None:
-    commands = mpi_world._ancestor_commands()
+    commands = mpi_world._read_ancestor_commands()
     assert commands
     assert all(isinstance(argv, list) for argv in commands)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster.package_index import parse_pip_settings, read_pip_settings, uv_options, uv_variables
+from trainscale.cluster.package_index import make_uv_options, make_uv_variables, parse_pip_settings, read_pip_settings
 
 
 def test_pip_settings_are_read_and_variables_win_over_files() -> None:
@@ -33,8 +33,8 @@ def test_the_settings_of_the_real_pip_are_read(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more-wheels")
     settings = read_pip_settings()
     assert settings["find-links"] == "/wheels /more-wheels"
-    assert uv_variables(settings, {})["UV_INDEX"] == "https://a/simple https://b/simple"
-    assert uv_variables(settings, {})["UV_FIND_LINKS"] == "/wheels,/more-wheels"
+    assert make_uv_variables(settings, {})["UV_INDEX"] == "https://a/simple https://b/simple"
+    assert make_uv_variables(settings, {})["UV_FIND_LINKS"] == "/wheels,/more-wheels"
 
 
 @pytest.mark.processes
@@ -55,7 +55,7 @@ def test_every_setting_becomes_a_variable_of_uv() -> None:
         "timeout": "60",
         "no-cache-dir": "true",
     }
-    assert uv_variables(settings, {"HOME": "/home/me"}) == {
+    assert make_uv_variables(settings, {"HOME": "/home/me"}) == {
         "HOME": "/home/me",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_DEFAULT_INDEX": "https://mirror/simple",
@@ -81,18 +81,18 @@ def test_variables_of_uv_win_over_settings_of_pip(variables: dict[str, str]) -> 
         "no-index": "1",
         **({"find-links": "/pip"} if len(variables) > 1 else {}),
     }
-    assert uv_variables(settings, variables) == {"UV_INDEX_STRATEGY": "unsafe-best-match", **variables}
-    assert uv_options(settings, variables) == []
+    assert make_uv_variables(settings, variables) == {"UV_INDEX_STRATEGY": "unsafe-best-match", **variables}
+    assert make_uv_options(settings, variables) == []
 
 
 def test_no_index_is_an_option() -> None:
-    assert uv_options({"no-index": "yes"}, {}) == ["--no-index"]
-    assert uv_options({"no-index": "0"}, {}) == []
-    assert uv_options({}, {}) == []
+    assert make_uv_options({"no-index": "yes"}, {}) == ["--no-index"]
+    assert make_uv_options({"no-index": "0"}, {}) == []
+    assert make_uv_options({}, {}) == []
 
 
 def test_relative_folders_count_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wheels").mkdir()
     monkeypatch.chdir(tmp_path)
     settings = {"find-links": "wheels https://example.org/links absent"}
-    assert uv_variables(settings, {})["UV_FIND_LINKS"] == f"{tmp_path}/wheels,https://example.org/links,absent"
+    assert make_uv_variables(settings, {})["UV_FIND_LINKS"] == f"{tmp_path}/wheels,https://example.org/links,absent"

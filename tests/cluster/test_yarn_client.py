@@ -11,7 +11,14 @@ import pytest
 from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
 
 from trainscale.cluster import yarn
-from trainscale.cluster.yarn import Application, ResourceManager, YarnClient, find_jar, manager_urls, read_configuration
+from trainscale.cluster.yarn import (
+    Application,
+    ResourceManager,
+    YarnClient,
+    find_jar,
+    list_manager_urls,
+    read_configuration,
+)
 from trainscale.errors import InputError
 
 ID = "application_1794729166207_0001"
@@ -97,7 +104,7 @@ def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path
     write_site(tmp_path / "two", {"yarn.resourcemanager.hostname": "another"})
     configuration = read_configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
     assert configuration["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
-    assert manager_urls(configuration) == ("http://rm.example.org:8188",)
+    assert list_manager_urls(configuration) == ("http://rm.example.org:8188",)
 
 
 def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
@@ -107,10 +114,10 @@ def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
 
 
 def test_ports_and_protocols_are_those_that_yarn_has_unless_told() -> None:
-    assert manager_urls({}) == ("http://localhost:8088",)
-    assert manager_urls({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
+    assert list_manager_urls({}) == ("http://localhost:8088",)
+    assert list_manager_urls({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
     secure = {"yarn.resourcemanager.hostname": "rm", "yarn.http.policy": "HTTPS_ONLY"}
-    assert manager_urls(secure) == ("https://rm:8090",)
+    assert list_manager_urls(secure) == ("https://rm:8090",)
 
 
 def test_of_a_pair_of_managers_both_are_known() -> None:
@@ -120,7 +127,7 @@ def test_of_a_pair_of_managers_both_are_known() -> None:
         "yarn.resourcemanager.hostname.rm1": "one",
         "yarn.resourcemanager.webapp.address.rm2": "two:8188",
     }
-    assert manager_urls(pair) == ("http://one:8088", "http://two:8188")
+    assert list_manager_urls(pair) == ("http://one:8088", "http://two:8188")
 
 
 # ---- the ResourceManager
@@ -147,21 +154,21 @@ def test_a_real_managers_words_are_understood(
     exchange: str, state: Application, recorded: YarnCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "answer", lambda _: (200, EXCHANGES[exchange]["body"]))
-    assert ResourceManager(client(recorded)).application(ID) == state
+    assert ResourceManager(client(recorded)).read_application(ID) == state
     assert state.has_ended == (exchange == "app_final")
 
 
 @pytest.mark.processes
 def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
     manager = ResourceManager(client(recorded))
-    failed = manager.application("application_1794729166207_0005")
+    failed = manager.read_application("application_1794729166207_0005")
     assert failed is not None
     assert (failed.state, failed.running) == ("FAILED", None)
     assert failed.diagnostics.splitlines()[0].endswith("exited with  exitCode: 7")
-    unknown = manager.application("application_1794729166207_0004")
+    unknown = manager.read_application("application_1794729166207_0004")
     assert unknown is not None
     assert unknown.diagnostics.endswith("submitted by user nobody to unknown queue: nosuch")
-    killed = manager.application("application_1794729166207_0002")
+    killed = manager.read_application("application_1794729166207_0002")
     assert killed is not None
     assert killed.state == "KILLED"
 
@@ -169,8 +176,8 @@ def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
 @pytest.mark.processes
 def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: YarnCluster) -> None:
     manager = ResourceManager(client(recorded))
-    assert manager.application("application_1_0001") is None
-    assert manager.application("xyz") is None
+    assert manager.read_application("application_1_0001") is None
+    assert manager.read_application("xyz") is None
     assert [call for call in recorded.calls if call[:2] == ["yarn", "application"]] == []
 
 
@@ -192,8 +199,8 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
     monkeypatch.setattr(cluster, "answer", lambda _: answer)
     monkeypatch.setitem(os.environ, "PATH", cluster.path)
     manager = ResourceManager(client(cluster))
-    assert manager.application(ID) == Application("FAILED", "a 'queue'; x", "no: room")
-    assert manager.application("application_1_0001") is None
+    assert manager.read_application(ID) == Application("FAILED", "a 'queue'; x", "no: room")
+    assert manager.read_application("application_1_0001") is None
     assert manager.describe_free_resources() == ""
 
 
@@ -202,6 +209,6 @@ def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnClust
     (cluster.folder / "applications" / f"{ID}.json").write_text(
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )
-    state = ResourceManager(yarn_client).application(ID)
+    state = ResourceManager(yarn_client).read_application(ID)
     assert state is not None
     assert state.state == "RUNNING"

@@ -19,16 +19,16 @@ from trainscale.cluster.environments import (
     OUTDATED,
     OWN,
     READY,
-    requirement_lines,
+    read_requirement_lines,
 )
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.defaults import CPU, GPUS
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 
-SETTINGS = collect_settings(launcher_groups())
+SETTINGS = collect_settings(list_launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
@@ -94,7 +94,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
 def test_every_environment_has_a_row_with_its_frameworks_and_versions(name: str) -> None:
     (row,) = (row for row in rows(text("environments.md")) if row[0] == f"`{name}`")
     assert set(DEFINITIONS[name].frameworks) <= coded(row[1])
-    pins = [line.split(";")[0] for line in requirement_lines(DEFINITIONS[name].requirements(cuda=False))]
+    pins = [line.split(";")[0] for line in read_requirement_lines(DEFINITIONS[name].find_requirements(cuda=False))]
     versions = dict(pin.split("==") for pin in pins)
     for version in re.findall(r"\d+\.\d+\.\d+", row[2].partition("(")[0]):
         assert version in versions.values() or version == "1.23.5", version
@@ -224,5 +224,5 @@ def test_the_table_of_defaults_is_that_of_the_code() -> None:
     head, _, *body = rows(text("defaults.md"))
     columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
-    batches = {f"`{name}`": [str(row.batch(name)) for row in columns] for name in models.list_names()}
+    batches = {f"`{name}`": [str(row.choose_batch(name)) for row in columns] for name in models.list_names()}
     assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}

@@ -15,7 +15,7 @@ from trainscale import cli
 from trainscale.cluster.devices import UsableHost as DeviceHost
 from trainscale.cluster.devices import find_devices
 from trainscale.launch.inspection.cluster import Cluster as AllReached
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.launch.launchers.target import Target
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
@@ -134,7 +134,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_experiment_file(path, launcher_groups())
+        assert read_experiment_file(path, list_launcher_groups())
 
 
 # ---- links and paths

@@ -9,7 +9,7 @@ from hostile import TEXT, VALUES, damaged, mutations, refusal, scratch_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainscale.cluster.yarn import ResourceManager, YarnClient, manager_urls, read_configuration
+from trainscale.cluster.yarn import ResourceManager, YarnClient, list_manager_urls, read_configuration
 from trainscale.launch.launchers.yarn_output import find_caps, find_error, find_retries, summarise_diagnostics
 
 FOLDER = scratch_folder("yarn")
@@ -36,11 +36,11 @@ class Recorded(ResourceManager):
 @given(st.one_of(VALUES, *map(mutations, BODIES)))
 def test_yarn_answers(answer: object) -> None:
     manager = Recorded(answer)
-    application = manager.application("application_1_0001")
+    application = manager.read_application("application_1_0001")
     if application is not None:
         summarise_diagnostics(application.diagnostics)
     manager.find_application("trainscale-1")
-    manager.pending_containers()
+    manager.count_pending_containers()
     manager.describe_free_resources()
 
 
@@ -48,7 +48,7 @@ def test_yarn_answers(answer: object) -> None:
 def test_yarn_site_files(content: bytes) -> None:
     path = FOLDER / "yarn-site.xml"
     path.write_bytes(content)
-    message = refusal(lambda: manager_urls(read_configuration([FOLDER])))
+    message = refusal(lambda: list_manager_urls(read_configuration([FOLDER])))
     assert not message or str(path) in message
 
 

@@ -156,11 +156,11 @@ READ = """
 import sys
 from pathlib import Path
 from trainscale.launch import plugins
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.experiment import read_experiment_file
 plugins.load_plugins()
 for name in sys.argv[1:]:
-    print(read_experiment_file(Path(name), launcher_groups()))
+    print(read_experiment_file(Path(name), list_launcher_groups()))
 """
 
 

@@ -22,10 +22,10 @@ from trainscale.measure.batches import (
     SearchFailed,
     SearchListener,
     apply_searches,
+    choose_next_batch,
+    compute_memory_share,
     find_batches,
-    largest_to_try,
-    memory_share,
-    next_batch,
+    find_largest_to_try,
 )
 from trainscale.measure.context import RunContext
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
@@ -56,7 +56,7 @@ def plan(cores: int = 4, hosts: int = 1, kind: str = "cpu", **settings: Any) -> 
 def search(room: int, start: int, most: int = 65_536) -> list[int]:
     """All batches tried on a device that has room for so many images."""
     attempts: list[Attempt] = []
-    while (batch := next_batch(attempts, start, most)) is not None:
+    while (batch := choose_next_batch(attempts, start, most)) is not None:
         attempts.append(Attempt(batch, batch <= room, 1.0))
         assert len(attempts) < 40
     return [attempt.batch for attempt in attempts]
@@ -99,7 +99,7 @@ def test_what_it_finds_fits_and_what_does_not_is_near(start: int, room: int) -> 
 def test_what_fits_only_once_does_not_fit() -> None:
     attempts = [Attempt(8, True, 1.0), Attempt(16, False, 1.0), Attempt(12, True, 1.0), Attempt(14, False, 1.0)]
     attempts += [Attempt(13, True, 1.0), Attempt(13, False, 1.0)]
-    assert next_batch(attempts, 8, 100) == 12
+    assert choose_next_batch(attempts, 8, 100) == 12
     search = Search(plan().configs[0], 100, "", tuple(attempts))
     assert search.largest is not None
     assert search.largest.batch == 12
@@ -112,23 +112,26 @@ def test_what_fits_only_once_does_not_fit() -> None:
 
 def test_the_bound_is_the_least_of_the_limit_the_flag_and_the_images(tmp_path: Path) -> None:
     made = plan()
-    assert largest_to_try(made, made.configs[0], (1, 2)) == (65_536, "the search goes no further")
+    assert find_largest_to_try(made, made.configs[0], (1, 2)) == (65_536, "the search goes no further")
     made = plan(max_batch=100)
-    assert largest_to_try(made, made.configs[0], (1, 2)) == (100, "--max-batch")
+    assert find_largest_to_try(made, made.configs[0], (1, 2)) == (100, "--max-batch")
     write_mnist(tmp_path, train=90, valid=30)
     made = plan(data=f"mnist:{tmp_path}", max_batch=100)
-    assert largest_to_try(made, made.configs[0], (1, 2)) == (45, "the 90 training images of mnist on 2 devices")
+    assert find_largest_to_try(made, made.configs[0], (1, 2)) == (45, "the 90 training images of mnist on 2 devices")
     made = plan(data=f"mnist:{tmp_path}", epochs=1)
-    assert largest_to_try(made, made.configs[0], (1,)) == (45, "the 90 training images of mnist, two steps an epoch")
+    assert find_largest_to_try(made, made.configs[0], (1,)) == (
+        45,
+        "the 90 training images of mnist, two steps an epoch",
+    )
 
 
 def test_workers_of_a_host_share_its_memory_and_those_of_gpus_have_no_limit() -> None:
     made = plan(cores=4, hosts=2)
-    assert memory_share(made, made.configs[0], (1, 2, 4)) == pytest.approx(0.8 / 4)
-    assert memory_share(made, made.configs[0], (1, 8)) == pytest.approx(0.8 / 4)
-    assert memory_share(made, made.configs[0], (1,)) == pytest.approx(0.8)
+    assert compute_memory_share(made, made.configs[0], (1, 2, 4)) == pytest.approx(0.8 / 4)
+    assert compute_memory_share(made, made.configs[0], (1, 8)) == pytest.approx(0.8 / 4)
+    assert compute_memory_share(made, made.configs[0], (1,)) == pytest.approx(0.8)
     made = plan(kind="cuda")
-    assert memory_share(made, made.configs[0], (1, 4)) == 0.0
+    assert compute_memory_share(made, made.configs[0], (1, 4)) == 0.0
 
 
 # ---- what is remembered
@@ -236,7 +239,7 @@ def test_what_fits_with_no_batch_is_a_row_for_every_point_and_is_tried_anew_when
     device, made = trials(0), plan()
     searches = device.find(made, tmp_path)
     assert apply_searches(made, searches).configs == ()
-    records = batches.out_of_memory_records(made, searches)
+    records = batches.make_out_of_memory_records(made, searches)
     assert [(record.trial.devices, record.status) for record in records] == [(1, "oom"), (2, "oom"), (4, "oom")]
     assert records[0].failure is not None
     assert records[0].failure.message == "not even a batch of 1 fits: rank 0: no memory"

@@ -19,7 +19,7 @@ import pytest
 from test_order import a_plan, good
 
 from trainscale.analyse.statistics import mean_interval, ratio_interval
-from trainscale.measure.order import next_trial
+from trainscale.measure.order import choose_next_trial
 from trainscale.record.trial import TrialRecord
 
 _TRIAL_SECONDS = 12.0
@@ -45,7 +45,7 @@ def follow_the_plan(speeds: Any, trials: int) -> dict[int, list[float]]:
     rows = {devices: row for row, (_, devices) in enumerate(plan.points)}
     measured: dict[int, list[float]] = defaultdict(list)
     records: list[TrialRecord] = []
-    while (step := next_trial(plan, records)) is not None:
+    while (step := choose_next_trial(plan, records)) is not None:
         devices = step.trial.devices
         speed = float(speeds[rows[devices], step.trial.repeat])
         records.append(good(step.trial, 1e9 * speed, _TRIAL_SECONDS))  # a record counts whole images

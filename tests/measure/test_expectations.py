@@ -16,7 +16,7 @@ from trainscale.analyse.first_steps import Expectation
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
-from trainscale.measure.expectations import Expectations, estimate_seconds, expectation_folder
+from trainscale.measure.expectations import Expectations, estimate_seconds, find_expectation_folder
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
@@ -57,7 +57,7 @@ def context_for(plan: Plan) -> RunContext:
 
 def expect(plan: Plan, workers: int = 1, lines: list[str] | None = None) -> Expectation:
     report = (lines if lines is not None else []).append
-    expectation = Expectations(context_for(plan), report).of(Trial(plan.configs[0], workers, 0))
+    expectation = Expectations(context_for(plan), report).find(Trial(plan.configs[0], workers, 0))
     assert isinstance(expectation, Expectation), expectation
     return expectation
 
@@ -104,12 +104,12 @@ def test_it_is_computed_once_for_all_frameworks_layouts_and_runs() -> None:
     assert len(lines) == 2
     expectations = Expectations(context_for(plan_for()), lines.append)
     trial = Trial(plan_for().configs[0], 2, 0)
-    assert expectations.of(trial) is expectations.of(replace(trial, repeat=3))
+    assert expectations.find(trial) is expectations.find(replace(trial, repeat=3))
 
 
 def test_whatever_changes_the_numbers_changes_their_place() -> None:
     def place(plan: Plan, workers: int = 2) -> str:
-        return expectation_folder(plan, Trial(plan.configs[0], workers, 0)).name
+        return find_expectation_folder(plan, Trial(plan.configs[0], workers, 0)).name
 
     plans = [
         plan_for(),
@@ -137,14 +137,14 @@ def test_real_images_are_those_of_the_ranks_in_both_steps(tmp_path: Path) -> Non
     synthetic = expect(plan_for(model="plain-graph:2", image_size=32), 2)
     assert {*two.losses[0]}.isdisjoint(synthetic.losses[0])
     assert two.losses[0][0] != two.losses[0][1]
-    before = expectation_folder(plan, Trial(plan.configs[0], 2, 0))
+    before = find_expectation_folder(plan, Trial(plan.configs[0], 2, 0))
     os.utime(folder / "test_batch.bin", (1, 1))
-    assert expectation_folder(plan, Trial(plan.configs[0], 2, 0)) != before
+    assert find_expectation_folder(plan, Trial(plan.configs[0], 2, 0)) != before
 
 
 def test_a_network_of_a_library_has_none() -> None:
     plan = plan_for("local", model="torchvision:resnet18:2")
-    reason = Expectations(context_for(plan), lambda _: None).of(Trial(plan.configs[0], 1, 0))
+    reason = Expectations(context_for(plan), lambda _: None).find(Trial(plan.configs[0], 1, 0))
     assert reason == "it is a network of its own library, not one that is defined here"
 
 
@@ -154,11 +154,11 @@ def test_a_process_that_fails_is_explained_and_not_started_again() -> None:
     lines: list[str] = []
     expectations = Expectations(context_for(plan), lines.append)
     trial = Trial(plan.configs[0], 1, 0)
-    reason = expectations.of(trial)
+    reason = expectations.find(trial)
     assert isinstance(reason, str)
     assert reason.startswith("no memory for the reference: it needs ")
     assert reason.endswith(" GB are free")
-    assert expectations.of(trial) == reason
+    assert expectations.find(trial) == reason
     assert lines == ["computing what the first steps of vgg16 (batch 100000, 1 worker) must give", f"  {reason}"]
 
 

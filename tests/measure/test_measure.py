@@ -60,7 +60,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         tries: list[list[int]] = []
-        find_ports = ConnectedHosts.ports
+        find_ports = ConnectedHosts.find_ports
 
         def taken_once(connected: ConnectedHosts, counts: dict[str, int]) -> dict[str, list[int]]:
             answer = find_ports(connected, counts)
@@ -69,7 +69,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
                 tries[0][which] = taken.getsockname()[1]
             return answer
 
-        monkeypatch.setattr(ConnectedHosts, "ports", taken_once)
+        monkeypatch.setattr(ConnectedHosts, "find_ports", taken_once)
         run(plan, journal)
     assert len(tries) == 2
     assert [record.status for record in journal.records] == ["ok"]
@@ -82,7 +82,7 @@ def test_ports_that_are_always_taken_are_a_row_that_says_so(
 ) -> None:
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        monkeypatch.setattr(ConnectedHosts, "ports", lambda _, counts: {host: [taken] * 3 for host in counts})
+        monkeypatch.setattr(ConnectedHosts, "find_ports", lambda _, counts: {host: [taken] * 3 for host in counts})
         run(plan, journal)
     (record,) = journal.records
     assert record.status == "refused"

@@ -10,7 +10,7 @@ import pytest
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import mean_interval
-from trainscale.measure.order import NextTrial, find_hopeless_points, next_trial
+from trainscale.measure.order import NextTrial, choose_next_trial, find_hopeless_points
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
@@ -43,7 +43,7 @@ def play(
     """Run to the end with made-up outcomes: the steps taken, and all records."""
     steps: list[NextTrial] = []
     done = list(records)
-    while (step := next_trial(plan, done)) is not None:
+    while (step := choose_next_trial(plan, done)) is not None:
         steps.append(step)
         done.append(outcome(step.trial))
         assert len(steps) < most, "a run that never ends"
@@ -60,7 +60,7 @@ def shape(steps: list[NextTrial]) -> list[tuple[int, int]]:
 def test_the_fixed_order_is_that_of_the_plan() -> None:
     plan = a_plan(4, repeats=2)
     steps, _ = play(plan)
-    assert [step.trial for step in steps] == plan.trials()
+    assert [step.trial for step in steps] == plan.list_trials()
     assert shape(steps) == [(1, 0), (2, 0), (4, 0), (4, 1), (2, 1), (1, 1)]
 
 
@@ -71,14 +71,14 @@ def test_fixed_steps_have_the_plans_counts_and_no_time_limit() -> None:
 
 def test_what_is_done_is_skipped() -> None:
     plan = a_plan(repeats=2)
-    trials = plan.trials()
+    trials = plan.list_trials()
     steps, _ = play(plan, records=[good(trials[0]), good(trials[2])])
     assert [step.trial for step in steps] == [trials[1], trials[3]]
 
 
 def test_a_complete_run_has_no_next_step() -> None:
     plan = a_plan(repeats=2)
-    assert next_trial(plan, [good(trial) for trial in plan.trials()]) is None
+    assert choose_next_trial(plan, [good(trial) for trial in plan.list_trials()]) is None
 
 
 def on_two(status: str) -> Callable[[Trial], TrialRecord]:
@@ -105,7 +105,7 @@ def test_anything_else_may_fail_twice(status: str, settings: dict[str, Any]) -> 
 
 def test_one_crash_among_good_trials_gives_nothing_up() -> None:
     plan = a_plan(repeats=3)
-    steps, done = play(plan, lambda trial: bad(trial, CRASH) if trial.key == plan.trials()[1].key else good(trial))
+    steps, done = play(plan, lambda trial: bad(trial, CRASH) if trial.key == plan.list_trials()[1].key else good(trial))
     assert len(steps) == 6
     assert find_hopeless_points(done) == set()
 
@@ -136,7 +136,7 @@ def test_a_budget_is_then_spent_on_the_widest_interval() -> None:
     plan = a_plan(budget=3600.0)
     speeds = {1: [100, 101, 103, 102], 2: [180, 220, 200, 190]}
     records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in range(4) for n in (1, 2)]
-    step = next_trial(plan, records)
+    step = choose_next_trial(plan, records)
     assert step is not None
     assert (step.trial.devices, step.trial.repeat) == (2, 4)
 
@@ -150,17 +150,17 @@ def test_a_budget_goes_on_until_the_interval_of_the_report_is_narrow() -> None:
     shown = series.points[0].samples_per_second
     assert shown is not None
     assert shown.relative == pytest.approx(0.0109, abs=5e-5)
-    assert next_trial(plan, records) is not None
+    assert choose_next_trial(plan, records) is not None
 
 
 def test_a_failed_repeat_is_replaced_before_an_interval_counts() -> None:
     plan = a_plan(1, budget=3600.0)
     records = [good(Trial(plan.configs[0], 1, repeat)) for repeat in range(3)]
     records.append(bad(Trial(plan.configs[0], 1, 3), CRASH))
-    step = next_trial(plan, records)
+    step = choose_next_trial(plan, records)
     assert step is not None
     assert step.trial.repeat == 4
-    assert next_trial(plan, [*records, good(step.trial)]) is None
+    assert choose_next_trial(plan, [*records, good(step.trial)]) is None
 
 
 def test_points_that_are_good_enough_get_nothing_more() -> None:
@@ -209,7 +209,7 @@ def test_a_resumed_run_counts_the_time_already_used() -> None:
 def test_a_used_budget_resumed_has_nothing_left_to_do() -> None:
     plan = a_plan(budget=120.0)
     _, done = play(plan, noisy)
-    assert next_trial(plan, done) is None
+    assert choose_next_trial(plan, done) is None
 
 
 def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
@@ -220,17 +220,17 @@ def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
 
 def test_a_window_is_a_points_share_of_the_budget_less_what_a_trial_takes_besides() -> None:
     plan = a_plan(budget=800.0)  # two points, four trials of each: 100 s for a trial
-    first = next_trial(plan, [])
+    first = choose_next_trial(plan, [])
     assert first is not None
     assert first.measure.seconds == pytest.approx(92.0)  # eight seconds besides, until one has been seen
     seen = good(Trial(plan.configs[0], 1, 0), seconds=24.0, window=2.0)  # one warm-up and one measured step: 20 besides
-    second = next_trial(plan, [seen])
+    second = choose_next_trial(plan, [seen])
     assert second is not None
     assert second.measure.seconds == pytest.approx(80.0)
 
 
 def test_a_budget_far_too_small_still_leaves_a_window() -> None:
-    step = next_trial(a_plan(budget=1.0), [])
+    step = choose_next_trial(a_plan(budget=1.0), [])
     assert step is not None
     assert step.measure.seconds == 1.0
 

@@ -120,7 +120,7 @@ def test_two_layouts_of_one_framework_are_the_same_work() -> None:
 
 
 def test_one_framework_alone_is_no_comparison() -> None:
-    assert parity.comparisons(plan_for("torch").configs) == []
+    assert parity.group_comparisons(plan_for("torch").configs) == []
     assert prove(plan_for("torch")) == []
 
 

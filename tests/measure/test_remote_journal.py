@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture(autouse=True)
 def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments after ssh's own are «--», the host and the line for the login shell there."""
-    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
+    monkeypatch.setattr(remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
 
 
 def remote(directory: Path | str) -> RemoteJournal:
@@ -101,7 +101,9 @@ def test_a_path_may_begin_in_the_home_directory(tmp_path: Path, monkeypatch: pyt
 
 def test_a_connection_that_fails_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "ssh: Could not resolve hostname far: Name or service not known"
-    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"])
+    monkeypatch.setattr(
+        remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"]
+    )
     with pytest.raises(TrainscaleError, match="far: unknown name"), remote("run"):
         pass
 
@@ -118,7 +120,7 @@ def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
 
 def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_journal, "_START_SECONDS", 0.1)
-    monkeypatch.setattr(remote_journal, "ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
+    monkeypatch.setattr(remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
     with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass
 

@@ -12,7 +12,7 @@ from test_order import a_plan, bad, good, play
 from trainscale.analyse.estimates import Estimate
 from trainscale.analyse.series import build_series
 from trainscale.errors import InputError
-from trainscale.measure.allocation import MOST_REPEATS, Repeated, choose_point, widest_interval
+from trainscale.measure.allocation import MOST_REPEATS, Repeated, choose_point, find_widest_interval
 from trainscale.measure.identity import make_spec
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, TrialRecord
@@ -32,7 +32,7 @@ def repeated(cv: float, repeats: int, cost: float, baseline: tuple[Config, int] 
 def test_a_narrow_ladder_is_done() -> None:
     points = {ONE: repeated(0.001, 4, 10), MANY: repeated(0.001, 4, 640, ONE)}
     assert choose_point(points, 0.01) is None
-    assert 0.001 < widest_interval(points) < 0.01
+    assert 0.001 < find_widest_interval(points) < 0.01
 
 
 def test_the_cheap_baseline_gets_its_share() -> None:

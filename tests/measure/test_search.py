@@ -16,8 +16,8 @@ from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.best.races import replay_races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.measure.identity import make_spec
-from trainscale.measure.order import NextTrial, next_trial
-from trainscale.measure.search import most_trials, short_measure, skip_for_memory
+from trainscale.measure.order import NextTrial, choose_next_trial
+from trainscale.measure.search import count_most_trials, make_short_measure, skip_for_memory
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord
@@ -53,7 +53,7 @@ def measure(step: NextTrial) -> TrialRecord:
 
 def run_search(plan: Plan, records: list[TrialRecord] | None = None, most: int = 1000) -> list[TrialRecord]:
     done = list(records or [])
-    while len(done) < most and (step := next_trial(plan, done)) is not None:
+    while len(done) < most and (step := choose_next_trial(plan, done)) is not None:
         done.append(measure(step))
     return done
 
@@ -63,9 +63,9 @@ def short_description(records: list[TrialRecord]) -> list[tuple[str, int, int]]:
 
 
 def test_short_trials_have_a_fifth_of_the_steps() -> None:
-    assert short_measure(Experiment.of().measurement) == Measure(5, 20)
-    assert short_measure(Experiment.of(steps=30, warmup=2).measurement) == Measure(2, 10)
-    assert short_measure(Experiment.of(steps=4, warmup=3).measurement) == Measure(2, 4)
+    assert make_short_measure(Experiment.of().measurement) == Measure(5, 20)
+    assert make_short_measure(Experiment.of(steps=30, warmup=2).measurement) == Measure(2, 10)
+    assert make_short_measure(Experiment.of(steps=4, warmup=3).measurement) == Measure(2, 4)
 
 
 def test_losers_leave_and_only_the_winner_is_measured_in_full() -> None:
@@ -95,28 +95,28 @@ def test_an_interrupted_search_continues_as_it_would_have_gone_on(cut: int) -> N
 
 def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_tried() -> None:
     plan = make_search(batch=(8, 16), strategies=("allreduce",))
-    step = next_trial(plan, [])
+    step = choose_next_trial(plan, [])
     assert step is not None
     failed = TrialRecord(step.trial, OUT_OF_MEMORY, "", 1.0, failure=Failure(OUT_OF_MEMORY, "too large"))
-    following = next_trial(plan, [failed])
+    following = choose_next_trial(plan, [failed])
     assert following is not None
     assert following.trial.config.batch == 16
     skipped = skip_for_memory(plan, following.trial, [failed])
     assert skipped is not None
     assert skipped.failure == Failure(SKIPPED, "not tried: batch 8 ran out of memory")
-    assert next_trial(plan, [failed, skipped]) is None
+    assert choose_next_trial(plan, [failed, skipped]) is None
 
 
 def test_one_crash_is_tried_again_and_two_are_the_end() -> None:
     plan = make_search(strategies=("allreduce",))
-    first = next_trial(plan, [])
+    first = choose_next_trial(plan, [])
     assert first is not None
     crashed = TrialRecord(first.trial, "crash", "", 1.0, failure=Failure("crash", "segmentation fault"))
-    second = next_trial(plan, [crashed])
+    second = choose_next_trial(plan, [crashed])
     assert second is not None
     assert (second.trial.config, second.trial.repeat) == (first.trial.config, 1)
     again = replace(crashed, trial=second.trial)
-    third = next_trial(plan, [crashed, again])
+    third = choose_next_trial(plan, [crashed, again])
     assert third is not None
     assert third.trial.config != first.trial.config
 
@@ -255,9 +255,9 @@ def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
 
 
 def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:
-    assert most_trials(make_search()) == (4 * 3, 3)
-    assert most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
-    assert most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)
+    assert count_most_trials(make_search()) == (4 * 3, 3)
+    assert count_most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
+    assert count_most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)
 
 
 def test_candidates_of_different_work_do_not_race_against_each_other() -> None:

@@ -16,8 +16,8 @@ from watched_runs import CONFIG, begin, records, run_info
 from trainscale.errors import InputError
 from trainscale.measure import watching
 from trainscale.measure.measure import RunListener
-from trainscale.measure.order import next_trial
-from trainscale.measure.watching import plan_of_run, watch_run
+from trainscale.measure.order import choose_next_trial
+from trainscale.measure.watching import make_plan_of_run, watch_run
 from trainscale.record import journal as journals
 from trainscale.record.batches import Attempt, Search, write_batches
 from trainscale.record.journal import Journal, is_being_measured, open_journal
@@ -80,34 +80,34 @@ def test_looking_at_the_lock_does_not_stop_a_run_that_begins(tmp_path: Path, mon
 
 
 def test_the_plan_of_a_run_gives_the_same_next_trials() -> None:
-    plan, all_records = plan_of_run(run_info()), records()
+    plan, all_records = make_plan_of_run(run_info()), records()
     for done in range(len(all_records)):
-        step = next_trial(plan, all_records[:done])
+        step = choose_next_trial(plan, all_records[:done])
         assert step is not None
         assert step.trial == all_records[done].trial
         assert (step.measure.warmup, step.measure.steps) == (2, 3)
-    assert next_trial(plan, all_records) is None
+    assert choose_next_trial(plan, all_records) is None
 
 
 @pytest.mark.parametrize("key", ["budget", "until_interval"])
 def test_the_plan_of_a_run_has_its_rule(key: str) -> None:
     info = run_info(**{key: 0.5})
     del info.spec["repeats"]
-    assert getattr(plan_of_run(info).experiment.measurement, key) == 0.5
+    assert getattr(make_plan_of_run(info).experiment.measurement, key) == 0.5
 
 
 def test_a_training_to_an_accuracy_has_the_facts_that_were_recorded() -> None:
     info = run_info(learning_config())
     info.provenance["data"] = {"name": "cifar10", "classes": 10, "train": 50_000, "valid": 10_000}
-    plan = plan_of_run(info)
-    assert plan.dataset.facts().train == 50_000
-    assert plan.trial_seconds(*plan.points[0]) > 0
+    plan = make_plan_of_run(info)
+    assert plan.dataset.read_facts().train == 50_000
+    assert plan.estimate_trial_seconds(*plan.points[0]) > 0
 
 
 @pytest.mark.parametrize("spec", [{}, {"series": []}, {"series": [{}]}, {"series": 3}])
 def test_a_run_without_series_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"run\.json: it does not name the series"):
-        plan_of_run(RunInfo(spec))
+        make_plan_of_run(RunInfo(spec))
 
 
 def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path: Path) -> None:

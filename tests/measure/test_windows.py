@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from test_order import a_plan
 
-from trainscale.measure.order import next_trial
+from trainscale.measure.order import choose_next_trial
 from trainscale.measure.windows import (
     LEAST_STEPS,
     StepCounts,
     TrialTimes,
     choose_counts,
-    variance_ratio,
-    within_variance,
+    compute_variance_ratio,
+    compute_within_variance,
 )
 from trainscale.record.trial import RankSample, TrialRecord
 from trainscale.spec.config import Trial
@@ -36,9 +36,9 @@ def trials(count: int, within: float, between: float, seed: int = 1, **values: f
 
 
 def test_the_ratio_is_that_of_the_variances() -> None:
-    ratio = variance_ratio([trials(400, 0.05, 0.01)])
+    ratio = compute_variance_ratio([trials(400, 0.05, 0.01)])
     assert ratio == pytest.approx(25.0, rel=0.2)
-    assert variance_ratio([trials(200, 0.05, 0.01, seed) for seed in (2, 3)]) == pytest.approx(25.0, rel=0.25)
+    assert compute_variance_ratio([trials(200, 0.05, 0.01, seed) for seed in (2, 3)]) == pytest.approx(25.0, rel=0.25)
 
 
 def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
@@ -66,9 +66,9 @@ def test_a_warm_up_that_costs_much_is_shortened_with_its_window() -> None:
 
 
 def test_too_few_repeats_or_no_steps_tell_nothing() -> None:
-    assert variance_ratio([trials(3, 0.05, 0.01)]) is None
-    assert variance_ratio([trials(2, 0.05, 0.01), trials(2, 0.05, 0.01, 2)]) is None
-    assert variance_ratio([trials(2, 0.05, 0.01, seed) for seed in range(3)]) is not None
+    assert compute_variance_ratio([trials(3, 0.05, 0.01)]) is None
+    assert compute_variance_ratio([trials(2, 0.05, 0.01), trials(2, 0.05, 0.01, 2)]) is None
+    assert compute_variance_ratio([trials(2, 0.05, 0.01, seed) for seed in range(3)]) is not None
     own = trials(4, 0.05, 0.01)
     assert choose_counts([], [own], MOST) is None
     assert choose_counts([replace(own[0], steps=())], [own], MOST) is None
@@ -78,11 +78,11 @@ def test_steps_that_drift_vary_more_than_their_neighbours_show() -> None:
     """Alternating steps cancel out in a block, slow waves do not."""
     alternating = [0.1 + 0.01 * (-1) ** number for number in range(100)]
     waves = [0.1 + 0.01 * (-1) ** (number // 20) for number in range(100)]
-    calm, rough = within_variance(alternating), within_variance(waves)
+    calm, rough = compute_within_variance(alternating), compute_within_variance(waves)
     assert calm is not None
     assert rough is not None
     assert rough > 50 * calm
-    assert within_variance([0.1]) is None
+    assert compute_within_variance([0.1]) is None
 
 
 # ---- as the order of a run
@@ -103,7 +103,7 @@ def test_a_run_shortens_windows_of_slow_steps_as_soon_as_it_knows_how_they_vary(
     records: list[TrialRecord] = []
     counts = []
     for _ in range(8):
-        step = next_trial(plan, records)
+        step = choose_next_trial(plan, records)
         assert step is not None
         counts.append(step.measure.steps)
         (times,) = trials(1, 0.02, 0.03, source.randrange(1000), step=1.0, steps=min(20, step.measure.steps))
@@ -117,6 +117,6 @@ def test_without_a_stopping_rule_all_windows_are_as_long_as_steps_says() -> None
     records = [
         record_of(Trial(plan.configs[0], 1, repeat), times) for repeat, times in enumerate(trials(6, 0.01, 0.05))
     ]
-    step = next_trial(plan, records)
+    step = choose_next_trial(plan, records)
     assert step is not None
     assert (step.measure.warmup, step.measure.steps, step.measure.seconds) == (10, 100, None)

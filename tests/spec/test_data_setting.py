@@ -9,7 +9,7 @@ from photographs import write_folder
 from small_sets import write_cifar10
 
 from trainscale.errors import InputError
-from trainscale.spec.data import SYNTHETIC_DATASET, Dataset, datasets_folder, find_dataset, parse_data
+from trainscale.spec.data import SYNTHETIC_DATASET, Dataset, find_dataset, find_datasets_folder, parse_data
 from trainscale.worker.data import facts
 
 
@@ -42,7 +42,7 @@ def test_a_set_without_a_folder_lies_where_data_get_puts_it(tmp_path: Path, monk
     for unusable in ("", "relative/path"):
         monkeypatch.setenv("XDG_DATA_HOME", unusable)
         monkeypatch.setenv("HOME", str(tmp_path / "me"))
-        assert datasets_folder() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
+        assert find_datasets_folder() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
 
 
 def test_folders_are_absolute_and_photographs_go_by_their_folder(
@@ -61,11 +61,11 @@ def test_folders_are_absolute_and_photographs_go_by_their_folder(
 def test_facts_are_counted_once(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
     dataset = find_dataset(f"imagefolder:{tmp_path / 'set'}")
-    assert dataset.facts().train == 4
+    assert dataset.read_facts().train == 4
     (tmp_path / "set" / "train").rename(tmp_path / "elsewhere")
-    assert dataset.facts().train == 4
+    assert dataset.read_facts().train == 4
     with pytest.raises(InputError, match=r"data: .*train cannot be read"):
-        find_dataset(f"imagefolder:{tmp_path / 'set'}").facts()
+        find_dataset(f"imagefolder:{tmp_path / 'set'}").read_facts()
 
 
 def test_a_check_is_of_published_sets_and_names_field_and_file(tmp_path: Path) -> None:

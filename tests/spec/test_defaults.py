@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.spec.defaults import CPU, GIB, GPUS, defaults_for
+from trainscale.spec.defaults import CPU, GIB, GPUS, choose_defaults
 from trainscale.worker import models
 
 
@@ -15,8 +15,8 @@ from trainscale.worker import models
 def test_the_defaults_of_the_aws_instances_are_chosen_by_the_name_of_the_device(
     name: str, memory: int, inception: int, alexnet: int
 ) -> None:
-    row = defaults_for("cuda", name, memory)
-    assert (row.batch("inceptionv3"), row.batch("alexnet")) == (inception, alexnet)
+    row = choose_defaults("cuda", name, memory)
+    assert (row.choose_batch("inceptionv3"), row.choose_batch("alexnet")) == (inception, alexnet)
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def test_the_defaults_of_the_aws_instances_are_chosen_by_the_name_of_the_device(
     ],
 )
 def test_the_defaults_of_modern_gpus_are_chosen_by_memory(name: str, gib: float, row: str) -> None:
-    assert defaults_for("cuda", name, int(gib * GIB)).device == row
+    assert choose_defaults("cuda", name, int(gib * GIB)).device == row
 
 
 def test_a_cpu_has_its_own_defaults_whatever_its_name() -> None:
-    assert defaults_for("cpu", "K80", 512 * GIB) is CPU
+    assert choose_defaults("cpu", "K80", 512 * GIB) is CPU
 
 
 def test_more_memory_never_means_a_smaller_batch() -> None:
     by_memory = sorted((row for row in GPUS if not row.name_parts), key=lambda row: row.least_memory_bytes)
     for name in models.list_names():
-        batches = [row.batch(name) for row in by_memory]
+        batches = [row.choose_batch(name) for row in by_memory]
         assert batches == sorted(batches), name
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.launch.launchers.ray import RaySettings
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.launch.launchers.yarn import YarnSettings
@@ -151,7 +151,7 @@ timeout = "1h30m"
 
 
 def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> None:
-    made = make_experiment({}, write(FLAT_FILE), launcher_groups=launcher_groups())
+    made = make_experiment({}, write(FLAT_FILE), launcher_groups=list_launcher_groups())
     assert made.work == WorkSettings(
         models=("alexnet:8", "mnist:auto"), frameworks=("torch", "jax"), image_size=64, augment=False
     )
@@ -161,9 +161,9 @@ def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> Non
     assert path.startswith("/")
     assert made.resources.devices == (1, 2)
     assert made.cluster == ClusterSettings(hosts="nodes", setup=("module load cuda", "ulimit -l unlimited"))
-    assert made.settings_of(SlurmSettings) == SlurmSettings(partition="gpu", sbatch=("--constraint=a100",))
-    assert made.settings_of(YarnSettings).yarn == ("-container_memory 8192",)
-    assert made.settings_of(RaySettings).ray_address == "head:6379"
+    assert made.select_settings(SlurmSettings) == SlurmSettings(partition="gpu", sbatch=("--constraint=a100",))
+    assert made.select_settings(YarnSettings).yarn == ("-container_memory 8192",)
+    assert made.select_settings(RaySettings).ray_address == "head:6379"
     assert made.measurement.repeats == 2
     assert (made.safety.stall_timeout, made.safety.timeout) == (30.0, 5400.0)
 
@@ -186,7 +186,7 @@ epochs = 3
 learning-rate = 0.05
 partition = "gpu"
 """
-    groups = launcher_groups()
+    groups = list_launcher_groups()
     assert make_experiment({}, write(grouped), launcher_groups=groups) == make_experiment(
         {}, write(flat), launcher_groups=groups
     )
@@ -219,10 +219,10 @@ class OwnSettings(SettingGroup):
 def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     groups = (OwnSettings,)
     made = make_experiment({}, write("[own]\nlanes = 2\n"), launcher_groups=groups)
-    assert made.settings_of(OwnSettings).lanes == 2
+    assert made.select_settings(OwnSettings).lanes == 2
     by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups)
-    assert by_flag.settings_of(OwnSettings).lanes == 3
-    assert make_experiment({}, launcher_groups=groups).settings_of(OwnSettings).lanes == 4
+    assert by_flag.select_settings(OwnSettings).lanes == 3
+    assert make_experiment({}, launcher_groups=groups).select_settings(OwnSettings).lanes == 4
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, make_experiment
@@ -109,7 +109,7 @@ stall_timeout = "1m"
 def test_an_experiment_file_of_an_earlier_version_means_the_same(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(FILE_OF_AN_EARLIER_VERSION)
-    read = make_experiment({}, path, launcher_groups=launcher_groups()).to_dict()
+    read = make_experiment({}, path, launcher_groups=list_launcher_groups()).to_dict()
     expected = {key.replace("-", "_"): value for key, value in tomllib.loads(FILE_OF_AN_EARLIER_VERSION).items()}
     expected |= {"timeout": 600.0, "stall_timeout": 60.0}
     for key, value in expected.items():  # what could have one value only may be a list now

@@ -28,7 +28,7 @@ def points(plan: Plan) -> list[tuple[str, int]]:
 def test_without_the_setting_nothing_is_added() -> None:
     plan = a_plan(explain=False)
     assert plan.further_points == ()
-    assert len(plan.trials()) == 4 * 5
+    assert len(plan.list_trials()) == 4 * 5
 
 
 def test_ranks_that_exchange_nothing_are_measured_on_the_same_ladder() -> None:
@@ -81,7 +81,7 @@ def test_asynchronous_series_need_nothing() -> None:
 
 
 def test_further_trials_come_in_between() -> None:
-    trials = a_plan(devices=2).trials()
+    trials = a_plan(devices=2).list_trials()
     strategies = [trial.config.strategy for trial in trials]
     assert strategies[:4] == ["allreduce", "allreduce", "independent", "independent"]
     assert strategies.count("independent") == 6

@@ -252,7 +252,7 @@ def test_weak_scaling_accepts_any_batch() -> None:
 
 def test_trials_are_interleaved_over_the_ladder_and_every_other_round_goes_backwards() -> None:
     made = plan(cpus(2), models=("mnist:1", "mnist:2"), repeats=3)
-    order = [(trial.config.batch, trial.devices, trial.repeat) for trial in made.trials()]
+    order = [(trial.config.batch, trial.devices, trial.repeat) for trial in made.list_trials()]
     forwards = [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert [(batch, devices) for batch, devices, _ in order] == [*forwards, *reversed(forwards), *forwards]
     assert [repeat for *_, repeat in order] == [0] * 4 + [1] * 4 + [2] * 4
@@ -269,7 +269,7 @@ def test_every_framework_model_and_strategy_is_combined() -> None:
 
 
 def test_all_trials_have_different_keys() -> None:
-    trials = plan(models=("mnist", "alexnet"), strategies=("allreduce", "ps:1", "ps:2"), repeats=3).trials()
+    trials = plan(models=("mnist", "alexnet"), strategies=("allreduce", "ps:1", "ps:2"), repeats=3).list_trials()
     assert len({trial.key for trial in trials}) == len(trials) == 2 * 3 * 3 * 3
 
 
@@ -278,9 +278,9 @@ def test_all_trials_have_different_keys() -> None:
 
 def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch() -> None:
     few, many = plan(steps=10), plan(steps=1000)
-    assert many.trial_seconds(many.configs[0], 1) > few.trial_seconds(few.configs[0], 1)
+    assert many.estimate_trial_seconds(many.configs[0], 1) > few.estimate_trial_seconds(few.configs[0], 1)
     strong = plan(models=("alexnet:64",), scaling="strong")
-    assert strong.trial_seconds(strong.configs[0], 4) < strong.trial_seconds(strong.configs[0], 1)
+    assert strong.estimate_trial_seconds(strong.configs[0], 4) < strong.estimate_trial_seconds(strong.configs[0], 1)
 
 
 def test_a_budget_is_its_own_estimate() -> None:

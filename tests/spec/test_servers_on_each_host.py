@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.trial.placement import JobSettings, build_jobs, ports_needed, slots_of
+from trainscale.launch.trial.placement import JobSettings, build_jobs, count_ports, place_trial
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
@@ -28,8 +28,8 @@ def plan(**settings: Any) -> Plan:
 def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
     """Return role, host and number of servers of every process, as its job has them."""
     trial = Trial(made.configs[0], devices, 0)
-    slots = slots_of(trial, AVAILABLE)
-    ports = {host: list(range(1000, 1000 + count)) for host, count in ports_needed(slots).items()}
+    slots = place_trial(trial, AVAILABLE)
+    ports = {host: list(range(1000, 1000 + count)) for host, count in count_ports(slots).items()}
     settings = JobSettings(Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"})
     trial_jobs = build_jobs(trial, slots, ports, settings)
     return [(job.role, slot.host.name, job.servers) for job, slot in zip(trial_jobs, slots, strict=True)]

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.launchers.catalog import launcher_groups
+from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings
-from trainscale.spec.value_types import duration
+from trainscale.spec.value_types import parse_duration
 
-SETTINGS = collect_settings(launcher_groups())
+SETTINGS = collect_settings(list_launcher_groups())
 
 
 def test_an_experiment_has_a_value_for_every_setting() -> None:
-    assert list(Experiment.of(launcher_groups()).to_dict()) == list(SETTINGS)
+    assert list(Experiment.of(list_launcher_groups()).to_dict()) == list(SETTINGS)
 
 
 @pytest.mark.parametrize("key", [key for key, setting in SETTINGS.items() if setting.default not in (None, ())])
@@ -57,13 +57,13 @@ def test_the_original_spelling_of_flags_exists(flag: str) -> None:
     ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5", "5 minutes", "5d", "m", "30m1h", "nan", "inf"])
 def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration; valid: 90s, 5m, 1h30m"):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from trainscale.errors import InputError
 from trainscale.spec.config import Config
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.placement import Slot, check_room, count_hosts, most_workers, place_processes, server_hosts
+from trainscale.spec.placement import (
+    Slot,
+    check_room,
+    count_hosts,
+    count_most_workers,
+    count_server_hosts,
+    place_processes,
+)
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
 
@@ -69,7 +76,7 @@ def test_servers_beside_stay_where_the_workers_are() -> None:
 def test_servers_per_host_fill_the_first_hosts_as_the_slurm_study_did() -> None:
     """The first ceil(servers / per host) hosts, whatever workers they have."""
     assert placed(ps(3, servers_per_host=2), 6, available(2, 2, 2)) == ("a0 a1 b0 b1 c0 c1", "a0 a1 b0")
-    assert server_hosts(ps(3, servers_per_host=2), available(2, 2, 2)) == 2
+    assert count_server_hosts(ps(3, servers_per_host=2), available(2, 2, 2)) == 2
 
 
 def test_servers_apart_have_the_first_hosts_for_themselves() -> None:
@@ -130,7 +137,7 @@ def test_round_robin_takes_the_hosts_in_turn_as_dmlc_did_servers_first(
     ],
 )
 def test_the_longest_ladder_that_there_is_room_for(config: Config, there: AvailableDevices, most: int) -> None:
-    assert most_workers(config, there) == most
+    assert count_most_workers(config, there) == most
     check_room(config, most, there)
     place_processes(config, most, there)
     with pytest.raises(InputError):

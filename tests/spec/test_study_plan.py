@@ -9,10 +9,10 @@ from test_plan import plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.measure.identity import make_spec
-from trainscale.measure.submission.plan import directory_settings
+from trainscale.measure.submission.plan import select_directory_settings
 from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment
-from trainscale.spec.study import even_batch
+from trainscale.spec.study import compute_even_batch
 
 
 def test_a_study_has_a_weak_and_a_strong_ladder_of_each_network() -> None:
@@ -24,7 +24,7 @@ def test_a_study_has_a_weak_and_a_strong_ladder_of_each_network() -> None:
         ("alexnet", "strong", 8),
     ]
     assert set(made.ladders) == {(1, 2, 4)}
-    assert len(made.trials()) == 5 * 12
+    assert len(made.list_trials()) == 5 * 12
 
 
 def test_without_study_nothing_is_added() -> None:
@@ -36,7 +36,7 @@ def test_without_study_nothing_is_added() -> None:
     [(64, (1, 2, 4), 64), (65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24), (8, (1,), 8)],
 )
 def test_the_strong_batch_can_be_split_evenly(batch: int, ladder: tuple[int, ...], expected: int) -> None:
-    assert even_batch(batch, ladder) == expected
+    assert compute_even_batch(batch, ladder) == expected
 
 
 def test_the_strong_batch_may_be_given() -> None:
@@ -99,5 +99,5 @@ def test_a_study_is_written_to_a_file_and_read_back(tmp_path: Any) -> None:
 
 
 def test_a_batch_job_without_a_study_keeps_its_directory() -> None:
-    assert not {"study", "strong_batch"} & directory_settings(Experiment.of()).keys()
-    assert directory_settings(Experiment.of(study=True))["study"] is True
+    assert not {"study", "strong_batch"} & select_directory_settings(Experiment.of()).keys()
+    assert select_directory_settings(Experiment.of(study=True))["study"] is True

@@ -93,7 +93,7 @@ def test_photographs_are_counted(tmp_path: Path) -> None:
     )
     (config,) = dataset.configs
     assert config.data == "imagefolder:photographs"
-    assert config.classes == dataset.dataset.facts().classes
+    assert config.classes == dataset.dataset.read_facts().classes
     assert dataset.dataset.directory == str(folder)
 
 

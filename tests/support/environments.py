@@ -24,7 +24,7 @@ def python_for(framework: str) -> str:
 
 def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
     """Create a folder that looks like an environment: a Python that cannot run, and modules of one empty file each."""
-    folder = environments.environments_folder() / name
+    folder = environments.find_environments_folder() / name
     site = folder / "lib/python3.11/site-packages"
     site.mkdir(parents=True)
     for module in modules:
@@ -34,7 +34,7 @@ def fabricate(name: str, modules: tuple[str, ...] = (), **facts: Any) -> Path:
     (folder / "bin/python").touch(mode=0o755)
     if facts:
         known = environments.DEFINITIONS.get(name)
-        digest = known.digest(cuda=False) if known else ""
+        digest = known.compute_digest(cuda=False) if known else ""
         (folder / FACTS).write_text(json.dumps({"complete": True, "cuda": False, "digest": digest, **facts}))
     return folder
 
@@ -53,7 +53,7 @@ def define(folder: Path, *requirements: str, name: str = "tiny") -> Definition:
     folder.mkdir(exist_ok=True)
     definition = Definition(name, ("torch",), files=folder)
     for cuda in (False, True):
-        definition.requirements(cuda).write_text("\n".join(requirements) + "\n")
+        definition.find_requirements(cuda).write_text("\n".join(requirements) + "\n")
     return definition
 
 

@@ -12,7 +12,7 @@ from planted import PARAMETERS, STEPS
 
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
-from trainscale.spec.further import without_exchange
+from trainscale.spec.further import remove_exchange
 
 HOSTS = {
     f"a-long-host-name-of-a-cluster-{number}": {
@@ -37,7 +37,7 @@ def full_records() -> list[TrialRecord]:
     records = []
     for devices in (1, 2, 4, 8):
         for repeat in range(3):
-            for strategy, extra in ((config, 0.012 * (devices - 1) ** 0.5), (without_exchange(config), 0.0)):
+            for strategy, extra in ((config, 0.012 * (devices - 1) ** 0.5), (remove_exchange(config), 0.0)):
                 records.append(_trial(strategy, devices, repeat, 0.1 + extra, noise))
     jax = make_config(framework="jax", device="cuda", batch=64)
     strong = make_config(device="cuda", batch=256, scaling="strong")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from trainscale.launch.connections.connected_hosts import ConnectOptions, find_ports, wait_until_ready
 from trainscale.launch.connections.decoding import AnyEvent, ReceivedEvent
 from trainscale.launch.connections.event_reader import EventReader
-from trainscale.launch.connections.keeper import HostError, KeeperConnection, causes
+from trainscale.launch.connections.keeper import HostError, KeeperConnection, select_causes
 
 
 def try_ready(
@@ -35,7 +35,7 @@ def ready(
 ) -> dict[str, list[int]]:
     """Return free ports of each host, or raise the first error."""
     answers = try_ready(connections, ports, seconds)
-    for error in causes(answer for answer in answers.values() if isinstance(answer, HostError)):
+    for error in select_causes(answer for answer in answers.values() if isinstance(answer, HostError)):
         raise error
     return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
 

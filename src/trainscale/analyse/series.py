@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
-from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, verdict_for
+from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, find_verdict
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..record.witness import WitnessVerdict
 from ..spec.config import Config
@@ -157,7 +157,7 @@ def build_series(
     titles = make_series_titles(list(groups))
     all_series = []
     for config, records_by_devices in groups.items():
-        parity = verdict_for(config, verdicts)
+        parity = find_verdict(config, verdicts)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
             sequential = by_budget or any(record.trial.short for record in of_point)

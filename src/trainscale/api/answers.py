@@ -17,8 +17,8 @@ from ..analyse.explanation.explain import PointExplanation, explain_records
 from ..analyse.statistics import Interval
 from ..cli.compare import make_gate, read_despite
 from ..cli.compared_runs import read_sides
-from ..cli.explain import check_can_explain, explaining_command
-from ..errors import unknown
+from ..cli.explain import check_can_explain, make_explaining_command
+from ..errors import explain_unknown
 from ..export.columns import column
 from .runs import Run
 
@@ -115,7 +115,7 @@ def explain(run: Run) -> RunExplanation:
     from ..report.explanation_text import render_explanation_text
 
     stored = run._stored
-    command = explaining_command(stored.info)
+    command = make_explaining_command(stored.info)
     check_can_explain(run.directory, stored.records)
     points = explain_records(stored.records)
     parts = [
@@ -147,7 +147,7 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     from ..report.best import render_best_markdown
 
     if by not in CRITERIA:
-        raise unknown("criterion", by, CRITERIA)
+        raise explain_unknown("criterion", by, CRITERIA)
     question = Question(by, None if price is None else parse_price(price), until_accuracy)
     recorded = [RecordedRun(run._stored.info, run._stored.records, run._stored.verdicts) for run in runs]
     works = find_best(recorded, question)

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..analyse.series import Series
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..export.stored_run import StoredRun
 from ..report import wording
 from ..report.grid import Grid
@@ -23,7 +23,7 @@ _LONG = 30  # letters of a cell that is read as a sentence
 def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart:
     """Return the chart of the report as an object of Altair."""
     if quantity not in QUANTITIES:
-        raise unknown("chart", quantity, QUANTITIES)
+        raise explain_unknown("chart", quantity, QUANTITIES)
     if quantity == "accuracy" and not any(series.learns for series in all_series):
         raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
     import altair

@@ -7,7 +7,7 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TrainscaleError, unknown
+from ..errors import TrainscaleError, explain_unknown
 from .runs import Run, load
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ KEYBOARD_INTERRUPT = 130  # the exit code of a run that was interrupted
 
 def make_flags(settings: SettingValues) -> list[str]:
     """Return the flags that mean the same as values of an experiment file. An InputError names a wrong one."""
-    from ..launch.launchers.catalog import launcher_groups
+    from ..launch.launchers.catalog import list_launcher_groups
     from ..spec.groups import collect_settings
     from ..spec.value_types import SWITCH
 
-    declared = collect_settings(launcher_groups())
+    declared = collect_settings(list_launcher_groups())
     flags = []
     for key, value in settings.items():
         if key not in declared:
-            raise unknown("setting", key, declared, "run()")
+            raise explain_unknown("setting", key, declared, "run()")
         setting, plain = declared[key], _simplify(value)
         setting.read_toml(plain, "run()")
         if setting.value_type is SWITCH:

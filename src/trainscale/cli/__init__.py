@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Callable
 
 from .. import __version__
-from ..errors import InputError, TrainscaleError, shorten_path, unknown
-from .output_streams import ReaderGone, outliving_readers
+from ..errors import InputError, TrainscaleError, explain_unknown, shorten_path
+from .output_streams import ReaderGone, outlive_readers
 
 _ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
-        with outliving_readers(goes_on=True):
+        with outlive_readers(goes_on=True):
             print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
         return 0
     return guard(argv, lambda: _run_command(argv[0], argv[1:]))
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(name: str, argv: list[str]) -> int:
     if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS)
+        raise explain_unknown("command", name, COMMANDS)
     module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
     # The program that `launch` starts may have a flag --debug of its own, without a -- before it.
     return int(module.main(argv if name == "launch" else split_debug(argv)[0]))
@@ -85,16 +85,16 @@ def split_debug(argv: list[str]) -> tuple[list[str], bool]:
 
 def _wants_debug(argv: list[str]) -> bool:
     if argv[:1] == ["launch"]:
-        from .launch import own_arguments
+        from .launch import select_own_arguments
 
-        argv = own_arguments(argv[1:])
+        argv = select_own_arguments(argv[1:])
     return split_debug(argv)[1]
 
 
 def guard(argv: list[str], command: Callable[[], int]) -> int:
     """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
     try:
-        with outliving_readers(goes_on=argv[:1] not in _ENDING_WITH_READER):
+        with outlive_readers(goes_on=argv[:1] not in _ENDING_WITH_READER):
             return _guard(argv, command)
     except ReaderGone:
         return 0
@@ -110,7 +110,7 @@ def _guard(argv: list[str], command: Callable[[], int]) -> int:
         if _wants_debug(argv):
             traceback.print_exc()
         else:
-            print(f"trainscale: {error}{_broken_plugins(argv)}", file=sys.stderr)
+            print(f"trainscale: {error}{_describe_broken_plugins(argv)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("trainscale: interrupted", file=sys.stderr)
@@ -138,7 +138,7 @@ def _report_exception(argv: list[str], error: Exception) -> int:
     return 1
 
 
-def _broken_plugins(argv: list[str]) -> str:
+def _describe_broken_plugins(argv: list[str]) -> str:
     """Say why a plug-in that the command line names cannot be used: without it, its name is merely unknown."""
     from ..launch import plugins
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 
 Action = Callable[[list[str]], int]
 
@@ -17,5 +17,5 @@ def run_action(command: str, argv: list[str], actions: Mapping[str, Action], hel
     if not argv:
         raise InputError(f"{command}: no action\n  valid: {', '.join(f'{command} {name}' for name in actions)}")
     if argv[0] not in actions:
-        raise unknown("flag" if argv[0].startswith("-") else "action", argv[0], (*actions, "--help", "--debug"))
+        raise explain_unknown("flag" if argv[0].startswith("-") else "action", argv[0], (*actions, "--help", "--debug"))
     return actions[argv[0]](argv[1:])

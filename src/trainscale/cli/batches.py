@@ -55,7 +55,7 @@ def describe_start(search: Search) -> str:
 
 
 def describe_attempt(search: Search, attempt: Attempt) -> str:
-    """«batch 512 fits, 14.2 GiB», «batch 1,024: out of memory»."""
+    """Return «batch 512 fits, 14.2 GiB» or «batch 1,024: out of memory»."""
     is_second = sum(other.batch == attempt.batch for other in search.attempts) > 1
     if not attempt.fits:
         return f"batch {attempt.batch:,}: out of memory{' the second time' if is_second else ''}"
@@ -68,16 +68,16 @@ def describe_result(search: Search) -> str:
     largest, failing = search.largest, search.smallest_failing
     name = describe_config(search.config)
     if largest is None:
-        return f"{name}: not even a batch of 1 fits{_memory_limit(failing)}"
+        return f"{name}: not even a batch of 1 fits{_describe_memory_limit(failing)}"
     memory = f" ({format_gibibytes(largest.memory_bytes)})" if largest.memory_bytes is not None else ""
     if failing is None:
         return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
     return (
         f"{name}: the largest batch that fits is {largest.batch:,}{memory};"
-        f" {failing.batch:,} does not{_memory_limit(failing)}"
+        f" {failing.batch:,} does not{_describe_memory_limit(failing)}"
     )
 
 
-def _memory_limit(attempt: Attempt | None) -> str:
+def _describe_memory_limit(attempt: Attempt | None) -> str:
     limit = attempt.memory_limit_bytes if attempt else None
     return f", where a worker may allocate {format_gibibytes(limit)}" if limit else ""

@@ -10,7 +10,7 @@ from ..analyse.best.choose import BestOfWork, find_best
 from ..analyse.best.criteria import COST, CRITERIA, SPEED, TIME, Question
 from ..analyse.best.points import RecordedRun
 from ..analyse.cost import parse_price
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..spec.groups import SETTINGS
@@ -19,9 +19,9 @@ from .parser import Parser
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     if options.by not in CRITERIA:
-        raise unknown("criterion", options.by, CRITERIA, "--by")
+        raise explain_unknown("criterion", options.by, CRITERIA, "--by")
     if options.by == COST and options.price is None:
         raise InputError("--by cost: no price is given; valid with --price 32.77/host-hour or --price 2.5/device-hour")
     if options.json and options.markdown:
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "best", "Show the best configuration that was measured for every network and device count, with the runner-up."
     )

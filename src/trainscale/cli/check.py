@@ -9,14 +9,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.devices import default_cores_per_device, describe_devices, list_devices
-from ..errors import unknown
+from ..cluster.devices import choose_cores_per_device, describe_devices, list_devices
+from ..errors import explain_unknown
 from ..launch import plugins
 from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
-from ..launch.launchers.catalog import LAUNCHERS, plugin_setting_keys
+from ..launch.launchers.catalog import LAUNCHERS, list_plugin_setting_keys
 from ..launch.launchers.target import find_target
-from ..launch.trial.placement import loopback_interface
+from ..launch.trial.placement import find_loopback_interface
 from ..report.numbers import format_gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -47,13 +47,13 @@ def main(argv: list[str]) -> int:
         "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
         " that file and the network between them, and report what is wrong and how to fix it.",
     )
-    add_experiment(parser, (*_SETTINGS, *plugin_setting_keys()))
+    add_experiment(parser, (*_SETTINGS, *list_plugin_setting_keys()))
     options = parser.read(argv)
     experiment = read_experiment(options)
     frameworks = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []
     for name in frameworks:
         if name not in FRAMEWORKS:
-            raise unknown("framework", name, FRAMEWORKS)
+            raise explain_unknown("framework", name, FRAMEWORKS)
     console = Console(highlight=False)
     target = find_target(experiment)
     if target.is_local:
@@ -73,13 +73,13 @@ def _check_machine(console: Console, given: Mapping[str, str], frameworks: Seque
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _machine_rows(machine):
+    for name, value in _describe_machine(machine):
         table.add_row(name, Text(value))
     for name, (interpreter, facts) in answers.items():
         table.add_row(name, Text(_describe_framework(interpreter, facts)))
     console.print(table)
     for kind in (FRAMEWORK, MODEL, LAUNCHER):
-        print_broken(console, plugins.broken_plugins(kind))
+        print_broken(console, plugins.list_broken_plugins(kind))
     return 0 if any(facts.is_available for _, facts in answers.values()) else 1
 
 
@@ -94,9 +94,9 @@ def probe_frameworks(
     return {name: (interpreter, facts[name]) for name, interpreter in interpreters.items()}
 
 
-def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
+def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
     shared = f", {machine.threads_per_core} threads share a core" if machine.threads_per_core > 1 else ""
-    slots = list_devices(machine, "cpu", default_cores_per_device(machine), 1)
+    slots = list_devices(machine, "cpu", choose_cores_per_device(machine), 1)
     rows = [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
         ("CPU devices", describe_devices(machine, slots)),
@@ -118,7 +118,7 @@ def _machine_rows(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _describe_ports() -> str:
-    interface = loopback_interface() or "none"
+    interface = find_loopback_interface() or "none"
     try:
         first, *_ = find_free_ports(8)
     except OSError as error:

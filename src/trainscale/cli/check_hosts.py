@@ -12,13 +12,13 @@ from ..errors import InputError
 from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.findings import (
     Finding,
-    clock_offset,
+    compute_clock_offset,
     describe_host_devices,
     describe_hosts,
     find_problems,
     format_gigabits,
     format_milliseconds,
-    framework_versions,
+    group_framework_versions,
 )
 from ..launch.inspection.probe import HostsLost, probe_hosts
 from ..launch.inspection.pythons import choose_pythons
@@ -44,16 +44,16 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
     host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
         count = len(target.access.hosts)
-        with _status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):
+        with _show_status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):
             result = survey(host_launcher, pythons)
         problems = find_problems(result, given)
-        devices, refusal = _usable_devices(result, experiment)
+        devices, refusal = _find_usable_devices(result, experiment)
         problems += [refusal] if refusal else []
         if frameworks and devices:
-            with _status(console, f"importing {', '.join(frameworks)}"):
+            with _show_status(console, f"importing {', '.join(frameworks)}"):
                 requests = [ProbeRequest(name) for name in frameworks]
                 try:
-                    problems += _import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
+                    problems += _list_import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
                 except HostsLost as error:
                     problems += [Finding(line) for line in str(error).splitlines()]
     finally:
@@ -62,11 +62,11 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
     return 1 if any(finding.is_serious for finding in problems) else 0
 
 
-def _status(console: Console, text: str) -> AbstractContextManager[object]:
+def _show_status(console: Console, text: str) -> AbstractContextManager[object]:
     return console.status(text) if console.is_terminal else nullcontext()
 
 
-def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
+def _find_usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """Return the devices of the hosts that answered, or why a run would refuse these hosts."""
     hosts = [surveyed.usable_host for surveyed in result.usable if surveyed.usable_host is not None]
     if not hosts:
@@ -77,7 +77,7 @@ def _usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDe
         return None, Finding(str(error))
 
 
-def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
+def _list_import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
     return [
         Finding(f"{name}: {answer.reason}", f"get it with: {answer.install_command}" if answer.install_command else "")
         for name, answer in answers.items()
@@ -86,17 +86,17 @@ def _import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
 
 
 def _print(console: Console, result: Survey, problems: Sequence[Finding], devices: AvailableDevices | None) -> None:
-    console.print(_hosts_table(result))
-    for line in _summary(result, devices):
+    console.print(_make_hosts_table(result))
+    for line in _summarise(result, devices):
         console.print(line, markup=False)
     if result.usable:
         console.print()
-        console.print(_frameworks_table(result))
+        console.print(_make_frameworks_table(result))
     console.print()
-    console.print(_problems_table(problems) if problems else "nothing is wrong")
+    console.print(_make_problems_table(problems) if problems else "nothing is wrong")
 
 
-def _hosts_table(result: Survey) -> RenderableType:
+def _make_hosts_table(result: Survey) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -113,14 +113,14 @@ def _hosts_table(result: Survey) -> RenderableType:
             reason = Text(surveyed.error.why.partition(":")[0], style="red")
             table.add_row(Text("✗", style="red"), name, "", reason)
         else:
-            table.add_row(Text("✓", style="green"), name, *map(Text, _cells(surveyed, result)))
+            table.add_row(Text("✓", style="green"), name, *map(Text, _format_cells(surveyed, result)))
     return table
 
 
-def _cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
+def _format_cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
     assert surveyed.usable_host is not None
     assert surveyed.facts is not None
-    facts, offset, link = surveyed.facts, clock_offset(surveyed), result.link_from(surveyed.host.name)
+    facts, offset, link = surveyed.facts, compute_clock_offset(surveyed), result.find_link_from(surveyed.host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
     free = facts.disk_free_bytes
     return [
@@ -134,7 +134,7 @@ def _cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
     ][: 7 if len(result.hosts) > 1 else 5]
 
 
-def _summary(result: Survey, devices: AvailableDevices | None) -> list[str]:
+def _summarise(result: Survey, devices: AvailableDevices | None) -> list[str]:
     """Return the lines about all hosts together."""
     count = len(result.hosts)
     usable = f"{len(result.usable)} of {count} host{'s' if count > 1 else ''} can be used"
@@ -151,15 +151,15 @@ def _summary(result: Survey, devices: AvailableDevices | None) -> list[str]:
     return lines
 
 
-def _frameworks_table(result: Survey) -> RenderableType:
-    """Show the version of each framework and of the worker, with their hosts."""
+def _make_frameworks_table(result: Survey) -> RenderableType:
+    """Return a table of the versions of each framework and of the worker, with their hosts."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     usable = result.usable
-    for name, by_version in framework_versions(usable).items():
+    for name, by_version in group_framework_versions(usable).items():
         for version, hosts in by_version.items():
             if version or len(by_version) > 1:
                 text = Text(version or "missing", style="" if version else "red")
@@ -170,8 +170,8 @@ def _frameworks_table(result: Survey) -> RenderableType:
     return grid
 
 
-def _problems_table(problems: Sequence[Finding]) -> RenderableType:
-    """Show the problems with their remedies, the serious ones first."""
+def _make_problems_table(problems: Sequence[Finding]) -> RenderableType:
+    """Return a table of the problems with their remedies, the serious ones first."""
     from rich.table import Table
     from rich.text import Text
 

@@ -21,9 +21,9 @@ from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
 from ..report.numbers import format_rough_duration
 from .actions import run_action
-from .cluster_view import confirm, event_view, print_nodes, print_request
+from .cluster_view import confirm, print_nodes, print_request, show_events
 from .parser import Parser
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,11 +49,17 @@ actions:
 
 
 def main(argv: list[str]) -> int:
-    actions = {"up": _up, "status": _status, "hosts": _hosts, "ssh": _ssh, "down": _down}
+    actions = {
+        "up": _create_cluster,
+        "status": _show_status,
+        "hosts": _write_hosts,
+        "ssh": _log_in,
+        "down": _remove_cluster,
+    }
     return run_action("cluster", argv, actions, _HELP)
 
 
-def _parser(action: str, description: str) -> Parser:
+def _make_parser(action: str, description: str) -> Parser:
     parser = Parser(f"cluster {action}", description)
     parser.add_argument(
         "--name", default="trainscale", help="the name of the cluster and of its stack (default: %(default)s)"
@@ -70,11 +76,11 @@ def _read(parser: Parser, argv: list[str]) -> tuple[argparse.Namespace, str]:
     return options, find_region(options.region)
 
 
-def _command(action: str, name: str, region: str) -> str:
+def _format_command(action: str, name: str, region: str) -> str:
     return f"trainscale cluster {action} --name {name} --region {region}"
 
 
-def _console() -> Console:
+def _make_console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
@@ -83,8 +89,8 @@ def _console() -> Console:
 # ---- up
 
 
-def _up(argv: list[str]) -> int:
-    options, region = _read(_up_parser(), argv)
+def _create_cluster(argv: list[str]) -> int:
+    options, region = _read(_make_up_parser(), argv)
     cluster_options = ClusterOptions(
         options.name,
         options.nodes,
@@ -110,12 +116,12 @@ def _up(argv: list[str]) -> int:
     if not options.yes and not confirm("Create it?"):
         print("nothing was created")
         return 1
-    with signals_interrupt():
+    with interrupt_on_signals():
         return _create(aws, request)
 
 
-def _up_parser() -> Parser:
-    parser = _parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
+def _make_up_parser() -> Parser:
+    parser = _make_parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
     parser.add_argument("--nodes", type=int, required=True, metavar="N", help="the number of workers")
     parser.add_argument("--type", required=True, help="their EC2 instance type, such as p5.48xlarge")
     parser.add_argument("--key", required=True, help="the name of an EC2 key pair, for ssh")
@@ -139,12 +145,12 @@ def _up_parser() -> Parser:
 
 
 def _create(aws: AwsClients, request: ClusterRequest) -> int:
-    console = _console()
+    console = _make_console()
     began = time.monotonic()
     name = request.name
     hints = (
-        f"  look: {_command('status', name, aws.region)} (--wait follows it as here)\n"
-        f"  remove all: {_command('down', name, aws.region)}"
+        f"  look: {_format_command('status', name, aws.region)} (--wait follows it as here)\n"
+        f"  remove all: {_format_command('down', name, aws.region)}"
     )
     stack_id = stacks.create_stack(aws, request)
     try:
@@ -160,44 +166,44 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     except TrainscaleError as error:
         raise TrainscaleError(f"{error}\n{hints}") from error
     if stack is None or stack.status != stacks.READY:
-        reason = stacks.creation_failure(aws, stack_id, stack)
+        reason = stacks.explain_creation_failure(aws, stack_id, stack)
         raise TrainscaleError(
-            f"{name} was not created {reason}\n  remove what is left: {_command('down', name, aws.region)}"
+            f"{name} was not created {reason}\n  remove what is left: {_format_command('down', name, aws.region)}"
         )
     console.print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}", markup=False)
     for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
-        print(f"  {label + ':':<11} {_command(action, name, aws.region)}")
+        print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
     return 0
 
 
 def _follow(console: Console, aws: AwsClients, stack_id: str, name: str) -> Stack | None:
-    with event_view(console, name) as watch:
+    with show_events(console, name) as watch:
         return stacks.follow_stack(aws, stack_id, watch)
 
 
 # ---- status
 
 
-def _status(argv: list[str]) -> int:
-    parser = _parser("status", "Show the state of a cluster and its nodes.")
+def _show_status(argv: list[str]) -> int:
+    parser = _make_parser("status", "Show the state of a cluster and its nodes.")
     parser.add_argument("--wait", action="store_true", help="follow the events until nothing is in progress")
     options, region = _read(parser, argv)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
     if options.wait and stack.is_in_progress:
-        with signals_interrupt():
-            _follow(_console(), aws, stack.id, stack.name)
+        with interrupt_on_signals():
+            _follow(_make_console(), aws, stack.id, stack.name)
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
     print(f"  created {format_rough_duration(age)} ago; AWS bills for it until cluster down")
     print_nodes(nodes.list_nodes(aws, stack))
     group = stack.outputs.get("Workers")
-    for message in dict.fromkeys(stacks.launch_failures(aws, group) if group else []):
+    for message in dict.fromkeys(stacks.read_launch_failures(aws, group) if group else []):
         print(f"  not started: {add_hint(message)}")
     if stack.has_failed:
-        print(f"  {stacks.first_failure(stacks.read_events(aws, stack.id)) or 'it cannot be used any more'}")
-        print(f"  remove what is left: {_command('down', stack.name, region)}")
+        print(f"  {stacks.find_first_failure(stacks.read_events(aws, stack.id)) or 'it cannot be used any more'}")
+        print(f"  remove what is left: {_format_command('down', stack.name, region)}")
         return 1
     return 0
 
@@ -205,8 +211,8 @@ def _status(argv: list[str]) -> int:
 # ---- hosts
 
 
-def _hosts(argv: list[str]) -> int:
-    parser = _parser("hosts", "Write the nodes file with the workers' addresses and ssh aliases.")
+def _write_hosts(argv: list[str]) -> int:
+    parser = _make_parser("hosts", "Write the nodes file with the workers' addresses and ssh aliases.")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help="the nodes file (default: %(default)s)"
     )
@@ -238,8 +244,8 @@ def _hosts(argv: list[str]) -> int:
 # ---- ssh
 
 
-def _ssh(argv: list[str]) -> int:
-    parser = _parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
+def _log_in(argv: list[str]) -> int:
+    parser = _make_parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it on the master, not a shell")
     parser.add_argument("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
     parser.add_argument("-i", "--identity", metavar="FILE", help="the private key of the key pair")
@@ -248,7 +254,7 @@ def _ssh(argv: list[str]) -> int:
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
     master = nodes.find_master(aws, stack)
-    command = nodes.ssh_command(stack, master, options.command, options.forward, options.identity)
+    command = nodes.make_ssh_command(stack, master, options.command, options.forward, options.identity)
     if options.only_print:
         print(shlex.join(command))
         return 0
@@ -261,8 +267,8 @@ def _ssh(argv: list[str]) -> int:
 # ---- down
 
 
-def _down(argv: list[str]) -> int:
-    parser = _parser("down", "Remove a cluster and all that belongs to it, whatever its state.")
+def _remove_cluster(argv: list[str]) -> int:
+    parser = _make_parser("down", "Remove a cluster and all that belongs to it, whatever its state.")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options, region = _read(parser, argv)
     name = options.name
@@ -276,10 +282,10 @@ def _down(argv: list[str]) -> int:
     if not options.yes and not confirm(question):
         print("nothing was removed")
         return 1
-    console = _console()
+    console = _make_console()
     began = time.monotonic()
     try:
-        with signals_interrupt():
+        with interrupt_on_signals():
             _take_down(console, aws, name)
     except KeyboardInterrupt:
         console.print(f"{name}: AWS may continue to remove it; the same command continues", markup=False)
@@ -291,12 +297,12 @@ def _down(argv: list[str]) -> int:
 
 
 def _take_down(console: Console, aws: AwsClients, name: str) -> None:
-    with event_view(console, name) as watch:
+    with show_events(console, name) as watch:
         remaining = teardown.take_down(aws, name, watch)
     if remaining:
         lines = "\n".join(f"  {item}" for item in remaining)
         raise TrainscaleError(
             f"not all of {name} could be removed, and AWS may bill for it:\n{lines}\n"
-            f"  try again: {_command('down', name, aws.region)}\n"
+            f"  try again: {_format_command('down', name, aws.region)}\n"
             f"  or delete them in the AWS console ({aws.region}); its Tag Editor finds the tag {MARK} = {name}"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..cluster.aws.connect import add_hint
 from ..cluster.aws.instances import InstanceType
 from ..cluster.aws.nodes import ClusterNode
-from ..cluster.aws.prices import hourly_price
+from ..cluster.aws.prices import find_hourly_price
 from ..cluster.aws.request import ClusterRequest
 from ..cluster.aws.stack import StackEvent
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def print_request(request: ClusterRequest, region: str) -> None:
-    print(f"cluster {request.name} in {request.zone}: {_workers_text(request.nodes, request.worker)}")
+    print(f"cluster {request.name} in {request.zone}: {_describe_workers(request.nodes, request.worker)}")
     print(f"  workers' image  {request.worker_image.id}, {request.worker_image.name}")
     print(f"  master's image  {request.master_image.id}, {request.master_image.name}")
     print(f"  ssh             from {request.ssh_from}, with the key pair {request.key}")
     print("AWS bills for this until you run cluster down:")
-    for description, count, instance_type in request.billed_items():
-        price = hourly_price(region, instance_type) if instance_type else None
+    for description, count, instance_type in request.list_billed_items():
+        price = find_hourly_price(region, instance_type) if instance_type else None
         print(f"  {description}{'' if price is None else f' (${count * price:,.2f} per hour on demand)'}")
 
 
-def _workers_text(nodes: int, worker: InstanceType) -> str:
+def _describe_workers(nodes: int, worker: InstanceType) -> str:
     devices = f"{worker.gpus} × {worker.gpu}" if worker.gpus else f"{worker.cpus} virtual CPUs"
     fabric = f", {worker.efa} EFA" if worker.efa else ""
     return f"{nodes} {'worker' if nodes == 1 else 'workers'} {worker.name} ({devices}{fabric} each) and a master"
@@ -83,7 +83,7 @@ class EventPrinter:
 
 
 @contextmanager
-def event_view(console: Console, cluster: str) -> Iterator[Callable[[StackEvent], None]]:
+def show_events(console: Console, cluster: str) -> Iterator[Callable[[StackEvent], None]]:
     """Yield a function that prints events; on a terminal, also show which resources are in progress."""
     printer = EventPrinter(console, cluster)
     if not console.is_terminal:

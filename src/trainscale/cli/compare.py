@@ -18,7 +18,7 @@ from ..analyse.comparison.compare import (
 from ..analyse.comparison.differences import NAMES
 from ..analyse.comparison.matching import match_sides
 from ..analyse.comparison.sides import EFFICIENCY, SPEED
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from .compared_runs import REFERENCE_FORM, read_sides
 from .parser import Parser
 
@@ -26,7 +26,7 @@ _CANNOT_TELL = 3  # the exit code of a gate that more repeats would decide
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     gate = make_gate(options.threshold, options.at_least)
     if options.strict and gate is None:
         raise InputError("--strict: valid together with --threshold or --at-least")
@@ -34,12 +34,12 @@ def main(argv: list[str]) -> int:
     devices = _read_devices(options.devices)
     all_a, all_b = read_sides(options)
     comparison = compare_pairs(match_sides(all_a, all_b, despite), despite, gate, devices)
-    code = exit_code(comparison, options.strict)
+    code = choose_exit_code(comparison, options.strict)
     _show(comparison, options, code)
     return code
 
 
-def exit_code(comparison: Comparison, is_strict: bool) -> int:
+def choose_exit_code(comparison: Comparison, is_strict: bool) -> int:
     """Return 1 if the gate failed. Where it cannot tell, acceptance is not given, but a regression is not shown.
 
     Without a single interval no gate could ever fail, so that is an error of input.
@@ -53,7 +53,7 @@ def exit_code(comparison: Comparison, is_strict: bool) -> int:
     return _CANNOT_TELL if is_strict or comparison.gate.kind == AT_LEAST else 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "compare",
         "Compare two runs, or two series of one run, point by point: is B faster than A, slower, the same, or do"
@@ -125,7 +125,7 @@ def read_despite(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         if name not in NAMES:
-            raise unknown("name", name, NAMES, "--despite")
+            raise explain_unknown("name", name, NAMES, "--despite")
     return names
 
 

@@ -13,7 +13,7 @@ from ..analyse.comparison.saved_results import read_results
 from ..analyse.comparison.sessions import pool_sessions
 from ..analyse.comparison.sides import EFFICIENCY, SPEED, Side, make_reference_side, make_sides
 from ..analyse.series import build_series
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..published.table import PREFIX, find_curve
 from ..record.decoding import MOST_BYTES
 from ..record.journal import RUN, read_run, read_trials
@@ -34,48 +34,50 @@ def read_sides(options: argparse.Namespace) -> tuple[list[Side], list[Side]]:
         raise InputError(f"--series: given {len(names)} times; valid: once or twice")
     published = [text for text in runs if text.startswith(PREFIX)]
     if published:
-        return _against_curve(options, published, [text for text in runs if text not in published])
+        return _pair_with_curve(options, published, [text for text in runs if text not in published])
     if options.by:
         raise InputError("--by: valid with a published curve, published:ID; runs are compared by speed")
     if options.reference:
         if len(runs) > 1:
             raise InputError("--reference takes the place of A; valid: one run")
-        return _against_numbers(_select(_read(runs[0]), names), options.reference)
+        return _pair_with_numbers(_select(_read(runs[0]), names), options.reference)
     if len(runs) == 1 and len(names) < 2:
         raise InputError(
             "one run was given; valid: two runs, or one and two of its series (--series), or --reference"
-            f"{_titles(_read(runs[0]))}"
+            f"{_list_titles(_read(runs[0]))}"
         )
     all_a, all_b = _read(runs[0]), _read(runs[-1])
     all_a, all_b = _select(all_a, names[:1]), _select(all_b, names[-1:])
     if _is_same(runs[0], runs[-1]) and {side.config for side in all_a} & {side.config for side in all_b}:
         raise InputError(
             f"A and B have the same series of {runs[0]}; valid: two runs, or two series of one run"
-            f"{_titles(_read(str(_split(runs[0])[0])))}"
+            f"{_list_titles(_read(str(_split(runs[0])[0])))}"
         )
     return all_a, all_b
 
 
-def _against_numbers(all_b: list[Side], texts: Sequence[str]) -> tuple[list[Side], list[Side]]:
+def _pair_with_numbers(all_b: list[Side], texts: Sequence[str]) -> tuple[list[Side], list[Side]]:
     if len(all_b) > 1:
-        raise InputError(f"--reference: {all_b[0].source} has several series; name one with --series{_titles(all_b)}")
+        raise InputError(
+            f"--reference: {all_b[0].source} has several series; name one with --series{_list_titles(all_b)}"
+        )
     speeds = _read_references(texts, all_b[0].unit)
     return [make_reference_side(all_b[0], speeds, ", ".join(texts))], all_b
 
 
-def _against_curve(
+def _pair_with_curve(
     options: argparse.Namespace, published: Sequence[str], runs: Sequence[str]
 ) -> tuple[list[Side], list[Side]]:
     """Return a published curve as A and the series of a run as B, in whichever order they were given."""
     curve, quantity = find_curve(published[0]), options.by or EFFICIENCY
     if quantity not in (EFFICIENCY, SPEED):
-        raise unknown("quantity", quantity, (EFFICIENCY, SPEED), "--by")
+        raise explain_unknown("quantity", quantity, (EFFICIENCY, SPEED), "--by")
     if len(published) > 1 or not runs or options.reference:
         raise InputError(f"{published[0]}: valid together with one run, as in: trainscale compare {published[0]} DIR")
     sides = _select(_read(runs[0]), options.series or [])
     if len(sides) > 1:
         raise InputError(
-            f"{published[0]}: {sides[0].source} has several series; name one with --series{_titles(sides)}"
+            f"{published[0]}: {sides[0].source} has several series; name one with --series{_list_titles(sides)}"
         )
     a, b = compare_with_published(curve, sides[0], quantity)
     return [a], [b]
@@ -117,8 +119,8 @@ def _read_file(path: Path) -> list[Side]:
 
 
 def _is_compared(record: TrialRecord, run: RunInfo) -> bool:
-    """Whether a trial is one of those that were asked for: not a short one of a search, not one beside an explained
-    ladder. Both have other windows.
+    """Return whether a trial is one of those that were asked for: not a short one of a search, not one beside an
+    explained ladder. Both have other windows.
     """
     strategies = run.read_spec().strategies
     is_further = record.trial.config.strategy == "independent" and strategies and "independent" not in strategies
@@ -140,7 +142,7 @@ def _is_same(first: str, second: str) -> bool:
     return _split(first)[0].resolve() == _split(second)[0].resolve()
 
 
-def _titles(sides: Sequence[Side]) -> str:
+def _list_titles(sides: Sequence[Side]) -> str:
     return "\n  its series: " + "\n              ".join(side.title for side in sides)
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..report.numbers import format_rough_duration
-from ..spec.data import Dataset, datasets_folder, find_dataset, parse_data
+from ..spec.data import Dataset, find_dataset, find_datasets_folder, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .actions import run_action
 from .parser import Parser
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 ACTIONS = {
     "get": "download a published data set: mnist, cifar10",
@@ -37,16 +37,18 @@ actions:
 
 
 def main(argv: list[str]) -> int:
-    return run_action("data", argv, {"get": _get, "list": _list, "check": _check}, _HELP)
+    return run_action("data", argv, {"get": _download, "list": _list, "check": _check}, _HELP)
 
 
 # ---- get
 
 
-def _get(argv: list[str]) -> int:
+def _download(argv: list[str]) -> int:
     parser = Parser("data get", "Download a published data set. After an interruption, run it again to continue.")
     parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"its folder (default: {_short_path()}/NAME)")
+    parser.add_argument(
+        "directory", nargs="?", metavar="DIR", help=f"its folder (default: {_shorten_datasets_folder()}/NAME)"
+    )
     parser.add_argument(
         "--from", dest="base", metavar="URL", help="download from this address, such as a mirror at your site"
     )
@@ -57,7 +59,7 @@ def _get(argv: list[str]) -> int:
     dataset = find_dataset(name if directory is None else f"{name}:{directory}")
     began = time.monotonic()
     try:
-        with signals_interrupt(), _download_view() as watch:
+        with interrupt_on_signals(), _show_downloads() as watch:
             new_files = download_dataset(name, Path(dataset.directory), options.base, watch)
     except KeyboardInterrupt:
         print(f"{name}: stopped; the part that was downloaded stays, and the same command continues")
@@ -66,7 +68,8 @@ def _get(argv: list[str]) -> int:
     outcome = (
         f"{len(new_files)} files in {format_rough_duration(time.monotonic() - began)}" if new_files else "already there"
     )
-    print(f"{name}: {outcome}; {_status_text(status)}\n  {status.folder}\n  trainscale run --data {_typed(dataset)} …")
+    command = f"trainscale run --data {_format_dataset(dataset)} …"
+    print(f"{name}: {outcome}; {_describe_status(status)}\n  {status.folder}\n  {command}")
     return 0
 
 
@@ -86,12 +89,12 @@ def _parse_name(text: str | None) -> str:
             "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
         )
     if text.lower() not in PUBLISHED:
-        raise unknown("data set", text, PUBLISHED)
+        raise explain_unknown("data set", text, PUBLISHED)
     return text.lower()
 
 
 @contextmanager
-def _download_view() -> Iterator[Callable[[str, int, int], None]]:
+def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each file on a terminal; elsewhere print a line for each."""
     from rich import progress
     from rich.console import Console
@@ -125,7 +128,7 @@ def _list(argv: list[str]) -> int:
     Parser("data list", "List the published data sets with their folders, and check every file.").read(argv)
     for name in KNOWN:
         _print_status(find_dataset(name))
-    print(f"each is a folder in {datasets_folder()}; trainscale data get NAME downloads one")
+    print(f"each is a folder in {find_datasets_folder()}; trainscale data get NAME downloads one")
     return 0
 
 
@@ -141,7 +144,7 @@ def _check(argv: list[str]) -> int:
         raise InputError(
             "data check: which data set?\n  valid: mnist, cifar10, mnist:DIR, cifar10:DIR, imagefolder:DIR"
         )
-    with signals_interrupt():
+    with interrupt_on_signals():
         results = [_print_status(dataset) for dataset in datasets]
     return 0 if all(results) else 1
 
@@ -154,16 +157,16 @@ def _print_status(dataset: Dataset) -> bool:
     try:
         with console.status("") as spinner:
             status = inspect_dataset(
-                dataset, lambda n, of: spinner.update(f"{_typed(dataset)}: {n:,} of {of:,} photographs")
+                dataset, lambda n, of: spinner.update(f"{_format_dataset(dataset)}: {n:,} of {of:,} photographs")
             )
     except DataError as error:
-        console.print(f"{_typed(dataset)}: {error}", markup=False)
+        console.print(f"{_format_dataset(dataset)}: {error}", markup=False)
         return False
-    console.print(f"{_typed(dataset)}: {_status_text(status)}\n  {status.folder}", markup=False)
+    console.print(f"{_format_dataset(dataset)}: {_describe_status(status)}\n  {status.folder}", markup=False)
     return True
 
 
-def _status_text(status: DatasetStatus) -> str:
+def _describe_status(status: DatasetStatus) -> str:
     facts = status.facts
     text = f"{facts.train:,} + {facts.valid:,} images of {facts.classes} classes"
     if status.sizes:
@@ -176,11 +179,11 @@ def _status_text(status: DatasetStatus) -> str:
     return f"{text}, {status.bytes / 1e6:.1f} MB"
 
 
-def _typed(dataset: Dataset) -> str:
+def _format_dataset(dataset: Dataset) -> str:
     """Return the data set as a value of ``--data``."""
     kind = dataset.name.partition(":")[0]
     return kind if dataset == find_dataset(kind) else f"{kind}:{dataset.directory}"
 
 
-def _short_path() -> str:
-    return str(datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
+def _shorten_datasets_folder() -> str:
+    return str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111

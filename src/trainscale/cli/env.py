@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..cluster.installation import InstallationProgress, create
-from ..errors import InputError, TrainscaleError, unknown
+from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import format_decimal_size, format_rough_duration
 from ..spec.value_types import find_python
 from ..worker.inspection.machine import read_machine
 from .actions import run_action
 from .parser import Parser
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def _create(argv: list[str]) -> int:
     base = None if options.base is None else _find_base(options.base)
     has_gpus = bool(options.cuda is None and read_machine().gpus)
     failures = []
-    with signals_interrupt():
+    with interrupt_on_signals():
         for name in names:
             try:
                 _create_environment(name, options.cuda, has_gpus, base)
@@ -85,13 +85,13 @@ def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str 
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
-        with _progress_view(console) as watch:
+        with _show_progress(console) as watch:
             is_new = create(DEFINITIONS[name], cuda, has_gpus, base, watch)
     except KeyboardInterrupt:
         console.print(f"{name}: stopped; the same command continues", markup=False)
         raise
     environment = environments.read_environment(name)
-    versions = _versions_text(environment)
+    versions = _describe_versions(environment)
     if is_new:
         seconds = time.monotonic() - began
         outcome = f"ready, {versions}, {format_decimal_size(environment.bytes)}, in {format_rough_duration(seconds)}"
@@ -108,10 +108,10 @@ def _find_base(text: str) -> str:
 
 
 @contextmanager
-def _progress_view(console: Console) -> Iterator[Callable[[InstallationProgress], None]]:
+def _show_progress(console: Console) -> Iterator[Callable[[InstallationProgress], None]]:
     """Show one line that changes on a terminal; elsewhere print a line for each phase and each download."""
     if not console.is_terminal:
-        yield _line_printer(console)
+        yield _make_line_printer(console)
         return
     from rich.live import Live
     from rich.text import Text
@@ -119,7 +119,7 @@ def _progress_view(console: Console) -> Iterator[Callable[[InstallationProgress]
     current: list[InstallationProgress] = []
 
     def render() -> Text:  # called by rich several times a second, so that the clock runs
-        return Text(progress_text(current[0]) if current else "", no_wrap=True, overflow="ellipsis")
+        return Text(describe_progress(current[0]) if current else "", no_wrap=True, overflow="ellipsis")
 
     def watch(progress: InstallationProgress) -> None:
         current[:] = [progress]
@@ -128,12 +128,12 @@ def _progress_view(console: Console) -> Iterator[Callable[[InstallationProgress]
         yield watch
 
 
-def progress_text(progress: InstallationProgress) -> str:
+def describe_progress(progress: InstallationProgress) -> str:
     minutes, seconds = divmod(int(progress.seconds), 60)
     return f"{progress.environment} · {minutes}:{seconds:02d} · {progress.phase} {progress.detail}".rstrip()
 
 
-def _line_printer(console: Console) -> Callable[[InstallationProgress], None]:
+def _make_line_printer(console: Console) -> Callable[[InstallationProgress], None]:
     printed = set()
 
     def watch(progress: InstallationProgress) -> None:
@@ -163,26 +163,26 @@ def _list(argv: list[str]) -> int:
     existing = environments.list_environments()
     for environment in existing:
         size = "" if environment.folder.is_symlink() else format_decimal_size(environment.bytes)
-        lines = Text("\n").join(Text(text, style) for text, style in _description_lines(environment))
+        lines = Text("\n").join(Text(text, style) for text, style in _describe_environment(environment))
         table.add_row(environment.name, environment.state, size, lines)
     names = {environment.name for environment in existing}
     for definition in DEFINITIONS.values():
         if definition.name not in names:
             table.add_row(definition.name, environments.ABSENT, "", Text(", ".join(definition.frameworks)))
     console.print(table)
-    console.print(f"each is a folder in {environments.environments_folder()}", soft_wrap=True, markup=False)
+    console.print(f"each is a folder in {environments.find_environments_folder()}", soft_wrap=True, markup=False)
     return 0
 
 
-def _description_lines(environment: Environment) -> list[tuple[str, str]]:
+def _describe_environment(environment: Environment) -> list[tuple[str, str]]:
     """Return the frameworks, the versions and the remedy, each with its style."""
-    lines = [(", ".join(environment.frameworks), ""), (_versions_text(environment), "dim")]
+    lines = [(", ".join(environment.frameworks), ""), (_describe_versions(environment), "dim")]
     if environment.state in _REMEDIES:
         lines.append((_REMEDIES[environment.state].format(name=environment.name), "yellow"))
     return [line for line in lines if line[0]]
 
 
-def _versions_text(environment: Environment) -> str:
+def _describe_versions(environment: Environment) -> str:
     versions = [f"{name} {version}" for name, version in environment.packages.items()]
     if environment.facts and environment.facts.python and environment.is_usable:
         versions.append(f"Python {environment.facts.python}")
@@ -210,14 +210,14 @@ def _remove(argv: list[str]) -> int:
 
 def _check_names(names: list[str], valid: list[str], action: str) -> None:
     if action == "remove" and not valid:
-        raise InputError(f"env remove: there are no environments in {environments.environments_folder()}")
+        raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
     if not names:
         _raise_no_names(action, valid)
     for name in names:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
         if name not in valid:
-            raise unknown("environment", name, valid)
+            raise explain_unknown("environment", name, valid)
 
 
 def _raise_no_names(action: str, valid: list[str]) -> NoReturn:

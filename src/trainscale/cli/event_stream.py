@@ -39,7 +39,10 @@ class EventStream:
 
     def begin(self, progress: RunProgress, location: str) -> None:
         points = [
-            {**_point(config.key, config.to_dict(), devices), "trials": len(progress.records(config, devices))}
+            {
+                **_describe_point(config.key, config.to_dict(), devices),
+                "trials": len(progress.select_records(config, devices)),
+            }
             for config, devices in progress.plan.points
         ]
         self.write(
@@ -56,7 +59,7 @@ class EventStream:
 
         self.write("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
 
-    def listener(self, progress: RunProgress) -> RunListener:
+    def make_listener(self, progress: RunProgress) -> RunListener:
         """Return a listener that writes an event for everything that happens to a trial."""
         last_phase, last_time = "", 0.0
 
@@ -64,7 +67,7 @@ class EventStream:
             nonlocal last_phase
             progress.begin_trial(trial)
             last_phase = ""
-            self.write("trial-begins", **_trial(trial.trial))
+            self.write("trial-begins", **_describe_trial(trial.trial))
 
         def trial_moves(state: TrialState) -> None:
             nonlocal last_phase, last_time
@@ -72,22 +75,22 @@ class EventStream:
             now = time.monotonic()
             if progress.phase != last_phase or now - last_time >= _LEAST_SECONDS:
                 last_phase, last_time = progress.phase, now
-                self.write("trial-moves", **_trial(state.trial), phase=progress.phase, step=progress.step)
+                self.write("trial-moves", **_describe_trial(state.trial), phase=progress.phase, step=progress.step)
 
         def trial_ends(record: TrialRecord) -> None:
             progress.end_trial(record)
-            self.write("trial-ends", **_trial(record.trial), **_outcome(record, progress))
+            self.write("trial-ends", **_describe_trial(record.trial), **_describe_outcome(record, progress))
             for warning in progress.new_warnings:
                 self.write("warning", message=warning)
 
         return RunListener(trial_begins, trial_moves, trial_ends, lambda line: self.write("message", message=line))
 
 
-def _point(key: str, config: JsonObject, devices: int) -> JsonObject:
+def _describe_point(key: str, config: JsonObject, devices: int) -> JsonObject:
     return {"config_key": key, "config": config, "devices": devices}
 
 
-def _trial(trial: Trial) -> JsonObject:
+def _describe_trial(trial: Trial) -> JsonObject:
     """Return what identifies a trial. Its config is in the first event, under the same key."""
     return {
         "trial": trial.key,
@@ -99,9 +102,9 @@ def _trial(trial: Trial) -> JsonObject:
     }
 
 
-def _outcome(record: TrialRecord, progress: RunProgress) -> JsonObject:
+def _describe_outcome(record: TrialRecord, progress: RunProgress) -> JsonObject:
     """Return the speed of the trial, that of its point so far, and what is left."""
-    trials = [other for other in progress.records(*record.trial.point) if is_measured(other)]
+    trials = [other for other in progress.select_records(*record.trial.point) if is_measured(other)]
     speeds = [compute_samples_per_second(other) for other in trials if other.trial.short == record.trial.short]
     interval = mean_interval(speeds, progress.plan.experiment.measurement.is_sequential) if speeds else None
     return {
@@ -115,5 +118,5 @@ def _outcome(record: TrialRecord, progress: RunProgress) -> JsonObject:
         else None,
         "trials": progress.finished_trials,
         "planned_trials": progress.planned_trials,
-        "seconds_left": progress.remaining_seconds(),
+        "seconds_left": progress.estimate_remaining_seconds(),
     }

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     output.add_argument("--markdown", action="store_true", help="print Markdown")
     options = parser.read(argv)
     run, records = read_run(options.directory), read_trials(options.directory, warn_of_damage)
-    command = explaining_command(run)
+    command = make_explaining_command(run)
     check_can_explain(options.directory, records)
     if not options.json and not options.markdown:
         print_explanation(run, records)
@@ -46,10 +46,10 @@ def print_explanation(run: RunInfo, records: Sequence[TrialRecord]) -> None:
 
     points = explain_records(records)
     if points:
-        print(render_explanation_text(points, explaining_command(run)), end="")
+        print(render_explanation_text(points, make_explaining_command(run)), end="")
 
 
-def explaining_command(run: RunInfo) -> str:
+def make_explaining_command(run: RunInfo) -> str:
     """Return the command of the run, with the flag that measures what an explanation needs."""
     command = run.read_provenance().command or "trainscale run"
     return command if _FLAG in shlex.split(command) else f"{command} {_FLAG}"

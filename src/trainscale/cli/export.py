@@ -15,7 +15,7 @@ from .parser import Parser
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     if options.to is None:
         raise InputError(f"--to: no format is named; valid: {', '.join(list_exporter_names())}")
     exporter = load_exporter(options.to)
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "export",
         "Export finished runs: one tidy table with a row for each trial, or points for other programs. Nothing is"

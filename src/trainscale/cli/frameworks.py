@@ -27,10 +27,10 @@ def main(argv: list[str]) -> int:
         console.print(f"\n[bold]{framework.name}[/] ({framework.title})")
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True, min_width=18)
-        for name, value in _rows(framework):
+        for name, value in _describe_framework(framework):
             grid.add_row(f"  {name}", value)
         console.print(grid)
-    print_broken(console, plugins.broken_plugins(FRAMEWORK))
+    print_broken(console, plugins.list_broken_plugins(FRAMEWORK))
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
         console.print(f"\n[bold]{title}[/]")
         for name, meaning in names.items():
@@ -38,8 +38,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _rows(framework: Framework) -> list[tuple[str, str]]:
-    """Return names and values. An engine that serves several strategies has one row."""
+def _describe_framework(framework: Framework) -> list[tuple[str, str]]:
+    """Return rows of names and values. An engine that serves several strategies has one row."""
     served: dict[str, list[str]] = {}
     for strategy, engine in framework.engines.items():
         served.setdefault(engine, []).append(strategy)

@@ -17,7 +17,7 @@ from ..cluster.allocation import is_inside_slurm
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM
 from ..errors import InputError
-from ..launch.launchers.catalog import plugin_setting_keys
+from ..launch.launchers.catalog import list_plugin_setting_keys
 from ..launch.launchers.target import find_target
 from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
 from ..launch.programs.hosts import pack_folder, prepare_hosts
@@ -25,10 +25,10 @@ from ..launch.programs.program_run import ProgramRun, run_programs
 from ..launch.programs.variables import ALL_ROLES, ProgramCommand
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
-from ..spec.value_types import duration, whole
+from ..spec.value_types import parse_duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 _MOST_PROCESSES = 65536  # each needs a port
 _SETTINGS = (
@@ -38,7 +38,7 @@ _SETTINGS = (
 
 
 def main(argv: list[str]) -> int:
-    parser = _parser()
+    parser = _make_parser()
     options = parser.read(argv)
     if options.command[:1] == ["--"]:
         del options.command[0]
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
     request = _read_request(options)
     variables = _read_variables(options)
-    timeout = _read(duration, options.limit, "--timeout") if options.limit else None
+    timeout = _read(parse_duration, options.limit, "--timeout") if options.limit else None
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"
@@ -54,9 +54,9 @@ def main(argv: list[str]) -> int:
     target = find_target(experiment)
     host_launcher = target.make_launcher()
     try:
-        with signals_interrupt():
+        with interrupt_on_signals():
             hosts = (Host(LOCALHOST),) if target.is_local else host_launcher.hosts()
-            folder, archive = _program_folder(options), pack_folder(Path.cwd()) if options.copy else None
+            folder, archive = _find_program_folder(options), pack_folder(Path.cwd()) if options.copy else None
             usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host
             programs = assign_roles(request, [replace(host, slots=slots or host.slots) for host in usable_hosts])
@@ -68,16 +68,16 @@ def main(argv: list[str]) -> int:
 
 
 # fmt: off
-def own_arguments(argv: list[str]) -> list[str]:
+def select_own_arguments(argv: list[str]) -> list[str]:
     """Return the arguments before the program to launch."""
     try:
-        options, _ = _parser().parse_known_args(argv)
+        options, _ = _make_parser().parse_known_args(argv)
     except InputError:
         return argv
     return argv[: len(argv) - len(options.command)]
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "launch", "Run your own program on many hosts, with the variables that torch, TensorFlow, JAX and MXNet read."
     )
@@ -106,7 +106,7 @@ def _parser() -> Parser:
         help="first copy the current directory to DIR on every host, and run there")
     add("--timeout", metavar="TIME", dest="limit", help="end everything after this time (default: never)")
     add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
-    add_settings(parser, (*_SETTINGS, *plugin_setting_keys()))
+    add_settings(parser, (*_SETTINGS, *list_plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
     return parser
 
@@ -137,10 +137,10 @@ def _read_variables(options: Namespace) -> dict[str, dict[str, str]]:
     """Return the variables of each role; those for all roles are under ALL_ROLES."""
     return {
         ALL_ROLES: dict(
-            _pair("--env", text, os.environ) for argument in options.env for text in _split_names(argument)
+            _split_variable("--env", text, os.environ) for argument in options.env for text in _split_names(argument)
         ),
-        WORKER: dict(_pair("--env-worker", text) for text in options.env_worker),
-        SERVER: dict(_pair("--env-server", text) for text in options.env_server),
+        WORKER: dict(_split_variable("--env-worker", text) for text in options.env_worker),
+        SERVER: dict(_split_variable("--env-server", text) for text in options.env_server),
     }
 
 
@@ -149,7 +149,7 @@ def _split_names(text: str) -> list[str]:
     return [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _pair(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
+def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Return the name and value of a variable. A name alone takes its value from ``environment``."""
     separator = "=" if "=" in text or environment is not None else ":"  # MXNet's launcher has a colon
     name, has_value, value = text.partition(separator)
@@ -162,7 +162,7 @@ def _pair(flag: str, text: str, environment: Mapping[str, str] | None = None) ->
     return name, environment[name]
 
 
-def _program_folder(options: Namespace) -> str:
+def _find_program_folder(options: Namespace) -> str:
     """Return the folder of the programs as a path that does not depend on where a keeper starts."""
     folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
     return folder if folder.startswith("~") else str(Path(base, folder))

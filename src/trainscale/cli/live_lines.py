@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from .live import RunProgress
 
 
-def line_listener(console: Console, progress: RunProgress) -> RunListener:
+def make_line_listener(console: Console, progress: RunProgress) -> RunListener:
     """Return a listener for a pipe or a log file, which prints a line for every epoch and every trial."""
     printed_epochs = 0
-    labels = live_search.config_labels(progress.plan)
-    gone = set(progress.departures())
+    labels = live_search.make_config_labels(progress.plan)
+    gone = set(progress.find_departures())
 
     def print_line(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
@@ -46,10 +46,10 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
         label, config = record.trial.label, record.trial.config
         if progress.is_search:
             label = f"{config.framework} {config.model} {labels[config]} · {label.partition(' · ')[2]}"
-        print_line(f"{label}: {_outcome(record)} ({record.seconds:.0f} s)")
+        print_line(f"{label}: {_describe_outcome(record)} ({record.seconds:.0f} s)")
         for warning in progress.new_warnings if record.ok else ():  # the line above says why a trial failed
             print_line(f"  warning: {warning}")
-        for (config, devices), reason in progress.departures().items():
+        for (config, devices), reason in progress.find_departures().items():
             if (config, devices) not in gone:
                 gone.add((config, devices))
                 print_line(f"  left: {config.framework} {config.model} {labels[config]}: {reason}")
@@ -57,7 +57,7 @@ def line_listener(console: Console, progress: RunProgress) -> RunListener:
     return RunListener(begin_trial, update_trial, end_trial, print_line)
 
 
-def _outcome(record: TrialRecord) -> str:
+def _describe_outcome(record: TrialRecord) -> str:
     """Return the speed of a trial, with its accuracy if it has one, or why it failed."""
     if not record.ok:
         return f"{record.status}: {record.failure.message if record.failure else ''}"

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ..analyse.best.races import count_most_rounds, count_short_trials
 from ..analyse.titles import make_strategy_labels
-from ..measure.search import races_of_plan
+from ..measure.search import replay_races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
 from ..spec.config import Config
@@ -16,22 +16,22 @@ from ..spec.plan import Plan
 Point = tuple[Config, int]
 
 
-def departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
+def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
     """Return the points that left a search so far, and why. Empty if the run is no search."""
     if not plan.experiment.measurement.search:
         return {}
     return {
         (departure.key, race.devices): describe_departure(departure)
-        for race in races_of_plan(plan, records)
+        for race in replay_races_of_plan(plan, records)
         for departure in race.state.departures
     }
 
 
-def remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
+def estimate_remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
     rounds, done, total = count_most_rounds(repeats), count_short_trials(records), 0.0
-    for race in races_of_plan(plan, records):
+    for race in replay_races_of_plan(plan, records):
         points = [(config, race.devices) for config in race.state.running]
         seconds = fmean(good) if good else max(map(estimates.__getitem__, points), default=0.0)
         if race.state.waiting:
@@ -40,7 +40,7 @@ def remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Map
     return max(0.0, total - sum(record.seconds for record in records if not record.trial.short))
 
 
-def config_labels(plan: Plan) -> dict[Config, str]:
+def make_config_labels(plan: Plan) -> dict[Config, str]:
     """Return what distinguishes the configs of a network: the strategy, and other settings that are lists."""
     networks = {config.model for config in plan.configs}
     has_batches = len({(config.model, config.batch) for config in plan.configs}) > len(networks)

@@ -8,7 +8,7 @@ from ..record.parity import UNPROVEN
 from ..record.trial import SKIPPED, TrialRecord
 
 
-def trial_warnings(record: TrialRecord) -> list[str]:
+def list_trial_warnings(record: TrialRecord) -> list[str]:
     """Return what a person may want to act on now: a failure, a busy machine, work that is not proven, notes."""
     warnings = []
     if not record.ok and record.status != SKIPPED:

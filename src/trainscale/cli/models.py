@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     for key in ("image_size", "classes"):
         parser.add_argument(*SETTINGS[key].flags, metavar=SETTINGS[key].metavar, help=SETTINGS[key].help)
     options = parser.read(argv)
-    size, classes = (_number(key, getattr(options, key)) for key in ("image_size", "classes"))
+    size, classes = (_read_number(key, getattr(options, key)) for key in ("image_size", "classes"))
     table = Table(box=None, padding=(0, 2, 0, 0), caption=_CAPTION, caption_justify="left")
     table.add_column("model", no_wrap=True)
     for name in ("image", "classes", "parameters", "MB", "GMAC"):
@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
     is_wide = console.width >= _WIDE
     if is_wide:
         table.add_column("", overflow="fold")
-    broken = plugins.broken_plugins(MODEL)
+    broken = plugins.list_broken_plugins(MODEL)
     for name, info in models.MODELS.items():
         try:
-            table.add_row(Text(name), *_row(name, size, classes), *([Text(info.description)] if is_wide else []))
+            table.add_row(Text(name), *_make_row(name, size, classes), *([Text(info.description)] if is_wide else []))
         except (Exception, SystemExit) as error:
             if info.plugin is None:
                 raise
@@ -47,12 +47,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _number(key: str, text: str | None) -> int | None:
+def _read_number(key: str, text: str | None) -> int | None:
     field = SETTINGS[key]
     return None if text is None else int(field.read_text(text, field.flags[0]))
 
 
-def _row(name: str, size: int | None, classes: int | None) -> tuple[str, ...]:
+def _make_row(name: str, size: int | None, classes: int | None) -> tuple[str, ...]:
     try:
         graph = models.build(name, size, classes)
     except models.ShapeError:

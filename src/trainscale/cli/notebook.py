@@ -21,17 +21,17 @@ _FILE = "analysis.ipynb"
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     if not options.open:
         _check_flags_of_open(options)
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
     target, port = read_target(options), _read_port(options.port)
-    request = _request_on_host(options, target) if target.host else _request_here(options)
+    request = _make_request_on_host(options, target) if target.host else _make_request_here(options)
     return serve(target, request, port, open_browser=not options.no_browser)
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "notebook",
         "Write a notebook that repeats the analysis of a run with the Python interface. With --open, Jupyter shows"
@@ -70,19 +70,19 @@ def _read_port(text: str | None) -> int:
     return int(text)
 
 
-def _request_here(options: Namespace) -> NotebookRequest:
+def _make_request_here(options: Namespace) -> NotebookRequest:
     """Write the notebook. One that somebody changed is opened as it is."""
     return NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
 
 
-def _request_on_host(options: Namespace, target: JupyterTarget) -> NotebookRequest:
+def _make_request_on_host(options: Namespace, target: JupyterTarget) -> NotebookRequest:
     """Read the run over ssh, and have the notebook written beside it, unless there is one."""
     if options.output:
         raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
     assert target.host is not None
     directory = str(options.directory)
     with RemoteJournal(target.host, directory, target.ssh) as remote:
-        text = _text(read_stored_run(remote.directory, warn_of_damage), ".", f"{target.host.name}:{directory}")
+        text = _make_notebook(read_stored_run(remote.directory, warn_of_damage), ".", f"{target.host.name}:{directory}")
     return NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
 
 
@@ -92,7 +92,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
     path = Path(options.output or options.directory / _FILE)
     if path.suffix != ".ipynb":
         raise InputError(f"--output {path}: the name of a notebook ends with .ipynb")
-    text = _text(run, os.path.relpath(run.directory, path.parent), str(run.directory))
+    text = _make_notebook(run, os.path.relpath(run.directory, path.parent), str(run.directory))
     if path.is_file() and path.read_text(errors="replace") != text:
         if keeps_changed:
             return path
@@ -102,7 +102,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
     return Path(write_file(str(path), text))
 
 
-def _text(run: StoredRun, directory: str, where: str) -> str:
+def _make_notebook(run: StoredRun, directory: str, where: str) -> str:
     """Return the notebook of a run in ``directory``, a path that is relative to the notebook's folder."""
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")

@@ -15,10 +15,10 @@ from ..errors import InputError, TrainscaleError
 from ..launch.connections.ssh_errors import explain_ssh_error
 from ..launch.connections.worker_archive import RUN_FIRST_LINE
 from ..launch.launchers.slurm import SlurmSettings
-from ..launch.launchers.ssh import SshSettings, shell_command, ssh_command
+from ..launch.launchers.ssh import SshSettings, make_shell_command, make_ssh_command
 from ..launch.notebooks.session import NotebookRequest, NotebookSession
 from .parser import read_experiment
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 SLURM = "slurm"
 SETTINGS = ("ssh_config", "forward_agent", "partition", "account", "gres", "time")
@@ -40,13 +40,13 @@ class JupyterTarget:
             return f" on {self.host.name}"
         return " in a Slurm job" if self.slurm else ""
 
-    def command(self) -> list[str]:
+    def make_command(self) -> list[str]:
         """Return the command that runs the first line of its input as Python."""
         python = [sys.executable, "-c", RUN_FIRST_LINE]
         if self.host:
-            line = shell_command(["python3", "-c", RUN_FIRST_LINE], ())
-            return [*ssh_command(HostAccess(), self.ssh, self.host), "--", self.host.name, line]
-        return [*_srun(self.slurm), *python] if self.slurm else python
+            line = make_shell_command(["python3", "-c", RUN_FIRST_LINE], ())
+            return [*make_ssh_command(HostAccess(), self.ssh, self.host), "--", self.host.name, line]
+        return [*_make_srun_command(self.slurm), *python] if self.slurm else python
 
     def explain(self, text: str) -> str:
         """Say why the command failed, by what it printed."""
@@ -58,15 +58,15 @@ class JupyterTarget:
 
 
 def read_target(options: Namespace) -> JupyterTarget:
-    """An InputError says why Jupyter cannot run there."""
+    """Return where Jupyter runs. An InputError says why it cannot run there."""
     experiment = read_experiment(options)
-    ssh = experiment.settings_of(SshSettings)
+    ssh = experiment.select_settings(SshSettings)
     if options.on is None:
         return JupyterTarget(None, ssh, None)
     if options.on == SLURM:
         if not shutil.which("srun"):
             raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        return JupyterTarget(None, ssh, experiment.settings_of(SlurmSettings))
+        return JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
     match = _HOST.fullmatch(options.on)
     if match is None:
         raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {SLURM}")
@@ -78,10 +78,10 @@ def read_target(options: Namespace) -> JupyterTarget:
 def serve(target: JupyterTarget, request: NotebookRequest, port: int, open_browser: bool) -> int:
     """Run Jupyter until Ctrl-C, or until somebody shuts it down in the browser."""
     try:
-        with signals_interrupt():
+        with interrupt_on_signals():
             if target.slurm:
                 print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
-            with NotebookSession(target.command(), request, port, target.explain) as session:
+            with NotebookSession(target.make_command(), request, port, target.explain) as session:
                 _show(session, target, open_browser)
                 session.wait()
     except KeyboardInterrupt:
@@ -101,7 +101,7 @@ def _show(session: NotebookSession, target: JupyterTarget, open_browser: bool) -
         webbrowser.open(session.redirect.as_uri())
 
 
-def _srun(settings: SlurmSettings) -> list[str]:
+def _make_srun_command(settings: SlurmSettings) -> list[str]:
     options = {"partition": settings.partition, "account": settings.account, "gres": settings.gres}
     options["time"] = settings.time
     given = [f"--{name}={value}" for name, value in options.items() if value]

@@ -37,25 +37,25 @@ class _OutputFile(io.FileIO):
 
 
 @contextmanager
-def outliving_readers(goes_on: bool) -> Iterator[None]:
+def outlive_readers(goes_on: bool) -> Iterator[None]:
     """Let a command go on when the reader of its output goes away, or else end it by ``ReaderGone``. Streams that a
     program has replaced stay as they are.
     """
     with ExitStack() as stack:
         for name in ("stdout", "stderr"):
-            stack.enter_context(_replaced(name, goes_on))
+            stack.enter_context(_replace_stream(name, goes_on))
         yield
 
 
-def _raw(stream: io.TextIOWrapper) -> object:
-    """With python -u there is no buffer between the text and the file."""
+def _find_raw_file(stream: io.TextIOWrapper) -> object:
+    """Return the file below the text. With python -u there is no buffer between them."""
     return getattr(stream.buffer, "raw", stream.buffer)
 
 
 @contextmanager
-def _replaced(name: str, goes_on: bool) -> Iterator[None]:
+def _replace_stream(name: str, goes_on: bool) -> Iterator[None]:
     original = getattr(sys, name)
-    if type(original) is not io.TextIOWrapper or type(_raw(original)) is not io.FileIO:
+    if type(original) is not io.TextIOWrapper or type(_find_raw_file(original)) is not io.FileIO:
         yield
         return
     file = _OutputFile(original.fileno(), goes_on)

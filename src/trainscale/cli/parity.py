@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.launchers.local import LocalLauncher
 from ..measure.context import RunContext
-from ..measure.parity import comparisons, prove
+from ..measure.parity import group_comparisons, prove
 from ..measure.preflight import check_frameworks
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     experiment = read_experiment(options)
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
-    if not comparisons(plan.configs):
+    if not group_comparisons(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
         )
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     verdicts = prove(context, configs, lambda line: print(line, file=sys.stderr, flush=True), options.fresh)
     console = Console(highlight=False)
     for model in dict.fromkeys(verdict.model for verdict in verdicts):
-        console.print(_table(model, [verdict for verdict in verdicts if verdict.model == model]))
+        console.print(_make_table(model, [verdict for verdict in verdicts if verdict.model == model]))
     return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
@@ -67,8 +67,8 @@ _COLUMNS = {
 _COUNTS = ("parameters", "multiply-adds")
 
 
-def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
-    """Show a row for each framework and a column for each check, with the allowed differences."""
+def _make_table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
+    """Return a table with a row for each framework and a column for each check, with the allowed differences."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -81,15 +81,18 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     table.add_column("", no_wrap=True)
     checks = next((verdict.checks for verdict in verdicts if verdict.checks), ())
     table.add_row(
-        "allowed", *(numbers.format_scientific(check.tolerance) for check in _shown_checks(checks)), "", style="dim"
+        "allowed",
+        *(numbers.format_scientific(check.tolerance) for check in _select_shown_checks(checks)),
+        "",
+        style="dim",
     )
     for verdict in verdicts:
         cells = [
             Text(numbers.format_scientific(c.difference), style="" if c.ok else "bold red")
-            for c in _shown_checks(verdict.checks)
+            for c in _select_shown_checks(verdict.checks)
         ]
         if cells:
-            cells.append(_others(verdict.checks))
+            cells.append(_describe_others(verdict.checks))
         state = Text(verdict.state, style="green" if verdict.state == PROVEN else "bold red")
         name = f"{verdict.framework} {verdict.layout}"
         table.add_row(name, *(cells or [Text("")] * (len(_COLUMNS) + 2)), state)
@@ -97,7 +100,7 @@ def _table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     return Group(table, *doubts, Text(""))
 
 
-def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
+def _select_shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
     """Return the worse of the two counts, then the checks that have a column."""
     if not checks:
         return ()
@@ -106,7 +109,7 @@ def _shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
     return [counts, *(by_name[name] for name in _COLUMNS.values())]
 
 
-def _others(checks: Sequence[Check]) -> Text:
+def _describe_others(checks: Sequence[Check]) -> Text:
     """Say how many of the checks without a column have failed."""
     from rich.text import Text
 

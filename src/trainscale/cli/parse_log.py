@@ -15,7 +15,7 @@ from typing import IO
 from ..analyse.epochs import EpochRow
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
 from ..analyse.text import remove_unprintable
-from ..errors import InputError, shorten, shorten_path, unknown
+from ..errors import InputError, explain_unknown, shorten, shorten_path
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table
 from ..report.step_table import render_step_table
@@ -28,14 +28,14 @@ _PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces 
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     if not options.files:
         raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")
     table_format = TSV if options.format == "none" else options.format
-    columns = _names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
+    columns = _split_names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
     tables = []
-    for name, section in _sections(options):
-        section = _every(_with_metrics(section, options.metrics, name), options.every)
+    for name, section in _read_sections(options):
+        section = _select_every(_select_metrics(section, options.metrics, name), options.every)
         text = (
             render_epoch_table(section.epochs, table_format, columns)
             if section.epochs
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "parse-log",
         "Turn logs into tables. Logs of trainscale and MXNet, of one worker or several, give one row per epoch; logs of"
@@ -77,12 +77,12 @@ def _parser() -> Parser:
     )
     add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
     add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
-    add("--every", type=_positive, default=1, metavar="N", help="show only every Nth epoch or step, and the last")
+    add("--every", type=_parse_positive, default=1, metavar="N", help="show only every Nth epoch or step, and the last")
     add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
     return parser
 
 
-def _positive(text: str) -> int:
+def _parse_positive(text: str) -> int:
     number = int(text[:_MOST_DIGITS]) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not a whole number from 1")
@@ -92,16 +92,16 @@ def _positive(text: str) -> int:
 # ---- reading
 
 
-def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
+def _read_sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
     """Return all tables of all files, each with the name of its file. An InputError names the files without any."""
     if options.merge:
-        names = ", ".join(map(_name, options.files))
-        lines = itertools.chain.from_iterable(map(_lines, options.files))
+        names = ", ".join(map(_describe_file, options.files))
+        lines = itertools.chain.from_iterable(map(_read_lines, options.files))
         sections = {names: read_log(lines, names, options.reduce, one_run=True)}
     else:
         sections = {}
         for file in dict.fromkeys(options.files):
-            sections[_name(file)] = read_log(_lines(file), _name(file), options.reduce)
+            sections[_describe_file(file)] = read_log(_read_lines(file), _describe_file(file), options.reduce)
     empty = [name for name, of_file in sections.items() if not of_file]
     if empty:
         supported = "".join(f"\n    {kind}" for kind in SUPPORTED)
@@ -109,11 +109,11 @@ def _sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
     return [(name, section) for name, of_file in sections.items() for section in of_file]
 
 
-def _name(file: str) -> str:
+def _describe_file(file: str) -> str:
     return "standard input" if file == STDIN else remove_unprintable(file)
 
 
-def _lines(file: str) -> Iterator[str]:
+def _read_lines(file: str) -> Iterator[str]:
     """Read the lines of a file. Wrong encodings are tolerated: logs are often cut, and written by several programs."""
     path = Path(file)
     if file != STDIN and path.is_dir():
@@ -125,12 +125,12 @@ def _lines(file: str) -> Iterator[str]:
             nullcontext(sys.stdin.buffer) if file == STDIN else open_regular(path, pipes=True)
         )
         with stream_or_file as stream:
-            yield from _decoded(stream)
+            yield from _decode_lines(stream)
     except OSError as error:
-        raise InputError(f"{shorten_path(_name(file))}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{shorten_path(_describe_file(file))}: cannot be read: {error.strerror}") from None
 
 
-def _decoded(stream: IO[bytes]) -> Iterator[str]:
+def _decode_lines(stream: IO[bytes]) -> Iterator[str]:
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
     try:
         while line := text.readline(_PIECE):
@@ -142,28 +142,28 @@ def _decoded(stream: IO[bytes]) -> Iterator[str]:
 # ---- choosing
 
 
-def _names(text: str, valid: Sequence[str], what: str) -> list[str]:
+def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in valid:
-            raise unknown(what, name, valid)
+            raise explain_unknown(what, name, valid)
     return names
 
 
-def _with_metrics(section: Section, metrics: str | None, where: str) -> Section:
+def _select_metrics(section: Section, metrics: str | None, where: str) -> Section:
     if metrics is None or not section.epochs:
         return section
     valid = dict.fromkeys(name for row in section.epochs for name in (*row.train, *row.valid))
-    names = _names(metrics, list(valid), f"metric in {where}")
-    return replace(section, epochs=tuple(_only(row, names) for row in section.epochs))
+    names = _split_names(metrics, list(valid), f"metric in {where}")
+    return replace(section, epochs=tuple(_select_in_row(row, names) for row in section.epochs))
 
 
-def _only(row: EpochRow, names: Sequence[str]) -> EpochRow:
+def _select_in_row(row: EpochRow, names: Sequence[str]) -> EpochRow:
     train, valid = ({name: values[name] for name in names if name in values} for values in (row.train, row.valid))
     return replace(row, train=train, valid=valid)
 
 
-def _every(section: Section, count: int) -> Section:
+def _select_every(section: Section, count: int) -> Section:
     epochs, steps = section.epochs, section.steps
     last = max((row.step for row in steps if row.step is not None), default=None)
     return replace(

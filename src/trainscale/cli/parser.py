@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import InputError, shorten, unknown
-from ..launch.launchers.catalog import launcher_groups
+from ..errors import InputError, explain_unknown, shorten
+from ..launch.launchers.catalog import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingValues
@@ -26,7 +26,7 @@ class ParserReached(BaseException):
         self.parser = parser
 
 
-def parser_of(command: Callable[[], object]) -> Parser:
+def find_parser(command: Callable[[], object]) -> Parser:
     """Return the parser with which a command would read its arguments. The command goes no further than that."""
     token = _wants_parser.set(True)
     try:
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            raise unknown("flag", extra[0].partition("=")[0], flags)
+            raise explain_unknown("flag", extra[0].partition("=")[0], flags)
         if extra:
             raise InputError(f"unexpected argument {shorten(extra[0])!r}\n  see: {self.prog} --help")
         return options
@@ -117,7 +117,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
     """Add a flag for every setting, or only for some, in the groups of --help."""
     argument_groups: dict[str, Any] = {}
-    for setting in collect_settings(launcher_groups()).values():
+    for setting in collect_settings(list_launcher_groups()).values():
         if only is not None and setting.key not in only:
             continue
         if setting.group not in argument_groups:
@@ -137,13 +137,13 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
-    return make_experiment(_read_flags(options), getattr(options, "file", None), further, launcher_groups())
+    return make_experiment(_read_flags(options), getattr(options, "file", None), further, list_launcher_groups())
 
 
 def _read_flags(options: argparse.Namespace) -> SettingValues:
     """Read the settings of the command line. A list may be given by one flag or by several."""
     values = {}
-    for key, setting in collect_settings(launcher_groups()).items():
+    for key, setting in collect_settings(list_launcher_groups()).items():
         texts = getattr(options, key, None)
         if texts is None:
             continue

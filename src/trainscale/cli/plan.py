@@ -11,11 +11,11 @@ from ..analyse.titles import make_strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
-from ..launch.trial.placement import slots_of
+from ..launch.trial.placement import place_trial
 from ..measure.expectations import estimate_seconds
 from ..measure.identity import choose_directory, make_spec
-from ..measure.search import most_trials, short_measure
-from ..measure.submission.plan import directory_settings, plan_for_nodes, should_submit
+from ..measure.search import count_most_trials, make_short_measure
+from ..measure.submission.plan import plan_for_nodes, select_directory_settings, should_submit
 from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment
@@ -23,7 +23,7 @@ from ..spec.groups import MeasurementSettings
 from ..spec.placement import Slot, count_hosts
 from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
-from .run import settings_of_job
+from .run import read_job_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,17 +45,17 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
     )
     add_experiment(parser)
     options = parser.read(argv)
-    experiment = read_experiment(options, settings_of_job)
+    experiment = read_experiment(options, read_job_settings)
     if should_submit(experiment):
         plan = plan_for_nodes(experiment)
-        spec = directory_settings(experiment)
+        spec = select_directory_settings(experiment)
     else:
         plan = _plan_here(experiment, mpi)
         spec = make_spec(plan)
     console = Console(highlight=False)
-    console.print(_points_table(plan))
+    console.print(_make_points_table(plan))
     if len(plan.available.hosts) > 1:
-        console.print(_placement_table(plan))
+        console.print(_make_placement_table(plan))
     console.print(_describe_order(plan), soft_wrap=True)
     console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
     return 0
@@ -63,14 +63,14 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
 
 def _plan_here(experiment: Experiment, mpi: InsideMpiLauncher | None) -> Plan:
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
-    cluster = connect_cluster(target, experiment, {}, mpi.using(target.access) if mpi else None)
+    cluster = connect_cluster(target, experiment, {}, mpi.use_access(target.access) if mpi else None)
     try:
         return make_plan(experiment, cluster.supply)
     finally:
         cluster.launcher.close()
 
 
-def _points_table(plan: Plan) -> RenderableType:
+def _make_points_table(plan: Plan) -> RenderableType:
     from rich.table import Table
 
     has_frameworks = len(set(plan.experiment.work.frameworks)) > 1
@@ -81,39 +81,41 @@ def _points_table(plan: Plan) -> RenderableType:
     for name in ("devices", *(("hosts",) if has_hosts else ()), "batch/dev.", "global", "a trial"):
         table.add_column(name, justify="right", no_wrap=True)
     if not has_hosts:
-        table.add_column(f"on {_kind(plan)}")
+        table.add_column(f"on {_name_device_kind(plan)}")
     labels = make_strategy_labels(plan.configs)
     for config, n in plan.points:
         table.add_row(
             *((config.framework,) if has_frameworks else ()), config.model, labels[config], str(n),
             *((str(count_hosts(config, n, plan.available)),) if has_hosts else ()),
-            *_batch_cells(config, n), _estimate_cell(plan, config, n),
-            *(() if has_hosts else (_on_host(*_processes(plan, config, n)),)),
+            *_format_batches(config, n), _format_estimate(plan, config, n),
+            *(() if has_hosts else (_describe_one_host(*_place_processes(plan, config, n)),)),
         )  # fmt: skip
     return table
 
 
-def _batch_cells(config: Config, n: int) -> tuple[str, str]:
+def _format_batches(config: Config, n: int) -> tuple[str, str]:
     """Return the batch per device and the global batch."""
     return ("auto", "auto") if config.batch == AUTO else (str(config.batch_per_device(n)), str(config.global_batch(n)))
 
 
-def _estimate_cell(plan: Plan, config: Config, n: int) -> str:
+def _format_estimate(plan: Plan, config: Config, n: int) -> str:
     if plan.experiment.measurement.budget is not None:
         return "by budget"
-    return "by batch" if config.batch == AUTO else f"~{format_rough_duration(plan.trial_seconds(config, n))}"
+    return "by batch" if config.batch == AUTO else f"~{format_rough_duration(plan.estimate_trial_seconds(config, n))}"
 
 
-def _placement_table(plan: Plan) -> RenderableType:
-    """Show which processes run on which host. All networks of a strategy are placed alike, so they share a row."""
+def _make_placement_table(plan: Plan) -> RenderableType:
+    """Return a table of the processes by host. All networks of a strategy are placed alike, so they share a row."""
     from rich.table import Table
 
-    title = f"placement of processes, by {_kind(plan)}"
+    title = f"placement of processes, by {_name_device_kind(plan)}"
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    placements = {(config.strategy_label, n): _on_hosts(*_processes(plan, config, n)) for config, n in plan.points}
+    placements = {
+        (config.strategy_label, n): _describe_hosts(*_place_processes(plan, config, n)) for config, n in plan.points
+    }
     previous = ""
     for (strategy, n), placement in placements.items():
         table.add_row(strategy if strategy != previous else "", str(n), placement)
@@ -121,53 +123,57 @@ def _placement_table(plan: Plan) -> RenderableType:
     return table
 
 
-def _kind(plan: Plan) -> str:
+def _name_device_kind(plan: Plan) -> str:
     return "core" if plan.available.kind == "cpu" else "GPU"
 
 
-def _processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
+def _place_processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], list[Slot]]:
     """Return the slots of the workers and those of the servers."""
-    slots = slots_of(Trial(config, n, 0), plan.available)
+    slots = place_trial(Trial(config, n, 0), plan.available)
     return slots[:n], slots[n : n + config.count_servers(len({slot.host.name for slot in slots}))]
 
 
-def _on_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
-    """«0 1» for two workers, «0 1, servers 0» with a server beside the first."""
-    beside = f", {_role('server', servers)}" if servers else ""
-    return " ".join(_device_names(workers)) + beside
+def _describe_one_host(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
+    """Return «0 1» for two workers, «0 1, servers 0» with a server beside the first."""
+    beside = f", {_describe_role('server', servers)}" if servers else ""
+    return " ".join(_name_devices(workers)) + beside
 
 
-def _on_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
+def _describe_hosts(workers: Sequence[Slot], servers: Sequence[Slot]) -> str:
     """Return a line for each host. Hosts with the same processes share a line."""
     hosts_by_load: dict[str, list[str]] = {}
     for host in dict.fromkeys(slot.host.name for slot in (*workers, *servers)):
         roles = [("worker", workers), ("server", servers)]
         here = [(role, [slot for slot in slots if slot.host.name == host]) for role, slots in roles]
-        hosts_by_load.setdefault(", ".join(_role(role, slots) for role, slots in here if slots), []).append(host)
-    return "\n".join(f"{_host_names(hosts)}: {load}" for load, hosts in hosts_by_load.items())
+        hosts_by_load.setdefault(", ".join(_describe_role(role, slots) for role, slots in here if slots), []).append(
+            host
+        )
+    return "\n".join(f"{_name_hosts(hosts)}: {load}" for load, hosts in hosts_by_load.items())
 
 
-def _role(name: str, slots: Sequence[Slot]) -> str:
-    """«workers 0 1», «workers 0-7», or «2 servers» where the operating system chooses their cores."""
-    names = _device_names(slots)
+def _describe_role(name: str, slots: Sequence[Slot]) -> str:
+    """Return «workers 0 1», «workers 0-7», or «2 servers» where the operating system chooses their cores."""
+    names = _name_devices(slots)
     name += "s" if len(slots) > 1 else ""
     return " ".join([name, *names]) if all(names) else f"{len(names)} {name}"
 
 
-def _device_names(slots: Sequence[Slot]) -> list[str]:
+def _name_devices(slots: Sequence[Slot]) -> list[str]:
     """Return the names of the devices; consecutive numbers become a range."""
-    names = [str(slot.device.index) if slot.device.kind == "cuda" else _cores(slot.device.cores) for slot in slots]
+    names = [
+        str(slot.device.index) if slot.device.kind == "cuda" else _format_cores(slot.device.cores) for slot in slots
+    ]
     numbers = [int(name) for name in names if name.isdigit()]
     if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
         return [f"{names[0]}-{names[-1]}"]
     return names
 
 
-def _host_names(hosts: Sequence[str]) -> str:
+def _name_hosts(hosts: Sequence[str]) -> str:
     return ", ".join(hosts) if len(hosts) < 4 else f"{hosts[0]} … {hosts[-1]}, {len(hosts)} hosts"
 
 
-def _cores(cores: tuple[int, ...]) -> str:
+def _format_cores(cores: tuple[int, ...]) -> str:
     return f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else "".join(map(str, cores))
 
 
@@ -259,13 +265,13 @@ def _describe_first_trials(plan: Plan) -> str:
 
 def _describe_search(plan: Plan) -> str:
     """Say what a search does, how much it can take at most, and how much measuring everything would take."""
-    measurement, short = plan.experiment.measurement, short_measure(plan.experiment.measurement)
-    most_short, most_full = most_trials(plan)
+    measurement, short = plan.experiment.measurement, make_short_measure(plan.experiment.measurement)
+    most_short, most_full = count_most_trials(plan)
     rounds = count_most_rounds(measurement.repeats)
     return (
         f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"
         f" steps) over the {len(plan.configs)} candidates, slower ones leave; then each winner {measurement.repeats}"
         f" times in full ({measurement.warmup} + {measurement.steps} steps), on one device too\n"
-        f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.trials())} in full;"
+        f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.list_trials())} in full;"
         " candidates that cannot fit are skipped by an estimate of their memory"
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     counts = None if options.devices is None else _read_counts(options.devices)
     all_predicted = _predict_all(options.directory, counts)
     from ..report.predictions import render_prediction_json, render_prediction_markdown
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     return 0 if any(predicted.predictions for predicted in all_predicted) else 1
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "predict",
         "Predict the speed on more devices than were measured, with an interval, or explain why that would be a guess."

@@ -23,7 +23,7 @@ _PICTURES = (".svg", ".png")
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     _check(options)
     if options.like:
         comparisons = compare_run_with_published(options.like, options.devices, options.series)
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "published",
         "List, filter and draw scaling results that others have published, each with its source; or compare a run with"

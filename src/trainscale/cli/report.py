@@ -10,7 +10,7 @@ from textwrap import fill
 from ..analyse.best.points import RecordedRun
 from ..analyse.cost import parse_price
 from ..analyse.series import Series, build_series
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..published.curve import PublishedCurve
 from ..published.selection import NORMALISATIONS, SPEEDUP
 from ..published.table import PREFIX, find_curve
@@ -24,7 +24,7 @@ from .results import print_joint_results, print_missing_charts, print_results
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     curves = _read_curves(options.overlay, options.normalise)
     text = options.until_accuracy
     accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     from ..report.published_overlay import list_overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
-    overlay = overlay_curves(_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    overlay = overlay_curves(_build_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
@@ -53,12 +53,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
+def _build_series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
     """Return the series among which the most similar to a published curve is found."""
     return [(run.info, label_series(run.label, build_series(run.records, run.verdicts))) for run in runs]
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "report",
         "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"
@@ -89,7 +89,7 @@ def _read_curves(names: Sequence[str], normalise: str | None) -> list[PublishedC
     if normalise is not None and not names:
         raise InputError("--normalise: valid together with --with published:ID")
     if normalise is not None and normalise not in NORMALISATIONS:
-        raise unknown("normalisation", normalise, NORMALISATIONS, "--normalise")
+        raise explain_unknown("normalisation", normalise, NORMALISATIONS, "--normalise")
     for name in names:
         if not name.startswith(PREFIX):
             raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")

@@ -59,7 +59,7 @@ def _read(directory: Path, label: str) -> ReadRun:
 
 def _read_labels(directories: Sequence[Path], labels: Sequence[str]) -> list[str]:
     """Return a label for each run: those that were given, or the names of the directories."""
-    names = [remove_unprintable(label).strip() for label in labels] or default_labels(directories)
+    names = [remove_unprintable(label).strip() for label in labels] or choose_labels(directories)
     if len(names) != len(directories):
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if not all(names):
@@ -71,7 +71,7 @@ def _read_labels(directories: Sequence[Path], labels: Sequence[str]) -> list[str
     return names
 
 
-def default_labels(directories: Sequence[Path]) -> list[str]:
+def choose_labels(directories: Sequence[Path]) -> list[str]:
     """Return the names of directories; where two are the same, with as many of their parents as tell them apart."""
     parts = [directory.resolve().parts for directory in directories]
     longest = max(map(len, parts))

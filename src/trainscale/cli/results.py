@@ -58,7 +58,7 @@ def print_results(
         if search.done:
             console.print(describe_result(search), soft_wrap=True, highlight=False, markup=False)
     place = location or f"{directory}"
-    for line in _verdict_lines(run, records, place) if run else ():
+    for line in _list_verdicts(run, records, place) if run else ():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     summary = f"results: {place}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
     console.print(summary, soft_wrap=True, highlight=False, markup=False)
@@ -86,7 +86,7 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
         console.print(TerminalGrid(grid), highlight=False)
     console.print(" ".join(list_difference_sentences(reported)), highlight=False, markup=False)
     for run in reported:
-        lines = _verdict_lines(run.recorded.run, run.recorded.records, f"{run.label}/")
+        lines = _list_verdicts(run.recorded.run, run.recorded.records, f"{run.label}/")
         for line in lines:
             console.print(f"{run.label}: {line}", soft_wrap=True, highlight=False, markup=False)
     summary = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
@@ -103,7 +103,7 @@ def print_summary_lines(directory: Path) -> None:
         print(line)
 
 
-def _verdict_lines(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
+def _list_verdicts(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
     """Return where the efficiency of each series went, for a few series."""
     from ..report.closing_verdicts import list_closing_verdicts
 

@@ -38,7 +38,7 @@ from ..spec.plan import make_plan
 from . import submit
 from .parser import Parser, add_experiment, read_experiment
 from .results import print_missing_charts, print_summary_lines
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 from .views import RunView, add_view_flags, choose_view
 
 # A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.
@@ -48,19 +48,21 @@ JournalUser = Callable[[Journal], None]
 
 
 def main(argv: list[str], after_run: JournalUser = lambda _: None, is_command: bool = True) -> int:
-    """``after_run`` gets the journal of a run that was not interrupted, after its outputs were written. ``is_command``:
+    """Run the command and return its exit code.
+
+    ``after_run`` gets the journal of a run that was not interrupted, after its outputs were written. ``is_command``:
     this process is the command, so that a second Ctrl-C may end it.
     """
-    with signals_interrupt(ends_process=is_command):  # from the start, because connecting to hosts may take a minute
+    with interrupt_on_signals(ends_process=is_command):  # from the start, because connecting to hosts may take a minute
         return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
 def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     view = choose_view(options)
     if options.json and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
-    experiment = read_experiment(options, settings_of_job)
+    experiment = read_experiment(options, read_job_settings)
     if should_submit(experiment):
         _check_follows(options)
         return submit.main(options, experiment)
@@ -68,7 +70,7 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    cluster = connect_cluster(target, experiment, pythons, mpi.using(target.access) if mpi else None)
+    cluster = connect_cluster(target, experiment, pythons, mpi.use_access(target.access) if mpi else None)
     try:
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
@@ -87,7 +89,7 @@ def _check_allocation(error: TrainscaleError, launcher: Launcher) -> None:
         raise AllocationEnded(f"stopped: {reason}; the same command begins again") from error
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
@@ -116,8 +118,8 @@ def _check_follows(options: Namespace) -> None:
             raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
 
 
-def settings_of_job(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In a Slurm job, read settings that neither flag nor file gives from the variables of the older scripts."""
+def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read settings in a Slurm job from the variables of the older scripts, if neither flag nor file gives them."""
     if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
     legacy = read_legacy_settings(os.environ, given)
@@ -141,7 +143,7 @@ def _run(
     check_can_report()
     context = check_frameworks(context)
     print_missing(context.missing)
-    images = plan.dataset.facts() if plan.dataset.is_real else None
+    images = plan.dataset.read_facts() if plan.dataset.is_real else None
     allocator = plan.experiment.resources.allocator
     facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
     run = RunInfo(spec, facts)
@@ -172,7 +174,7 @@ def _measure(context: RunContext, journal: Journal, view: RunView) -> str | None
                 context = settle_batches(context, journal, search_listener)
         if not context.plan.configs:  # nothing fits
             return None
-        verdicts = check_parity(context, view.message)
+        verdicts = check_parity(context, view.show_message)
         if context.plan.experiment.safety.parity:
             _print_verdicts(verdicts, view)
         write_parity(journal.directory, verdicts)
@@ -199,7 +201,7 @@ def _print_verdicts(verdicts: Sequence[Verdict], view: RunView) -> None:
         print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.warning}", file=sys.stderr)
     if verdicts and not doubts:
         models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
-        view.message(f"parity: all frameworks train the same {models}")
+        view.show_message(f"parity: all frameworks train the same {models}")
 
 
 def _finish(journal: Journal, interruption: str | None, view: RunView) -> int:
@@ -209,7 +211,7 @@ def _finish(journal: Journal, interruption: str | None, view: RunView) -> int:
     if interruption is not None:
         count = len(journal.records)
         kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
-        view.message(f"stopped{f': {interruption}' if interruption else ''}; {kept}; the same command continues")
+        view.show_message(f"stopped{f': {interruption}' if interruption else ''}; {kept}; the same command continues")
         return 130
     return 0 if is_written and all(record.ok or record.status == SKIPPED for record in journal.records) else 1
 

@@ -52,7 +52,7 @@ def _main(argv: list[str]) -> int:
 
 def _read(argv: list[str]) -> Namespace:
     """Return the text of each flag. A list may be given by several flags, anything else only once."""
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     for name, values in vars(options).items():
         if isinstance(values, list):
             if len(values) > 1 and name not in _LISTS:
@@ -62,7 +62,7 @@ def _read(argv: list[str]) -> Namespace:
 
 
 # fmt: off
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "", "Measure how training scales over GPUs and hosts, as the scripts of this name did.",
         prog="runscalabilitytest", usage="runscalabilitytest [options] [-- options of trainscale run]", epilog=_EPILOG,
@@ -109,9 +109,11 @@ class EquivalentCommand:
 def translate(
     options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
 ) -> EquivalentCommand:
-    """``find_hosts_file`` returns a file with the hosts of this cluster, and a description of its source."""
+    """Return the command that does the same today. ``find_hosts_file`` returns a file with the hosts of this cluster,
+    and a description of its source.
+    """
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
-    models_list, typed_names = _models(options, kind)
+    models_list, typed_names = _choose_models(options, kind)
     argv = ["--models", models_list]
     notes = []
     hosts = options.hosts
@@ -126,14 +128,14 @@ def translate(
         ("-r", options.remote_dir),
         ("-x", options.max_gpu),
         ("--frameworks", options.frameworks),
-        ("--strategies", _strategies(options, run_options)),
+        ("--strategies", _choose_strategies(options, run_options)),
     ):
         if value is not None:
             argv += [flag, value]
     return EquivalentCommand([*argv, *run_options], typed_names, notes)
 
 
-def _models(options: Namespace, kind: InstanceType | None) -> tuple[str, dict[str, str]]:
+def _choose_models(options: Namespace, kind: InstanceType | None) -> tuple[str, dict[str, str]]:
     """Return the list of models, with the batches of the instance type unless others are given, and the typed names."""
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
     if not names:
@@ -149,7 +151,7 @@ def _models(options: Namespace, kind: InstanceType | None) -> tuple[str, dict[st
     return ",".join(entries), typed_names
 
 
-def _strategies(options: Namespace, run_options: Sequence[str]) -> str | None:
+def _choose_strategies(options: Namespace, run_options: Sequence[str]) -> str | None:
     if options.strategies or _has_flag(run_options, "--strategies", "--strategy"):
         return str(options.strategies) if options.strategies else None
     return "ps" if _has_flag(run_options, "--servers") else _STRATEGY

@@ -20,7 +20,7 @@ _WARNING = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @contextmanager
-def signals_interrupt(ends_process: bool = True) -> Iterator[None]:
+def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt when asked to terminate, when the terminal is closed, and when Slurm warns of the end.
 
     A second signal, or a second Ctrl-C, ends this process within a second, unless it is a user's program

@@ -20,7 +20,7 @@ from ..analyse.study import (
     select_studied_records,
     select_studied_series,
 )
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..record.journal import read_run, read_trials
 from ..record.parity import read_parity
 from ..record.run import RunInfo
@@ -38,10 +38,10 @@ _REPLACED_SWITCHES = {"--study", "--fresh", "--retry-failed", "--json", "--quiet
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     for name, value, valid in (("purpose", options.purpose, PURPOSES), ("format", options.format, FORMATS)):
         if value not in valid:
-            raise unknown(name, value, valid, "--for" if name == "purpose" else "--format")
+            raise explain_unknown(name, value, valid, "--for" if name == "purpose" else "--format")
     directory, efficiency = options.directory, _read_efficiency(options.efficiency)
     devices = None if options.devices is None else _read_count(options.devices, "--devices")
     run, records = read_run(directory), read_trials(directory, warn_of_damage)
@@ -54,17 +54,17 @@ def main(argv: list[str]) -> int:
     if not studied:
         raise InputError(
             f"{directory}: this run has no result on several devices, so there is no scaling; this command measures"
-            f" it:\n  {measuring_command(run)}"
+            f" it:\n  {make_measuring_command(run)}"
         )
     largest = max(point.devices for series in studied for point in series.good)
     question = StudyQuestion(devices or largest, efficiency, training)
     studies = [predict_size(study, run) for study in make_studies(all_series, records, question, run.is_sequential)]
     _check_is_known(studies, run)
-    _write(_document(options.format, studies, run), options.output)
+    _write(_make_document(options.format, studies, run), options.output)
     return 0
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "study",
         "Write the scaling part of a request for computing time: tables of weak and strong scaling, the efficiency at"
@@ -133,11 +133,11 @@ def _check_is_known(studies: Sequence[Study], run: RunInfo) -> None:
     raise InputError(
         f"--devices {devices}: not measured, and a prediction would be a guess: {reasons};"
         f" measured: {', '.join(map(str, measured))}; this command measures it:"
-        f"\n  {measuring_command(run, [*measured, devices])}"
+        f"\n  {make_measuring_command(run, [*measured, devices])}"
     )
 
 
-def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
+def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
     """Return the command of the run as one that measures both ladders, on these device counts if there are any."""
     kept, is_value = [], False
     for word in shlex.split(run.read_provenance().command or "trainscale run"):
@@ -152,11 +152,11 @@ def measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
     return shlex.join([*kept, "--study", *ladder])
 
 
-def _document(name: str, studies: Sequence[Study], run: RunInfo) -> str:
+def _make_document(name: str, studies: Sequence[Study], run: RunInfo) -> str:
     from ..report import study_formats
     from ..report.study_document import make_study_blocks
 
-    command = measuring_command(run)
+    command = make_measuring_command(run)
     documents = [list(make_study_blocks(study, run, command)) for study in studies]
     if name == "json":
         return study_formats.render_study_json(studies, documents, command)

@@ -18,8 +18,8 @@ from ..measure.identity import choose_directory
 from ..measure.measure import RunListener
 from ..measure.submission.follow import FollowedRun, follow
 from ..measure.submission.job import find_active_job, submit_job
-from ..measure.submission.plan import directory_settings, plan_for_nodes, time_limit
-from ..measure.submission.script import JobPaths, gres_of, make_script, parse_time
+from ..measure.submission.plan import choose_time_limit, plan_for_nodes, select_directory_settings
+from ..measure.submission.script import JobPaths, choose_gres, make_script, parse_time
 from ..measure.submission.slurm import SlurmJob, SlurmUnreachable
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
@@ -29,15 +29,15 @@ from ..spec.experiment import Experiment
 from ..spec.experiment_file import format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 
 _LOG_LINES = 20
 
 
 def main(options: Namespace, experiment: Experiment) -> int:
     plan = plan_for_nodes(experiment)
-    limit = time_limit(experiment, plan)
-    directory = choose_directory(options.output, options.fresh, plan, directory_settings(experiment))
+    limit = choose_time_limit(experiment, plan)
+    directory = choose_directory(options.output, options.fresh, plan, select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
     paths = JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
     script = make_script(experiment, limit, paths, ["--retry-failed"] if options.retry_failed else [])
@@ -49,8 +49,8 @@ def main(options: Namespace, experiment: Experiment) -> int:
     job = find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
-        return _with_summary(options, run, _finish_results(run))
-    with signals_interrupt():
+        return _print_summary(options, run, _finish_results(run))
+    with interrupt_on_signals():
         try:
             if job is None:
                 job, warnings = submit_job(script, paths, experiment)
@@ -67,10 +67,10 @@ def main(options: Namespace, experiment: Experiment) -> int:
             again = f"the same command{change} follows it again"
             print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
             return 130
-    return _with_summary(options, run, finish(job, status, run, paths.log(job.number)))
+    return _print_summary(options, run, finish(job, status, run, paths.make_log_path(job.number)))
 
 
-def _with_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
+def _print_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
     """Print the lines of --summary-line, if they are asked for and there are results. Return the exit code."""
     if options.summary_line and run.records:
         print_summary_lines(run.directory)
@@ -78,7 +78,7 @@ def _with_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
 
 
 def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
-    seconds, slurm = parse_time(limit), plan.experiment.settings_of(SlurmSettings)
+    seconds, slurm = parse_time(limit), plan.experiment.select_settings(SlurmSettings)
     count = plan.experiment.cluster.nodes
     nodes = f"{count} node{'s' if count != 1 else ''}"
     duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
@@ -89,7 +89,7 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
         warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
         print(f"trainscale: {warning}", file=sys.stderr)
-    has_gpus = gres_of(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
+    has_gpus = choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
 
@@ -138,7 +138,7 @@ def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int
     if run.records:
         _finish_results(run)
     if not cause:
-        print(f"trainscale: job {job.number} {_describe_failure(status)}{_log_tail(log)}", file=sys.stderr)
+        print(f"trainscale: job {job.number} {_describe_failure(status)}{_read_log_tail(log)}", file=sys.stderr)
         return status.exit_code or 1
     count = len(run.records)
     trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
@@ -163,7 +163,7 @@ def _describe_failure(status: JobStatus) -> str:
     return f"ended ({status.state}, {exit_reason})"
 
 
-def _log_tail(path: Path) -> str:
+def _read_log_tail(path: Path) -> str:
     try:
         lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
     except OSError:

@@ -24,7 +24,7 @@ from .parser import Parser
 class RunView(Protocol):
     """Shows a run from its start to its end. Warnings and errors go to standard error, whatever the view is."""
 
-    def message(self, line: str) -> None: ...
+    def show_message(self, line: str) -> None: ...
 
     def show_batches(self) -> AbstractContextManager[SearchListener]:
         """Show the search for the largest batches."""
@@ -39,7 +39,7 @@ class RunView(Protocol):
 
 
 class TextView:
-    def message(self, line: str) -> None:
+    def show_message(self, line: str) -> None:
         print(line, flush=True)
 
     def show_batches(self) -> AbstractContextManager[SearchListener]:
@@ -67,7 +67,7 @@ class TextView:
 class QuietView:
     """Prints the directory of the results, and nothing else."""
 
-    def message(self, line: str) -> None:
+    def show_message(self, line: str) -> None:
         return
 
     @contextmanager
@@ -94,12 +94,12 @@ class JsonView:
 
         self._events = EventStream(sys.stdout)
 
-    def message(self, line: str) -> None:
+    def show_message(self, line: str) -> None:
         self._events.write("message", message=line)
 
     @contextmanager
     def show_batches(self) -> Iterator[SearchListener]:
-        yield SearchListener(search_ends=lambda search: self.message(describe_result(search)))
+        yield SearchListener(search_ends=lambda search: self.show_message(describe_result(search)))
 
     @contextmanager
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> Iterator[RunListener]:
@@ -107,7 +107,7 @@ class JsonView:
 
         progress = RunProgress(plan, journal)
         self._events.begin(progress, str(journal.directory))
-        yield self._events.listener(progress)
+        yield self._events.make_listener(progress)
 
     def show_results(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> None:
         return

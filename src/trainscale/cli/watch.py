@@ -20,7 +20,7 @@ from ..record.parity import read_parity
 from ..record.trial import SKIPPED
 from ..spec.plan import Plan
 from .parser import Parser, add_settings, read_experiment
-from .signals import signals_interrupt
+from .signals import interrupt_on_signals
 from .views import add_view_flags, check_view_flags
 
 _REMOTE = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+):(?P<directory>.+)", re.ASCII)
@@ -28,12 +28,12 @@ _JOB = "the run"
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().read(argv)
+    options = _make_parser().read(argv)
     check_view_flags(options)
-    settings = read_experiment(options).settings_of(SshSettings)
+    settings = read_experiment(options).select_settings(SshSettings)
     try:
         with ExitStack() as stack:
-            stack.enter_context(signals_interrupt())
+            stack.enter_context(interrupt_on_signals())
             source, location = _open_source(options.directory, settings, stack)
             watcher = _Watcher(options, source, location)
             return watcher.finish(watch_run(source, watcher.show_trials, options.wait))
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     parser = Parser(
         "watch",
         "Show the progress of a run that another process measures: the results so far, the trial that runs now, what is"
@@ -89,7 +89,7 @@ class _Watcher:
             yield RunListener()
         elif self._events:
             self._events.begin(progress, self._location)
-            yield self._events.listener(progress)
+            yield self._events.make_listener(progress)
         else:
             print(f"watching {self._location}: {describe_trials(progress)} in the journal", flush=True)
             with show_progress(plan, journal, remote_job=_JOB) as listener:

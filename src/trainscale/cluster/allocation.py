@@ -47,18 +47,18 @@ def is_inside_slurm(environment: Mapping[str, str]) -> bool:
 def expand_node_list(nodes: str) -> list[str]:
     """Expand "node[1-3,7],login" to names, by Slurm's own program."""
     purpose = f"read the nodes of this job, {nodes}"
-    names = _scontrol(["show", "hostnames", nodes], purpose).split()
+    names = _run_scontrol(["show", "hostnames", nodes], purpose).split()
     if not names:
         raise InputError(f"scontrol cannot {purpose}: it names none")
     return names
 
 
-def gpus_per_host(environment: Mapping[str, str]) -> int:
+def read_gpus_per_host(environment: Mapping[str, str]) -> int:
     """Return how many GPUs this job has on every host. No variable says that for all ways of requesting GPUs."""
     job = environment.get("SLURM_JOB_ID")
     if not job:
         return 0
-    return parse_gpus_per_host(_scontrol(["show", "job", "--details", "--oneliner", job], f"show job {job}"))
+    return parse_gpus_per_host(_run_scontrol(["show", "job", "--details", "--oneliner", job], f"show job {job}"))
 
 
 def parse_gpus_per_host(job: str) -> int:
@@ -73,7 +73,7 @@ def count_gpus(gres: str) -> int:
     return sum(map(int, _GPU.findall(gres)))
 
 
-def _scontrol(arguments: list[str], purpose: str) -> str:
+def _run_scontrol(arguments: list[str], purpose: str) -> str:
     try:
         done = subprocess.run(
             ["scontrol", *arguments], capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS

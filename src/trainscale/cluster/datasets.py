@@ -31,7 +31,7 @@ from ..worker.data.facts import (
     read_facts,
 )
 from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
-from .download import Watch, download, write_errors
+from .download import Watch, download, explain_write_errors
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
 
     ``base`` is an address to use instead of the published servers.
     """
-    with _created(directory), _locked(directory):
+    with _create_folder(directory), _lock_folder(directory):
         if _is_complete(name, directory):
             return []
         edition, source = EDITIONS[name][0], PUBLISHED[name]
@@ -76,17 +76,17 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
             archive = directory / source.archive.name
             if not _is_right(directory, source.archive):
                 download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
-            with _created(target):
+            with _create_folder(target):
                 _unpack(archive, edition, missing, target)
             archive.unlink()
         return [target / file.name for file in missing]
 
 
 @contextmanager
-def _created(directory: Path) -> Iterator[None]:
+def _create_folder(directory: Path) -> Iterator[None]:
     """Create a folder; remove it again if it is still empty at the end."""
     is_new = not directory.exists()
-    with write_errors(directory):
+    with explain_write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -137,19 +137,19 @@ def _unpack(archive: Path, edition: Edition, missing: list[PublishedFile], targe
 def _write(target: Path, file: PublishedFile, content: IO[bytes]) -> None:
     part = target / f"{file.name}.part"
     try:
-        with write_errors(part), part.open("wb") as out:
+        with explain_write_errors(part), part.open("wb") as out:
             shutil.copyfileobj(content, out)
         md5 = published_files.compute_md5(str(part))
         if md5 != file.md5:
             raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}")
-        with write_errors(target):
+        with explain_write_errors(target):
             part.replace(target / file.name)
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock_folder(directory: Path) -> Iterator[None]:
     """Lock the folder, so that no two processes write the same file. The lock leaves no file behind."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

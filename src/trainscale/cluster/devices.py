@@ -45,9 +45,11 @@ def find_devices(usable: Sequence[UsableHost], experiment: Experiment) -> Availa
     """
     first, resources = usable[0].machine, experiment.resources
     kind = resources.device if resources.device != "auto" else "cuda" if first.gpus else "cpu"
-    cores = resources.cores_per_device or min(default_cores_per_device(host.machine) for host in usable)
+    cores = resources.cores_per_device or min(choose_cores_per_device(host.machine) for host in usable)
     hosts = tuple(
-        HostDevices(host.host, _devices_of(host, kind, cores, resources), host.address, host.interface, host.pythons)
+        HostDevices(
+            host.host, _list_host_devices(host, kind, cores, resources), host.address, host.interface, host.pythons
+        )
         for host in usable
     )
     gpu = first.gpus[0] if kind == "cuda" else None
@@ -61,7 +63,7 @@ def find_devices(usable: Sequence[UsableHost], experiment: Experiment) -> Availa
     )
 
 
-def _devices_of(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> tuple[Device, ...]:
+def _list_host_devices(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> tuple[Device, ...]:
     """Return the devices of one host, no more than -g or its slots allow."""
     machine = host.machine
     devices = list_devices(machine, kind, cores, resources.ranks_per_gpu, host.title)
@@ -91,7 +93,7 @@ def _describe_host(host: UsableHost, kind: str, cores: int, resources: ResourceS
     return f"{description}{name}{f', {limit} per host requested' if limit else ''}"
 
 
-def default_cores_per_device(machine: Machine) -> int:
+def choose_cores_per_device(machine: Machine) -> int:
     return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
 
 

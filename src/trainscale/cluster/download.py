@@ -51,10 +51,10 @@ def download(file: PublishedFile, addresses: Sequence[str], target: Path, watch:
         except _ServerFailed as error:
             reasons[address] = error.reason
             continue
-        with write_errors(target):
+        with explain_write_errors(target):
             part.replace(target)
         return
-    size = _size(part)
+    size = _find_size(part)
     if not size:
         part.unlink(missing_ok=True)
     remark = f"; {size / 1e6:.1f} MB of it are here, and the same command continues" if size else ""
@@ -64,16 +64,16 @@ def download(file: PublishedFile, addresses: Sequence[str], target: Path, watch:
 
 def _download_from(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
     """Complete the file from one server, in as many connections as it takes. Raise _ServerFailed."""
-    fruitless, has_older_part = 0, _size(part) > 0
+    fruitless, has_older_part = 0, _find_size(part) > 0
     while True:
-        before = _size(part)
+        before = _find_size(part)
         try:
             if before < file.size:
                 _receive(file, address, part, watch)
         except _ServerFailed as error:
             if error.is_permanent:
                 raise
-            has_progress = _size(part) > before
+            has_progress = _find_size(part) > before
             fruitless = 0 if has_progress else fruitless + 1
             if fruitless == _MAX_FRUITLESS:
                 raise
@@ -91,15 +91,15 @@ def _download_from(file: PublishedFile, address: str, part: Path, watch: Watch) 
 
 def _receive(file: PublishedFile, address: str, part: Path, watch: Watch) -> None:
     """Append what one connection brings. Raise _ServerFailed if the file is not complete then."""
-    offset = _size(part)
+    offset = _find_size(part)
     headers = {"User-Agent": f"trainscale/{__version__}", "Accept-Encoding": "identity"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
     request = urllib.request.Request(address, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
-            start = _start_of(response, offset, file)
-            with write_errors(part), part.open("r+b" if start else "wb") as out:
+            start = _read_start(response, offset, file)
+            with explain_write_errors(part), part.open("r+b" if start else "wb") as out:
                 out.seek(start)
                 _copy(response, out, file, start, watch)
     except urllib.error.HTTPError as error:
@@ -110,11 +110,11 @@ def _receive(file: PublishedFile, address: str, part: Path, watch: Watch) -> Non
         raise _ServerFailed(_describe(error.reason)) from None
     except (OSError, http.client.HTTPException) as error:
         raise _ServerFailed(_describe(error)) from None
-    if _size(part) < file.size:
-        raise _ServerFailed(f"the connection ended after {_size(part):,} of {file.size:,} bytes")
+    if _find_size(part) < file.size:
+        raise _ServerFailed(f"the connection ended after {_find_size(part):,} of {file.size:,} bytes")
 
 
-def _start_of(response: Any, offset: int, file: PublishedFile) -> int:
+def _read_start(response: Any, offset: int, file: PublishedFile) -> int:
     """Return the offset at which the response begins: 0 if the server does not support ranges."""
     content_range = ""
     if response.status != http.client.PARTIAL_CONTENT:
@@ -149,7 +149,7 @@ def _read_block(response: Any) -> bytes:
 
 
 @contextmanager
-def write_errors(path: Path) -> Iterator[None]:
+def explain_write_errors(path: Path) -> Iterator[None]:
     """Turn errors of the file system into TrainscaleError with a message for the user."""
     try:
         yield
@@ -159,7 +159,7 @@ def write_errors(path: Path) -> Iterator[None]:
         raise TrainscaleError(f"{path} cannot be written: {error.strerror}; the same command continues") from None
 
 
-def _size(path: Path) -> int:
+def _find_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
-from ..folders import data_folder
+from ..folders import find_data_folder
 from ..worker.frameworks.catalog import FRAMEWORKS
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
@@ -39,12 +39,12 @@ class Definition:
     newest: tuple[int, int] | None = None
     files: Path = REQUIREMENTS
 
-    def requirements(self, cuda: bool) -> Path:
+    def find_requirements(self, cuda: bool) -> Path:
         return self.files / f"{self.name}{'.cuda' if cuda else ''}.txt"
 
-    def digest(self, cuda: bool) -> str:
+    def compute_digest(self, cuda: bool) -> str:
         """Return a digest of the requirements; comments and order do not count."""
-        lines = requirement_lines(self.requirements(cuda))
+        lines = read_requirement_lines(self.find_requirements(cuda))
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
@@ -59,13 +59,13 @@ DEFINITIONS: dict[str, Definition] = {
 }
 
 
-def requirement_lines(path: Path) -> list[str]:
+def read_requirement_lines(path: Path) -> list[str]:
     lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
     return [line for line in lines if line]
 
 
-def environments_folder() -> Path:
-    return data_folder() / "envs"
+def find_environments_folder() -> Path:
+    return find_data_folder() / "envs"
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,16 @@ class Environment:
 
     @property
     def bytes(self) -> int:
-        return (self.facts.bytes if self.facts else 0) or size_on_disk(self.folder)
+        return (self.facts.bytes if self.facts else 0) or measure_size_on_disk(self.folder)
 
 
 def read_environment(name: str) -> Environment:
-    folder = environments_folder() / name
+    folder = find_environments_folder() / name
     facts = _read_facts(folder)
-    return Environment(name, folder, _state(name, folder, facts), facts)
+    return Environment(name, folder, _find_state(name, folder, facts), facts)
 
 
-def _state(name: str, folder: Path, facts: EnvironmentFacts | None) -> str:
+def _find_state(name: str, folder: Path, facts: EnvironmentFacts | None) -> str:
     has_python = (folder / "bin" / "python").exists()  # False also for a link to an interpreter that is gone
     if facts is None:
         # The installation writes the facts first. A Python without facts was put, or linked, there by the user.
@@ -144,13 +144,13 @@ def _state(name: str, folder: Path, facts: EnvironmentFacts | None) -> str:
     if not has_python:
         return BROKEN
     definition = DEFINITIONS.get(name)
-    return READY if definition is None or definition.digest(bool(facts.cuda)) == facts.digest else OUTDATED
+    return READY if definition is None or definition.compute_digest(bool(facts.cuda)) == facts.digest else OUTDATED
 
 
 def list_environments() -> list[Environment]:
     """Return the environments on this machine, in the order of the definitions; others come last."""
     try:
-        names = {path.name for path in environments_folder().iterdir() if not path.name.startswith(".")}
+        names = {path.name for path in find_environments_folder().iterdir() if not path.name.startswith(".")}
     except FileNotFoundError:
         return []
     defined = [name for name in DEFINITIONS if name in names]
@@ -174,11 +174,11 @@ def remove(environment: Environment) -> int:
         if environment.folder.is_symlink():
             environment.folder.unlink()
             return 0
-        size = size_on_disk(environment.folder)
+        size = measure_size_on_disk(environment.folder)
         # Renamed first: an interrupted removal must not leave something that looks like an environment.
         removed = environment.folder.with_name(f".removed-{environment.name}-{os.getpid()}")
         environment.folder.rename(removed)
-        for folder in environments_folder().glob(".removed-*"):
+        for folder in find_environments_folder().glob(".removed-*"):
             shutil.rmtree(folder, ignore_errors=folder != removed)
     return size
 
@@ -189,8 +189,8 @@ def lock(name: str, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
 
     If another process holds the lock: with ``on_wait``, call it once and wait; without it, raise InputError.
     """
-    environments_folder().mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(environments_folder() / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    find_environments_folder().mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(find_environments_folder() / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,7 +207,7 @@ def lock(name: str, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def size_on_disk(folder: Path) -> int:
+def measure_size_on_disk(folder: Path) -> int:
     """Return the bytes of all files below a folder. Links are not followed; files that vanish do not count."""
     total, folders = 0, [str(folder)]
     while folders:

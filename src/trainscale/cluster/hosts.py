@@ -77,10 +77,10 @@ class HostAccess:
     connect_seconds: int = 15  # how long ssh may take to connect
     request: HostRequest = HostRequest()
 
-    def host(self, name: str) -> Host:
+    def find_host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
 
-    def setup_of(self, host: Host) -> tuple[str, ...]:
+    def join_setup(self, host: Host) -> tuple[str, ...]:
         return (*self.setup, *host.setup)
 
 
@@ -187,7 +187,7 @@ def _parse_pairs(pairs: Sequence[str], position: str) -> dict[str, str]:
     return values
 
 
-def first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:
+def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:
     """Return the hosts that --hosts-count leaves."""
     if count is not None and count > len(hosts):
         raise InputError(f"hosts count {count}: {source} has {len(hosts)}; valid: 1 … {len(hosts)}")

@@ -32,10 +32,10 @@ from .environments import (
     Environment,
     EnvironmentFacts,
     lock,
+    measure_size_on_disk,
     read_environment,
-    size_on_disk,
 )
-from .package_index import read_pip_settings, uv_options, uv_variables
+from .package_index import make_uv_options, make_uv_variables, read_pip_settings
 
 _STOP_SECONDS = 10.0  # how long uv may take to end after Ctrl-C
 _PRINT_VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -96,7 +96,7 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
             return False
         if before.facts is None and before.folder.is_dir() and any(before.folder.iterdir()):
             raise InputError(f"environment {definition.name}: {before.folder} holds other files; move them away")
-        facts = _planned_facts(definition, before, cuda, default_cuda, base)
+        facts = _plan_facts(definition, before, cuda, default_cuda, base)
         if facts is None:
             return False
         if not (before.state in (READY, OUTDATED) and _is_same_kind(before, facts)):
@@ -105,7 +105,7 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
     return True
 
 
-def _planned_facts(
+def _plan_facts(
     definition: Definition, before: Environment, cuda: bool | None, default_cuda: bool, base: str | None
 ) -> EnvironmentFacts | None:
     """Return what is to be installed, or None where it is installed already."""
@@ -116,7 +116,7 @@ def _planned_facts(
         return None
     base = base or (known.base if known.base and Path(known.base).exists() else sys.executable)
     version = _check_python(base, definition)
-    facts = EnvironmentFacts(False, __version__, cuda, base, version, definition.digest(cuda))
+    facts = EnvironmentFacts(False, __version__, cuda, base, version, definition.compute_digest(cuda))
     return None if before.state == READY and _is_same_kind(before, facts) else facts
 
 
@@ -169,22 +169,26 @@ class _Installation:
 
     def run(self) -> None:
         folder, python = self.environment.folder, self.environment.python
-        requirements = self.definition.requirements(bool(self.facts.cuda))
+        requirements = self.definition.find_requirements(bool(self.facts.cuda))
         folder.mkdir(parents=True, exist_ok=True)
         self._write_facts()  # first of all: until the end, the folder says that it is incomplete
-        uv, settings = _uv_program(), read_pip_settings()
+        uv, settings = _find_uv(), read_pip_settings()
         # TMPDIR: /tmp may be small, and without a cache uv downloads to it.
-        self._variables = {**uv_variables(settings), "TMPDIR": str(folder)}
+        self._variables = {**make_uv_variables(settings), "TMPDIR": str(folder)}
         with (folder / LOG).open("a", encoding="utf-8") as log:
             print(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {requirements.name}", file=log, flush=True)
             self._run("preparing", [uv, "venv", "--allow-existing", "--python", self.facts.base, str(folder)], log)
             # For users who add packages of their own. Some systems' Pythons have no ensurepip, then there is no pip.
             self._run("preparing", [python, "-I", "-m", "ensurepip"], log, may_fail=True)
-            install = [uv, "pip", "install", "--python", python, "--compile-bytecode", *uv_options(settings)]
+            install = [uv, "pip", "install", "--python", python, "--compile-bytecode", *make_uv_options(settings)]
             self._run("resolving", [*install, "-r", str(requirements)], log)
         seconds = round(self.progress.seconds, 1)
         self.facts = replace(
-            self.facts, complete=True, packages=_packages(folder), bytes=size_on_disk(folder), seconds=seconds
+            self.facts,
+            complete=True,
+            packages=_list_packages(folder),
+            bytes=measure_size_on_disk(folder),
+            seconds=seconds,
         )
         self._write_facts()
 
@@ -197,7 +201,7 @@ class _Installation:
         self.progress.phase, self.progress.detail = phase, ""
         self.watch(self.progress)
         lines: list[str] = []
-        with _child_process(command, self.environment.folder, self._variables, self.lock_descriptor) as child:
+        with _run_child_process(command, self.environment.folder, self._variables, self.lock_descriptor) as child:
             assert child.stdout is not None
             for line in child.stdout:
                 print(line.rstrip("\n"), file=log, flush=True)
@@ -205,14 +209,15 @@ class _Installation:
                 self.progress.read_line(lines[-1])
                 self.watch(self.progress)
         if child.returncode != 0 and not may_fail:
+            reason = find_failure_reason(lines, child.returncode)
             raise TrainscaleError(
-                f"environment {self.definition.name} could not be created: {failure_reason(lines, child.returncode)}\n"
+                f"environment {self.definition.name} could not be created: {reason}\n"
                 f"  the log: {self.environment.folder / LOG}\n"
                 f"  to continue: trainscale env create {self.definition.name}"
             )
 
 
-def _uv_program() -> str:
+def _find_uv() -> str:
     try:
         import uv
 
@@ -225,7 +230,7 @@ def _uv_program() -> str:
 
 
 @contextmanager
-def _child_process(
+def _run_child_process(
     command: list[str], folder: Path, variables: dict[str, str], lock_descriptor: int
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a command in a session of its own, so that Ctrl-C reaches only this process, which then ends the child.
@@ -266,7 +271,7 @@ def _stop(child: subprocess.Popen[str]) -> None:
             continue
 
 
-def failure_reason(lines: list[str], exit_code: int) -> str:
+def find_failure_reason(lines: list[str], exit_code: int) -> str:
     """Return uv's error and its root cause in one line."""
     start = next((number for number, line in enumerate(lines) if re.match(r"\s*(error:|×)", line)), None)
     if start is None:
@@ -285,7 +290,7 @@ def failure_reason(lines: list[str], exit_code: int) -> str:
     return f"no connection to the package index: {reason}" if is_network else reason
 
 
-def _packages(folder: Path) -> dict[str, str]:
+def _list_packages(folder: Path) -> dict[str, str]:
     """Return the versions of the installed packages by normalised name, without importing anything."""
     versions = {}
     for site in folder.glob("lib/python*/site-packages"):

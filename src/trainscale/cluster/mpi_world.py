@@ -23,40 +23,40 @@ class MpiEnvironment(ABC):
     rank: str
     size: str
 
-    def world(self, variables: Mapping[str, str]) -> MpiWorld | None:
+    def find_world(self, variables: Mapping[str, str]) -> MpiWorld | None:
         try:
             rank, size = int(variables[self.rank]), int(variables[self.size])
         except (KeyError, ValueError):
             return None
-        return MpiWorld(rank, size, self.job(variables))
+        return MpiWorld(rank, size, self.find_job(variables))
 
     @abstractmethod
-    def job(self, variables: Mapping[str, str]) -> str: ...
+    def find_job(self, variables: Mapping[str, str]) -> str: ...
 
 
 class OpenMpiEnvironment(MpiEnvironment):
     rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 
-    def job(self, variables: Mapping[str, str]) -> str:
+    def find_job(self, variables: Mapping[str, str]) -> str:
         return variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
 
 
 class MpichEnvironment(MpiEnvironment):
     rank, size = "PMI_RANK", "PMI_SIZE"
 
-    def world(self, variables: Mapping[str, str]) -> MpiWorld | None:
-        """Slurm's srun sets the same two variables; only MPICH's mpirun also sets MPI_LOCALRANKID."""
-        return super().world(variables) if "MPI_LOCALRANKID" in variables else None
+    def find_world(self, variables: Mapping[str, str]) -> MpiWorld | None:
+        """Return None where only srun set the two variables; MPICH's mpirun also sets MPI_LOCALRANKID."""
+        return super().find_world(variables) if "MPI_LOCALRANKID" in variables else None
 
-    def job(self, variables: Mapping[str, str]) -> str:
+    def find_job(self, variables: Mapping[str, str]) -> str:
         """Return the address by which all parts of a job find their mpirun; no variable names the job."""
-        return _control_port(_ancestor_commands())
+        return _find_control_port(_read_ancestor_commands())
 
 
 def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
     """Return None outside of any mpirun."""
     for environment in (OpenMpiEnvironment(), MpichEnvironment()):
-        world = environment.world(variables)
+        world = environment.find_world(variables)
         if world is not None:
             return world
     return None
@@ -66,7 +66,7 @@ def is_inside_mpi(variables: Mapping[str, str]) -> bool:
     return any(environment.rank in variables for environment in (OpenMpiEnvironment, MpichEnvironment))
 
 
-def _ancestor_commands() -> list[list[str]]:
+def _read_ancestor_commands() -> list[list[str]]:
     """Return the command lines of this process's parent, of its parent, and so on."""
     commands = []
     pid = "self"
@@ -79,7 +79,7 @@ def _ancestor_commands() -> list[list[str]]:
     return commands
 
 
-def _control_port(commands: list[list[str]]) -> str:
+def _find_control_port(commands: list[list[str]]) -> str:
     for argv in commands:
         if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
             return argv[argv.index("--control-port") + 1]

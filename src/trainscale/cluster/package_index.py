@@ -48,7 +48,7 @@ def parse_pip_settings(text: str) -> dict[str, str]:
     return {key: value for section in _SECTIONS for key, value in sections[section].items() if value.strip()}
 
 
-def uv_variables(settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def make_uv_variables(settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables for uv: those of the user, and pip's settings where the user set none."""
     variables = dict(environment)
     # pip compares the versions of all indexes; uv would take those of the first index that has the package.
@@ -57,17 +57,17 @@ def uv_variables(settings: Mapping[str, str], environment: Mapping[str, str] = o
         if key in settings and not environment.get(variable) and not environment.get(older_variable):
             separator = "," if variable == "UV_FIND_LINKS" else " "
             values = settings[key].split()
-            variables[variable] = separator.join(map(_absolute, values) if key in _PATHS else values)
+            variables[variable] = separator.join(map(_make_absolute, values) if key in _PATHS else values)
     if settings.get("no-cache-dir", "").lower() in _TRUE:
         variables.setdefault("UV_NO_CACHE", "1")
     return variables
 
 
-def uv_options(settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> list[str]:
+def make_uv_options(settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the options of ``uv pip install`` for which uv has no variable."""
     has_own_index = any(environment.get(name) for key in ("index-url", "extra-index-url") for name in _VARIABLES[key])
     return ["--no-index"] if settings.get("no-index", "").lower() in _TRUE and not has_own_index else []
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute()) if "://" not in path and Path(path).expanduser().exists() else path

@@ -51,25 +51,25 @@ class JobStatus:
 def parse_status(text: str) -> JobStatus:
     """Read scontrol's «JobId=12 JobName=… JobState=PENDING Reason=Resources …»."""
 
-    def value(key: str) -> str:
+    def read_value(key: str) -> str:
         match = re.search(rf"(?:^|\s){key}=(\S*)", text)
         return "" if match is None or match[1] in ("(null)", "None", "Unknown", "N/A") else match[1]
 
-    exit_code, signal = parse_exit_code(value("ExitCode"))
+    exit_code, signal = parse_exit_code(read_value("ExitCode"))
     return JobStatus(
-        state=value("JobState") or FORGOTTEN,
-        reason=value("Reason"),
-        start=value("StartTime"),
-        nodes=value("NodeList"),
-        time_limit=value("TimeLimit"),
+        state=read_value("JobState") or FORGOTTEN,
+        reason=read_value("Reason"),
+        start=read_value("StartTime"),
+        nodes=read_value("NodeList"),
+        time_limit=read_value("TimeLimit"),
         exit_code=exit_code,
         signal=signal,
-        restarts=int(restarts) if (restarts := value("Restarts")).isdecimal() else 0,
+        restarts=int(restarts) if (restarts := read_value("Restarts")).isdecimal() else 0,
     )
 
 
 def parse_exit_code(text: str) -> tuple[int, int]:
-    """«2:0» is the exit code 2, «0:15» is the signal 15."""
+    """Return the exit code and the signal: «2:0» is the exit code 2, «0:15» is the signal 15."""
     code, _, signal = text.partition(":")
     return int(code) if code.isdecimal() else 0, int(signal) if signal.isdecimal() else 0
 

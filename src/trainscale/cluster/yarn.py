@@ -59,19 +59,19 @@ class Application:
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
     """Find YARN's client; an InputError names what is missing."""
-    homes = [Path(home) for home in _values(environment, _HOMES)]
+    homes = [Path(home) for home in _list_values(environment, _HOMES)]
     # Hadoop's own folder comes first: on the PATH, yarn may be JavaScript's.
     folders = [str(home / "bin") for home in homes]
     yarn = shutil.which("yarn", path=os.pathsep.join([*folders, environment.get("PATH", "")]))
     if yarn is None:
         raise InputError("launcher yarn: there is no program yarn on the PATH, nor below HADOOP_HOME")
     classpath = [Path(entry) for entry in _read_classpath(yarn, environment)]
-    configured = [Path(folder) for folder in _values(environment, _CONFIGURATIONS)]
-    urls = manager_urls(read_configuration([*configured, *classpath]))
+    configured = [Path(folder) for folder in _list_values(environment, _CONFIGURATIONS)]
+    urls = list_manager_urls(read_configuration([*configured, *classpath]))
     return YarnClient(yarn, str(find_jar(homes, classpath)), urls)
 
 
-def _values(environment: Mapping[str, str], names: Sequence[str]) -> list[str]:
+def _list_values(environment: Mapping[str, str], names: Sequence[str]) -> list[str]:
     return [environment[name] for name in names if environment.get(name)]
 
 
@@ -141,7 +141,7 @@ def _resolve(value: str, values: Mapping[str, str]) -> str:
     return value
 
 
-def manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
+def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the URLs that yarn-site.xml gives; several for a cluster with a spare ResourceManager."""
     secure = properties.get("yarn.http.policy") == "HTTPS_ONLY"
     kind, port = ("webapp.https.address", _HTTPS_PORT) if secure else ("webapp.address", _HTTP_PORT)
@@ -164,9 +164,9 @@ class ResourceManager:
         self._client = client
         self._has_answered = False  # whether any of them has answered over HTTP
 
-    def application(self, name: str) -> Application | None:
+    def read_application(self, name: str) -> Application | None:
         """Return None if the application is unknown, or if no ResourceManager answers."""
-        answer = self._get(f"apps/{name}")
+        answer = self._request_json(f"apps/{name}")
         if answer is not None:
             app = answer.get("app")
             return _parse_json(app) if isinstance(app, dict) and app else None
@@ -176,7 +176,7 @@ class ResourceManager:
         """Return the id of the application with this name that has not ended; empty if there is none or nobody
         answers. ``by_program``: where no ResourceManager answers over HTTP, run the client's program, which takes long.
         """
-        answer = self._get(f"apps?states={','.join(_LIVE_STATES)}")
+        answer = self._request_json(f"apps?states={','.join(_LIVE_STATES)}")
         if answer is not None:
             apps = answer["apps"].get("app") if isinstance(answer.get("apps"), dict) else None
             entries = [app for app in apps if isinstance(app, dict)] if isinstance(apps, list) else []
@@ -188,27 +188,27 @@ class ResourceManager:
     def is_reachable(self) -> bool:
         """Return whether a ResourceManager answers over HTTP at all, be it only that a ticket is missing."""
         self._has_answered = False
-        return self._get("info") is not None or self._has_answered
+        return self._request_json("info") is not None or self._has_answered
 
-    def pending_containers(self) -> int | None:
+    def count_pending_containers(self) -> int | None:
         """Return for how many containers applications wait, in the whole cluster; None if it does not say."""
-        pending = (self._metrics() or {}).get("containersPending")
+        pending = (self._read_metrics() or {}).get("containersPending")
         return pending if isinstance(pending, int) else None
 
-    def _metrics(self) -> JsonObject | None:
-        metrics = (self._get("metrics") or {}).get("clusterMetrics")
+    def _read_metrics(self) -> JsonObject | None:
+        metrics = (self._request_json("metrics") or {}).get("clusterMetrics")
         return metrics if isinstance(metrics, dict) else None
 
     def describe_free_resources(self) -> str:
         """Describe what is free in the cluster; empty if it does not say."""
-        metrics = self._metrics()
+        metrics = self._read_metrics()
         if not metrics:
             return ""
         names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
         free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
-    def _get(self, path: str) -> JsonObject | None:
+    def _request_json(self, path: str) -> JsonObject | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
         import http.client  # slow to import, as above
         import urllib.error

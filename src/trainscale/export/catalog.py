@@ -6,7 +6,7 @@ import importlib
 import inspect
 import operator
 
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..launch.plugins import EXPORTER, load_plugins
 from .base import Exporter
 
@@ -32,7 +32,7 @@ def load_exporter(name: str) -> Exporter:
     """Import an exporter. An InputError says why that of a plug-in cannot be used."""
     references = _list_references()
     if name not in references:
-        raise unknown("exporter", name, references, "--to")
+        raise explain_unknown("exporter", name, references, "--to")
     module, _, attribute = references[name].partition(":")
     if name in EXPORTERS:
         built_in: type[Exporter] = getattr(importlib.import_module(module, __package__), attribute)

@@ -19,7 +19,7 @@ from ..spec.settings import SettingGroup
 from ..worker import plugins
 from ..worker.plugin_reference import PluginReference, parse_package
 from .launchers.base import Launcher
-from .launchers.catalog import LAUNCHERS, launcher_groups
+from .launchers.catalog import LAUNCHERS, list_launcher_groups
 
 EXPORTER = "exporter"
 GROUPS = {
@@ -45,14 +45,14 @@ class Plugin:
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
     """Load every plug-in once. Call this before anything lists frameworks, models or launchers."""
-    return tuple(_find())
+    return tuple(_find_plugins())
 
 
-def broken_plugins(kind: str) -> list[Plugin]:
+def list_broken_plugins(kind: str) -> list[Plugin]:
     return [plugin for plugin in load_plugins() if plugin.kind == kind and plugin.error]
 
 
-def _find() -> Iterator[Plugin]:
+def _find_plugins() -> Iterator[Plugin]:
     """Read each package by itself, because ``metadata.entry_points()`` fails for all if one package is damaged."""
     seen = set()
     for distribution in metadata.distributions():
@@ -63,14 +63,14 @@ def _find() -> Iterator[Plugin]:
         groups = [group for group in GROUPS if group in text]
         if not groups:
             continue
-        name, version = _name_and_version(distribution)
+        name, version = _read_name_and_version(distribution)
         if name in seen:
             continue  # another copy, later on the module path
         seen.add(name)
-        yield from _plugins(distribution, groups, f"{name} {version}")
+        yield from _read_plugins(distribution, groups, f"{name} {version}")
 
 
-def _plugins(distribution: metadata.Distribution, groups: list[str], package: str) -> Iterator[Plugin]:
+def _read_plugins(distribution: metadata.Distribution, groups: list[str], package: str) -> Iterator[Plugin]:
     for group in groups:
         kind = GROUPS[group]
         try:
@@ -83,7 +83,7 @@ def _plugins(distribution: metadata.Distribution, groups: list[str], package: st
             yield Plugin(kind, name, reference, package, _add(kind, name, reference))
 
 
-def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
+def _read_name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
     try:
         return distribution.metadata["Name"], distribution.version
     except Exception:
@@ -98,7 +98,7 @@ def _add(kind: str, name: str, reference: str) -> str:
     if kind == EXPORTER:
         return ""
     try:
-        added = plugins.add(PluginReference(kind, name, reference, _folder(reference)))
+        added = plugins.add(PluginReference(kind, name, reference, _find_folder(reference)))
         if kind == plugins.LAUNCHER:
             _check_launcher(name, reference, added)
             LAUNCHERS[name] = reference
@@ -127,12 +127,12 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
     group = launcher.settings_type
     if not (isinstance(group, type) and issubclass(group, SettingGroup)):
         raise TypeError(f"settings_type of {reference} is not a class derived from SettingGroup")
-    known = launcher_groups()
+    known = list_launcher_groups()
     if group.settings() and group not in known:  # a launcher that derives from ours has its settings too
         collect_settings((*known, group))
 
 
-def _folder(reference: str) -> str:
+def _find_folder(reference: str) -> str:
     """Return the folder of the plug-in's top-level package or module, for environments that do not have it."""
     top = parse_package(reference)
     spec = importlib.util.find_spec(top)

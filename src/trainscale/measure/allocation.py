@@ -36,36 +36,36 @@ def choose_point(points: Mapping[Point, Repeated], target: float) -> Point | Non
     ``target`` is half an interval over its mean. Looked at are the intervals of speeds and of efficiencies.
     """
     gains: defaultdict[Point, float] = defaultdict(float)
-    for parts in _wide_intervals(points, target):
+    for parts in _select_wide_intervals(points, target):
         for key in parts:
-            gains[key] += _variance_gain(points[key]) / points[key].device_seconds
+            gains[key] += _compute_variance_gain(points[key]) / points[key].device_seconds
     candidates = [key for key in points if gains.get(key) and (points[key].speed.repeats or 0) < MOST_REPEATS]
     return max(candidates, key=lambda key: gains[key], default=None)
 
 
-def widest_interval(points: Mapping[Point, Repeated]) -> float:
+def find_widest_interval(points: Mapping[Point, Repeated]) -> float:
     """Return half the widest interval over its mean, of speeds and efficiencies."""
-    return max((width for _, width in _intervals(points)), default=0.0)
+    return max((width for _, width in _list_intervals(points)), default=0.0)
 
 
-def _wide_intervals(points: Mapping[Point, Repeated], target: float) -> Iterator[Sequence[Point]]:
-    return (parts for parts, width in _intervals(points) if width > target)
+def _select_wide_intervals(points: Mapping[Point, Repeated], target: float) -> Iterator[Sequence[Point]]:
+    return (parts for parts, width in _list_intervals(points) if width > target)
 
 
-def _intervals(points: Mapping[Point, Repeated]) -> Iterator[tuple[Sequence[Point], float]]:
+def _list_intervals(points: Mapping[Point, Repeated]) -> Iterator[tuple[Sequence[Point], float]]:
     """Yield every interval: the points whose errors are part of it, and half its width over its mean."""
     for key, point in points.items():
-        yield (key,), _width(ratio([point.speed], [], CONFIDENCE))
+        yield (key,), _compute_width(ratio([point.speed], [], CONFIDENCE))
         if point.baseline is not None and point.baseline in points:
             efficiency = ratio([point.speed], [points[point.baseline].speed], CONFIDENCE)
-            yield (key, point.baseline), _width(efficiency)
+            yield (key, point.baseline), _compute_width(efficiency)
 
 
-def _width(interval: Interval) -> float:
+def _compute_width(interval: Interval) -> float:
     return math.inf if interval.relative is None else interval.relative
 
 
-def _variance_gain(point: Repeated) -> float:
+def _compute_variance_gain(point: Repeated) -> float:
     """Return how much one more repeat takes from the variance of a mean."""
     error, repeats = point.speed.error, point.speed.repeats or 1
     return math.inf if error is None else error**2 / (repeats + 1)

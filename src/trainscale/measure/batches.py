@@ -62,7 +62,7 @@ def settle_batches(context: RunContext, journal: Journal, listener: SearchListen
     context = replace(context, plan=plan)
     searches = find_batches(context, journal.directory, listener)
     recorded = {record.trial.key for record in journal.records}
-    for record in out_of_memory_records(plan, searches):
+    for record in make_out_of_memory_records(plan, searches):
         if record.trial.key not in recorded:
             journal.append(record)
     return replace(context, plan=apply_searches(plan, searches))
@@ -82,14 +82,16 @@ def find_batches(context: RunContext, directory: Path, listener: SearchListener)
     for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
         if config.batch != AUTO:
             continue
-        search = searches.get(config.key) or Search(config, *largest_to_try(context.plan, config, counts))
+        search = searches.get(config.key) or Search(config, *find_largest_to_try(context.plan, config, counts))
         if context.retry_failed and search.done and search.largest is None:
             search = replace(search, attempts=(), done=False)
         if search.done:
             continue
         listener.search_begins(search)
-        share = memory_share(context.plan, config, counts)
-        while (batch := next_batch(search.attempts, context.plan.default_batch(config), search.most)) is not None:
+        share = compute_memory_share(context.plan, config, counts)
+        while (
+            batch := choose_next_batch(search.attempts, context.plan.choose_default_batch(config), search.most)
+        ) is not None:
             listener.attempt_begins(search, batch)
             is_second = any(attempt.batch == batch for attempt in search.attempts)
             measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
@@ -105,7 +107,7 @@ def find_batches(context: RunContext, directory: Path, listener: SearchListener)
     return searches
 
 
-def next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int | None:
+def choose_next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int | None:
     """Return the batch to try now, or None when enough is known. Pure: it looks at the attempts so far."""
     failed = {attempt.batch for attempt in attempts if not attempt.fits}
     fitted = Counter(attempt.batch for attempt in attempts if attempt.batch not in failed)
@@ -133,7 +135,7 @@ def try_batch(
     """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
-    experiment = experiment.with_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
+    experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
     return run_trial(context, Trial(short, 1, 0), measure, watch, TrialOptions(memory_share=share))
 
@@ -161,13 +163,13 @@ def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
     )
 
 
-def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
+def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
     """Return the largest batch to try, and what sets this limit."""
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.dataset.is_real:
-        facts = plan.dataset.facts()
+        facts = plan.dataset.read_facts()
         reason = f"the {facts.train:,} training images of {facts.name}"
         reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
         steps = 2 if config.epochs else 1  # the first step is not timed, so an epoch needs two
@@ -176,7 +178,7 @@ def largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[i
     return min(limits)
 
 
-def memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
+def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
     """Return the part of a host's free memory for each worker, at the end of the ladder; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
@@ -200,7 +202,7 @@ def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
     return replace(plan, configs=tuple(ladders), ladders=tuple(ladders.values()))
 
 
-def out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord]:
+def make_out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord]:
     """Return a failed record for every point of a config that fits with no batch."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     records = []

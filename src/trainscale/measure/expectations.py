@@ -11,7 +11,7 @@ from typing import Any
 from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
-from ..launch.trial.placement import plugins_of, slots_of
+from ..launch.trial.placement import list_plugins, place_trial
 from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
@@ -39,13 +39,13 @@ class Expectations:
         self._context, self._report = context, report
         self._known: dict[str, Expectation | str] = {}  # by the name of their folder
 
-    def of(self, trial: Trial) -> Expectation | str:
+    def find(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why that is unknown."""
         if not self._context.plan.experiment.safety.witness:
             return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return "it is a network of its own library, not one that is defined here"
-        folder = expectation_folder(self._context.plan, trial)
+        folder = find_expectation_folder(self._context.plan, trial)
         if folder.name not in self._known:
             self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)
         return self._known[folder.name]
@@ -55,7 +55,7 @@ class Expectations:
         workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
         batch = config.batch_per_device(trial.devices)
         name = f"computing what the first steps of {config.model} (batch {batch}, {workers}) must give"
-        slots = tuple(slots_of(trial, context.plan.available))
+        slots = tuple(place_trial(trial, context.plan.available))
         python, seed = context.pythons[config.framework], context.plan.experiment.work.seed
         task = ExpectationTask(trial, slots, python, seed, context.plan.dataset.directory)
         self._report(name)
@@ -69,13 +69,13 @@ class Expectations:
         return _read(folder, trial.devices) or "its numbers are gone"
 
 
-def expectation_folder(plan: Plan, trial: Trial) -> Path:
+def find_expectation_folder(plan: Plan, trial: Trial) -> Path:
     """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
     config, exchange = trial.config, find_exchange(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
-    plugins = [plugin for plugin in plugins_of(config) if model and plugin == model.plugin]
-    code = [number_cache.code_hash(number_cache.worker_folder() / name) for name in _CODE]
+    plugins = [plugin for plugin in list_plugins(config) if model and plugin == model.plugin]
+    code = [number_cache.compute_code_hash(number_cache.find_worker_folder() / name) for name in _CODE]
     key = compute_digest(
         {
             "network": [config.model, config.image_size, config.classes, config.channels],
@@ -87,20 +87,20 @@ def expectation_folder(plan: Plan, trial: Trial) -> Path:
             "schedule": [config.schedule, config.warmup_epochs, config.epochs],
             "data": [config.data, config.augment, *_describe_files(plan.dataset)],
             "seed": plan.experiment.work.seed,
-            "code": [*code, *map(number_cache.plugin_hash, plugins)],
+            "code": [*code, *map(number_cache.compute_plugin_hash, plugins)],
         }
     )
-    return number_cache.numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
+    return number_cache.prepare_numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
 
 
 def estimate_seconds(plan: Plan) -> float:
     """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
     trials = [Trial(config, devices, 0) for config, devices in plan.points if models.resolve(config.model)]
-    to_compute = {expectation_folder(plan, trial): trial for trial in trials}
-    return sum(_estimate(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
+    to_compute = {find_expectation_folder(plan, trial): trial for trial in trials}
+    return sum(_estimate_trial_seconds(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
 
 
-def _estimate(plan: Plan, trial: Trial) -> float:
+def _estimate_trial_seconds(plan: Plan, trial: Trial) -> float:
     config, host = trial.config, plan.available.hosts[0]
     cores = max(1, plan.available.cores_per_device) * len(host.devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
@@ -118,7 +118,7 @@ def _describe_files(dataset: Dataset) -> list[Any]:
     except OSError:
         entries = []
     stamps = [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
-    return [dataset.directory, dataset.facts().train, dataset.facts().valid, stamps]
+    return [dataset.directory, dataset.read_facts().train, dataset.read_facts().valid, stamps]
 
 
 def _read(folder: Path, workers: int) -> Expectation | None:
@@ -126,29 +126,29 @@ def _read(folder: Path, workers: int) -> Expectation | None:
     if numbers is None:
         return None
     part = {name: tuple(values) for name, values in numbers.arrays.items()}
-    spreads = _part(part, "spread/")
+    spreads = _select_part(part, "spread/")
     return Expectation(
-        losses=_rows(part["losses"], workers),
+        losses=_split_rows(part["losses"], workers),
         initial_losses=part["initial_losses"],
-        sketches=_part(part, "sketch/"),
-        totals=_rows(part["totals"], SIZE),
+        sketches=_select_part(part, "sketch/"),
+        totals=_split_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),
         total_spread=spreads.pop("total")[0],
-        gradients=_rows(part.get("gradients", ()), SIZE),
+        gradients=_split_rows(part.get("gradients", ()), SIZE),
         gradient_spread=spreads.pop("gradient", (0.0,))[0],
-        head_gradients=_rows(part.get("head_gradients", ()), SIZE),
+        head_gradients=_split_rows(part.get("head_gradients", ()), SIZE),
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
-        tensor_gradients=_part(part, "gradient/"),
-        tensor_gradient_spreads={name: values[0] for name, values in _part(part, "gradient_spread/").items()},
+        tensor_gradients=_select_part(part, "gradient/"),
+        tensor_gradient_spreads={name: values[0] for name, values in _select_part(part, "gradient_spread/").items()},
         samples=SampleFacts(*part["samples"]),
         arithmetic=numbers.counts["arithmetic"],
     )
 
 
-def _part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
+def _select_part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
-def _rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
+def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
     return tuple(values[start : start + length] for start in range(0, len(values), length))

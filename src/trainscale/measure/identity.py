@@ -7,7 +7,7 @@ from pathlib import Path
 from ..spec.config import compute_digest
 from ..spec.plan import Plan
 from ..worker.type_aliases import JsonObject
-from .search import short_measure
+from .search import make_short_measure
 
 _DEFAULT_FOLDER = Path("runs")
 
@@ -35,7 +35,7 @@ def make_spec(plan: Plan) -> JsonObject:
     if has_several_hosts and interface:  # over another network the same ladder is another measurement
         spec["interface"] = interface
     if measurement.search:  # the space itself is in the series
-        short = short_measure(measurement)
+        short = make_short_measure(measurement)
         spec["search"] = {"warmup": short.warmup, "steps": short.steps}
     if measurement.budget is not None:
         spec["budget"] = measurement.budget
@@ -51,7 +51,7 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
 
     With ``fresh`` a number is appended until the directory is new.
     """
-    directory = output or _DEFAULT_FOLDER / f"{_models_slug(plan)}-{compute_digest(spec)[:6]}"
+    directory = output or _DEFAULT_FOLDER / f"{_format_models(plan)}-{compute_digest(spec)[:6]}"
     if not fresh:
         return directory
     number, candidate = 1, directory
@@ -61,7 +61,7 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
     return candidate
 
 
-def _models_slug(plan: Plan) -> str:
+def _format_models(plan: Plan) -> str:
     names = dict.fromkeys(config.model for config in plan.configs)
     text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]

@@ -17,7 +17,7 @@ from ..spec.config import Trial
 from ..spec.placement import count_hosts
 from .context import RunContext
 from .expectations import Expectations
-from .order import NextTrial, next_trial
+from .order import NextTrial, choose_next_trial
 from .search import skip_for_memory
 from .trial import TrialOptions, run_trial
 
@@ -38,7 +38,7 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
     _record_missing(context, journal)
     plan = context.usable_plan
     expectations = Expectations(context, listener.expectation_begins)
-    while (step := next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
+    while (step := choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
         listener.trial_begins(step)
         skipped = skip_for_memory(plan, step.trial, journal.records)
         if skipped:
@@ -46,7 +46,7 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
             to_repeat.discard(skipped.trial.key)
             listener.trial_ends(skipped)
             continue
-        expectation = expectations.of(step.trial)
+        expectation = expectations.find(step.trial)
         options = TrialOptions(witness=not isinstance(expectation, str))
         record = run_trial(context, step.trial, step.measure, listener.trial_moves, options)
         record = apply_verdict(record, expectation)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ..analyse.parity import read_numbers
-from ..folders import cache_folder
+from ..folders import find_cache_folder
 from ..launch.inspection.numbers import EncodedNumbers
 from ..record.files import write_atomically
 from ..worker.plugin_reference import PluginReference
@@ -31,20 +31,20 @@ class CachedNumbers:
     arrays: Mapping[str, Sequence[float]]
 
 
-def numbers_root(kind: str) -> Path:
+def prepare_numbers_root(kind: str) -> Path:
     """Return the folder of all numbers of a kind, after removing those that were not used for three months.
 
     A temporary folder stands in where the user's cache cannot be written.
     """
-    folder = cache_folder() / kind
+    folder = find_cache_folder() / kind
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():
             if time.time() - entry.stat().st_mtime > KEEP_SECONDS:
                 shutil.rmtree(entry, ignore_errors=True)
     except OSError:
-        return _temporary_root(kind)
-    return folder if os.access(folder, os.W_OK) else _temporary_root(kind)
+        return _make_temporary_root(kind)
+    return folder if os.access(folder, os.W_OK) else _make_temporary_root(kind)
 
 
 def read_cached(folder: Path, kind: str) -> CachedNumbers | None:
@@ -67,25 +67,25 @@ def write_cached(folder: Path, kind: str, numbers: EncodedNumbers) -> None:
     write_atomically(folder / f"{kind}.json", numbers.head)
 
 
-def worker_folder() -> Path:
+def find_worker_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "worker"
 
 
 @cache
-def code_hash(folder: Path) -> str:
+def compute_code_hash(folder: Path) -> str:
     code = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         code.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return code.hexdigest()
 
 
-def plugin_hash(plugin: PluginReference) -> str:
+def compute_plugin_hash(plugin: PluginReference) -> str:
     package = Path(plugin.folder) / plugin.package
     if package.is_dir():
-        return code_hash(package)
+        return compute_code_hash(package)
     return hashlib.sha256(package.with_suffix(".py").read_bytes()).hexdigest()
 
 
 @cache
-def _temporary_root(kind: str) -> Path:
+def _make_temporary_root(kind: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"trainscale-{kind}-"))

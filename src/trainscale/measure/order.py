@@ -20,7 +20,7 @@ from ..spec.config import Config, Trial
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .allocation import Repeated, choose_point
-from .search import next_short_trial, plan_of_winners, races_of_plan, short_measure
+from .search import choose_short_trial, make_short_measure, plan_winners, replay_races_of_plan
 from .windows import StepCounts, TrialTimes, choose_counts
 
 Point = tuple[Config, int]
@@ -37,23 +37,25 @@ class NextTrial:
     measure: Measure
 
 
-def next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
+def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """Return the trial to run now, or None when the run is complete."""
     measurement = plan.experiment.measurement
     if measurement.budget is not None:
-        return _next_by_budget(plan, records, measurement.budget) or _next_of(plan, further_trials(plan), records)
+        return _choose_by_budget(plan, records, measurement.budget) or _choose_first_open(
+            plan, list_further_trials(plan), records
+        )
     if measurement.until_interval is not None:
-        return _next_until_narrow(plan, records) or _next_of(plan, further_trials(plan), records)
+        return _choose_until_narrow(plan, records) or _choose_first_open(plan, list_further_trials(plan), records)
     if measurement.search:
-        short = next_short_trial(plan, records)
+        short = choose_short_trial(plan, records)
         if short:
-            return NextTrial(short, short_measure(measurement))
-        plan = plan_of_winners(plan, races_of_plan(plan, records))
+            return NextTrial(short, make_short_measure(measurement))
+        plan = plan_winners(plan, replay_races_of_plan(plan, records))
         records = [record for record in records if not record.trial.short]
-    return _next_of(plan, plan.trials(), records)
+    return _choose_first_open(plan, plan.list_trials(), records)
 
 
-def _next_of(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
+def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
     """Return the first of these trials that is not recorded and may succeed."""
     measurement = plan.experiment.measurement
     recorded = {record.trial.key for record in records}
@@ -65,10 +67,10 @@ def _next_of(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]
     return NextTrial(trial, measures.get(trial.point, Measure(measurement.warmup, measurement.steps)))
 
 
-def further_trials(plan: Plan) -> list[Trial]:
+def list_further_trials(plan: Plan) -> list[Trial]:
     """Return all trials beside the ladder. After a budget is spent, they come last."""
     most = max((further.repeats for further in plan.further_points), default=0)
-    return [trial for repeat in range(most) for trial in plan.further_trials(repeat)]
+    return [trial for repeat in range(most) for trial in plan.list_further_trials(repeat)]
 
 
 def find_hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
@@ -81,7 +83,7 @@ def find_hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
     return certain | {point for point, number in failures.items() if number >= _MOST_FAILURES}
 
 
-def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> NextTrial | None:
+def _choose_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -> NextTrial | None:
     hopeless = find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     if not points:
@@ -89,39 +91,42 @@ def _next_by_budget(plan: Plan, records: Sequence[TrialRecord], budget: float) -
     further = {further.point for further in plan.further_points}
     seconds_left = budget - sum(record.seconds for record in records if record.trial.point not in further)
     repeats = Counter(record.trial.point for record in records)
-    trial = _most_useful_trial(plan, points, repeats, records)
+    trial = _choose_most_useful_trial(plan, points, repeats, records)
     if trial is None:
         return None
-    overhead = _overhead_seconds(trial.point, records)
+    overhead = _estimate_overhead_seconds(trial.point, records)
     share = budget / (len(plan.points) * LEAST_ROUNDS)
     window = max(_LEAST_WINDOW, min(share, seconds_left) - overhead)
     # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
     if repeats[trial.point] and seconds_left < overhead + _LEAST_WINDOW:
         return None
-    counts = _step_counts(plan, trial, records) or _most_counts(plan)
+    counts = _choose_step_counts(plan, trial, records) or _read_most_counts(plan)
     return NextTrial(trial, Measure(counts.warmup, counts.steps, window))
 
 
-def _next_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
-    """Until windows can be chosen, one takes no longer than what its trial costs besides it."""
+def _choose_until_narrow(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
+    """Return the next trial until all intervals are narrow enough.
+
+    Until windows can be chosen, one takes no longer than what its trial costs besides it.
+    """
     hopeless = find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     repeats = Counter(record.trial.point for record in records)
-    trial = _most_useful_trial(plan, points, repeats, records) if points else None
+    trial = _choose_most_useful_trial(plan, points, repeats, records) if points else None
     if trial is None:
         return None
-    counts = _step_counts(plan, trial, records)
+    counts = _choose_step_counts(plan, trial, records)
     if counts is not None:
         return NextTrial(trial, Measure(counts.warmup, counts.steps))
-    most, seconds = _most_counts(plan), max(_LEAST_WINDOW, _overhead_seconds(trial.point, records))
+    most, seconds = _read_most_counts(plan), max(_LEAST_WINDOW, _estimate_overhead_seconds(trial.point, records))
     return NextTrial(trial, Measure(most.warmup, most.steps, seconds, FIRST_WINDOW_STEPS))
 
 
-def _most_counts(plan: Plan) -> StepCounts:
+def _read_most_counts(plan: Plan) -> StepCounts:
     return StepCounts(plan.experiment.measurement.warmup, plan.experiment.measurement.steps)
 
 
-def _step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> StepCounts | None:
+def _choose_step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> StepCounts | None:
     """Return the numbers of steps by which the trial narrows its interval for the least time, once they are known."""
     times: dict[int, list[TrialTimes]] = {}  # by number of devices
     for record in records:
@@ -129,33 +134,33 @@ def _step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> St
             window = max(rank.window_seconds for rank in record.ranks)
             own = TrialTimes(record.seconds, window, list_step_seconds(record)[: record.steps])
             times.setdefault(record.trial.devices, []).append(own)
-    return choose_counts(times.get(trial.devices, []), times.values(), _most_counts(plan))
+    return choose_counts(times.get(trial.devices, []), times.values(), _read_most_counts(plan))
 
 
-def _most_useful_trial(
+def _choose_most_useful_trial(
     plan: Plan, points: list[Point], repeats: Counter[Point], records: Sequence[TrialRecord]
 ) -> Trial | None:
-    """Measure every point four times, in interleaved rounds; then repeat the point with the widest interval, or with
-    --until-interval the point on which device time is spent best.
+    """Return the next trial. Every point is measured four times, in interleaved rounds; then the point with the widest
+    interval is repeated, or with --until-interval the point on which device time is spent best.
 
     The width is that of the interval in the report, with the factor that makes up for stopping when it looks narrow.
     """
     fewest = min(repeats[point] for point in points)
     if fewest < LEAST_ROUNDS:
-        in_round = [trial.point for trial in plan.round(fewest) if trial.point in points]
+        in_round = [trial.point for trial in plan.list_round(fewest) if trial.point in points]
         point = next(point for point in in_round if repeats[point] == fewest)
-        return _first_unused_repeat(point, records)
+        return _make_next_repeat(point, records)
     target = plan.experiment.measurement.until_interval
     if target is not None:
         all_devices_wait = plan.experiment.measurement.budget is not None
-        chosen = choose_point(_repeated_points(points, records, all_devices_wait), target)
-        return _first_unused_repeat(chosen, records) if chosen else None
-    widths = {point: _interval_width(point, records) for point in points}
+        chosen = choose_point(_summarise_repeats(points, records, all_devices_wait), target)
+        return _make_next_repeat(chosen, records) if chosen else None
+    widths = {point: _compute_interval_width(point, records) for point in points}
     point = max(points, key=lambda candidate: widths[candidate])
-    return _first_unused_repeat(point, records) if widths[point] > _GOOD_ENOUGH else None
+    return _make_next_repeat(point, records) if widths[point] > _GOOD_ENOUGH else None
 
 
-def _repeated_points(
+def _summarise_repeats(
     points: list[Point], records: Sequence[TrialRecord], all_devices_wait: bool
 ) -> dict[Point, Repeated]:
     """Return what is known about the points: their speeds and what a trial costs, in device-seconds.
@@ -173,13 +178,13 @@ def _repeated_points(
     return repeated
 
 
-def _first_unused_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
-    """The number of records does not determine which repeat comes next, because --retry-failed leaves gaps."""
+def _make_next_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
+    """Return the first repeat of the point without a record. --retry-failed leaves gaps, so records are not counted."""
     used = {record.trial.repeat for record in records if record.trial.point == point}
     return Trial(*point, repeat=next(number for number in count() if number not in used))
 
 
-def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
+def _compute_interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
     of_point = [record for record in records if record.trial.point == point]
     speeds = [compute_samples_per_second(record) for record in of_point if is_measured(record)]
     if len(speeds) < LEAST_ROUNDS:
@@ -188,7 +193,7 @@ def _interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
     return float("inf") if relative is None else relative
 
 
-def _overhead_seconds(point: Point, records: Sequence[TrialRecord]) -> float:
+def _estimate_overhead_seconds(point: Point, records: Sequence[TrialRecord]) -> float:
     """Return the seconds besides its steps that the last trial of this point took, or else the last of any point."""
     good = [record for record in records if record.ok]
     same_point = [record for record in good if record.trial.point == point]

@@ -20,7 +20,7 @@ from ..spec.config import Config
 from ..worker import models
 from ..worker.job import Device
 from .context import RunContext
-from .parity_cache import numbers_folder, read_cached, write_cached
+from .parity_cache import find_numbers_folder, read_cached, write_cached
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
@@ -32,11 +32,11 @@ def check_parity(context: RunContext, report: Report) -> list[Verdict]:
     """Return the verdicts on what a run compares. ``report`` is given a line for each computation."""
     configs = context.usable_plan.configs
     if not context.plan.experiment.safety.parity:
-        return unproven(configs, "--no-parity left the check out")
+        return list_unproven(configs, "--no-parity left the check out")
     return prove(context, configs, report)
 
 
-def comparisons(configs: Iterable[Config]) -> list[list[Config]]:
+def group_comparisons(configs: Iterable[Config]) -> list[list[Config]]:
     """Group the configs that are compared: those that train one network in several frameworks or layouts."""
     groups: dict[tuple[str, int, int, str], dict[tuple[str, str], Config]] = {}
     for config in configs:
@@ -45,9 +45,11 @@ def comparisons(configs: Iterable[Config]) -> list[list[Config]]:
     return [list(group.values()) for group in groups.values() if len(group) > 1]
 
 
-def unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
+def list_unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
     """Return verdicts for comparisons that are not checked."""
-    return [_verdict(config, group[0], UNPROVEN, reason) for group in comparisons(configs) for config in group]
+    return [
+        _make_verdict(config, group[0], UNPROVEN, reason) for group in group_comparisons(configs) for config in group
+    ]
 
 
 def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh: bool = False) -> list[Verdict]:
@@ -56,11 +58,11 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
     With ``fresh`` all numbers are computed anew, even those in the cache.
     """
     verdicts: list[Verdict] = []
-    for group in comparisons(configs):
+    for group in group_comparisons(configs):
         if models.resolve(group[0].model) is None:
-            verdicts += unproven(group, "it is a network of its own library, not one that is defined here")
+            verdicts += list_unproven(group, "it is a network of its own library, not one that is defined here")
             continue
-        numbers = _numbers(context, group, report, fresh)
+        numbers = _find_numbers(context, group, report, fresh)
         reference = next((config for config in group if not isinstance(numbers[config], NumbersFailed)), None)
         verdicts += [_judge(config, reference, numbers) for config in group]
     return verdicts
@@ -70,13 +72,13 @@ def _judge(config: Config, reference: Config | None, numbers: Mapping[Config, Nu
     own = numbers[config]
     expected = numbers[reference] if reference else own
     if reference is None or isinstance(own, NumbersFailed) or isinstance(expected, NumbersFailed):
-        return _verdict(config, reference or config, UNPROVEN, f"{config.framework} could not compute it: {own}")
+        return _make_verdict(config, reference or config, UNPROVEN, f"{config.framework} could not compute it: {own}")
     checks = compare(expected, own)
     state, reason = judge(checks)
-    return _verdict(config, reference, state, reason, checks)
+    return _make_verdict(config, reference, state, reason, checks)
 
 
-def _verdict(config: Config, reference: Config, state: str, reason: str, checks: Sequence[Check] = ()) -> Verdict:
+def _make_verdict(config: Config, reference: Config, state: str, reason: str, checks: Sequence[Check] = ()) -> Verdict:
     return Verdict(
         framework=config.framework,
         model=config.model,
@@ -91,11 +93,11 @@ def _verdict(config: Config, reference: Config, state: str, reason: str, checks:
     )
 
 
-def _numbers(
+def _find_numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
 ) -> dict[Config, NumberPair | NumbersFailed]:
     """Return the numbers of each config, or why there are none. What is not in the cache is computed."""
-    folders = {(c, precision): numbers_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
+    folders = {(c, precision): find_numbers_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
     numbers = {key: None if fresh else read_cached(folder) for key, folder in folders.items()}
     to_compute = {key: folders[key] for key, known in numbers.items() if known is None}
     errors: dict[Config, str] = {}

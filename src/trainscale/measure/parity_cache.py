@@ -7,7 +7,7 @@ from pathlib import Path
 from ..analyse.parity import ParityNumbers
 from ..launch.inspection.numbers import EncodedNumbers
 from ..launch.inspection.parity import BATCH, STEPS, VERSION
-from ..launch.trial.placement import plugins_of
+from ..launch.trial.placement import list_plugins
 from ..spec.config import Config, compute_digest
 from . import number_cache
 from .context import RunContext
@@ -15,10 +15,10 @@ from .context import RunContext
 _KIND = "parity"
 
 
-def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
+def find_numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
     """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
     supply = context.plan.available
-    code = number_cache.code_hash(number_cache.worker_folder())
+    code = number_cache.compute_code_hash(number_cache.find_worker_folder())
     key = compute_digest(
         {
             "framework": config.framework,
@@ -31,10 +31,10 @@ def numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
             "batch": BATCH,
             "steps": STEPS,
             "version": VERSION,
-            "code": [code, *map(number_cache.plugin_hash, plugins_of(config))],
+            "code": [code, *map(number_cache.compute_plugin_hash, list_plugins(config))],
         }
     )
-    return number_cache.numbers_root(_KIND) / f"{config.framework}-{config.model}-{precision}-{key}"
+    return number_cache.prepare_numbers_root(_KIND) / f"{config.framework}-{config.model}-{precision}-{key}"
 
 
 def read_cached(folder: Path) -> ParityNumbers | None:

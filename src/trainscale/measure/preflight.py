@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..launch.inspection.probe import HostsLost, probe_hosts
-from ..launch.trial.placement import plugins_of
+from ..launch.trial.placement import list_plugins
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.events import FrameworkFacts
@@ -27,7 +27,7 @@ def check_frameworks(context: RunContext) -> RunContext:
     frameworks: dict[str, FrameworkFacts] = {}
     missing: dict[str, str] = {}
     for name, facts in _probe_all(context).items():
-        reason = _why_missing(facts, context.plan)
+        reason = _explain_missing(facts, context.plan)
         if reason:
             missing[name] = reason
             continue
@@ -37,21 +37,21 @@ def check_frameworks(context: RunContext) -> RunContext:
         frameworks[name] = facts
     if not frameworks:
         reasons = "\n".join(f"framework {name!r}: {reason}" for name, reason in missing.items())
-        raise InputError(f"{reasons}\n  see: {_check_command(context)}")
+        raise InputError(f"{reasons}\n  see: {_format_check_command(context)}")
     return replace(context, frameworks=frameworks, missing=missing)
 
 
 def _probe_all(context: RunContext) -> dict[str, FrameworkFacts]:
     """Probe all frameworks of the plan at once, on all hosts."""
     names = list(dict.fromkeys(config.framework for config in context.plan.configs))
-    requests = [_probe_request(name, context.plan) for name in names]
+    requests = [_make_probe_request(name, context.plan) for name in names]
     try:
         return probe_hosts(context.launcher, context.plan.available.hosts, context.pythons, requests)
     except HostsLost as error:
-        raise TrainscaleError(f"{error}\n  see: {_check_command(context)}") from None
+        raise TrainscaleError(f"{error}\n  see: {_format_check_command(context)}") from None
 
 
-def _check_command(context: RunContext) -> str:
+def _format_check_command(context: RunContext) -> str:
     """Return the command that inspects the hosts of this run."""
     if context.launcher.local:
         return "trainscale check"
@@ -60,14 +60,14 @@ def _check_command(context: RunContext) -> str:
     return f"trainscale check {option}"
 
 
-def _probe_request(name: str, plan: Plan) -> ProbeRequest:
+def _make_probe_request(name: str, plan: Plan) -> ProbeRequest:
     configs = [config for config in plan.configs if config.framework == name]
     users_networks = [config for config in configs if models.resolve(config.model) is None]
-    plugins = {plugin.reference: plugin for config in configs for plugin in plugins_of(config)}
+    plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
     return ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), plan.dataset.needs)
 
 
-def _why_missing(facts: FrameworkFacts, plan: Plan) -> str:
+def _explain_missing(facts: FrameworkFacts, plan: Plan) -> str:
     """Return why a framework cannot be used for the plan; the empty string if it can."""
     if not facts.is_available:
         get = f"; get it with: {facts.install_command}" if facts.install_command else ""

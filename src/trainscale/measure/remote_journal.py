@@ -16,7 +16,7 @@ from typing import IO
 from ..cluster.hosts import Host, HostAccess
 from ..errors import InputError, TrainscaleError
 from ..launch.connections.ssh_errors import explain_ssh_error
-from ..launch.launchers.ssh import SshSettings, ssh_command
+from ..launch.launchers.ssh import SshSettings, make_ssh_command
 from ..record.journal import RUN, TRIALS
 
 _START_SECONDS = 60.0
@@ -70,7 +70,7 @@ class RemoteJournal:
     def __init__(self, host: Host, directory: str, settings: SshSettings) -> None:
         self._host = host
         self._remote_directory = directory
-        argv = ssh_command(HostAccess(), settings, host)
+        argv = make_ssh_command(HostAccess(), settings, host)
         self._argv = [*argv, "--", host.name, shlex.join(["exec", "/bin/sh", "-s", "--", directory])]
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-watch-")
         self._news = threading.Condition()
@@ -150,12 +150,12 @@ class RemoteJournal:
                     file.write(stream.read(int(line[1])))
             elif kind == b"lock":
                 self._lock_state = line[1].decode()
-                self._tell(rounds=1)
+                self._notify(rounds=1)
             elif kind == b"absent":
                 self._is_absent = True
-        self._tell(is_over=True)
+        self._notify(is_over=True)
 
-    def _tell(self, rounds: int = 0, is_over: bool = False) -> None:
+    def _notify(self, rounds: int = 0, is_over: bool = False) -> None:
         with self._news:
             self._rounds += rounds
             self._is_over = is_over

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import AllocationEnded
 from ..launch.launchers.base import Launcher
-from ..launch.trial.placement import JobSettings, ports_needed, slots_of
+from ..launch.trial.placement import JobSettings, count_ports, place_trial
 from ..launch.trial.supervise import PortTaken, TrialLimits, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Trial
@@ -44,7 +44,7 @@ def run_trial(
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
-    slots = slots_of(trial, plan.available)
+    slots = place_trial(trial, plan.available)
     settings = JobSettings(
         measure=measure,
         seed=plan.experiment.work.seed,
@@ -64,7 +64,7 @@ def run_trial(
         except PortTaken:
             continue
     message = f"ports were taken by other programs {_PORT_TRIES} times in a row"
-    seconds, hosts = time.monotonic() - began, len(ports_needed(slots))
+    seconds, hosts = time.monotonic() - began, len(count_ports(slots))
     return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, message))
 
 

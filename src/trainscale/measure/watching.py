@@ -69,7 +69,7 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
     are not seen here.
     """
     run = read_run(source.directory)
-    watched = FollowedRun(source.directory, plan_of_run(run), retry_failed=False)
+    watched = FollowedRun(source.directory, make_plan_of_run(run), retry_failed=False)
     _wait_for_batches(source, watched)
     # Without a descriptor, because only the run itself writes to its journal.
     journal = Journal(source.directory, run, -1, watched.records)
@@ -81,7 +81,7 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
             journal.records = watched.records
             for record in new:
                 listener.trial_ends(record)
-            step = watched.next_trial()
+            step = watched.find_next_trial()
             if step is not None and step != current and is_measured:
                 listener.trial_begins(step)
                 current = step
@@ -99,21 +99,23 @@ def _wait_for_batches(source: JournalSource, watched: FollowedRun) -> None:
 # ---- the plan of a run, from run.json
 
 
-def plan_of_run(run: RunInfo) -> Plan:
+def make_plan_of_run(run: RunInfo) -> Plan:
     """Return the plan of a recorded run. What --explain adds beside the ladders is not recorded, so it is left out."""
     try:
         spec = run.read_spec()
         configs = tuple(Config.from_dict(values) for values in spec.series)
         ladders = tuple(tuple(values["ladder"]) for values in spec.series)
         most = max(max(ladder) for ladder in ladders)
-        values = _measurement(spec)
+        values = _read_measurement(spec)
     except (KeyError, TypeError, ValueError):
         message = f"{RUN}: it does not name the series of the run with their ladders, so what is left is unknown"
         raise InputError(message) from None
-    return Plan(Experiment.of(**values), configs, ladders, _devices(spec, configs[0], most), _dataset(run, configs[0]))
+    return Plan(
+        Experiment.of(**values), configs, ladders, _make_devices(spec, configs[0], most), _make_dataset(run, configs[0])
+    )
 
 
-def _measurement(spec: RecordedSpec) -> SettingValues:
+def _read_measurement(spec: RecordedSpec) -> SettingValues:
     """Return the settings that decide which trial comes next."""
     if spec.warmup is None or spec.steps is None:
         raise ValueError("the steps of a trial are not recorded")
@@ -127,7 +129,7 @@ def _measurement(spec: RecordedSpec) -> SettingValues:
     }
 
 
-def _devices(spec: RecordedSpec, config: Config, most: int) -> AvailableDevices:
+def _make_devices(spec: RecordedSpec, config: Config, most: int) -> AvailableDevices:
     """Return as many devices as the run had, on hosts without names. Servers that stand apart need further ones."""
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
     hosts = tuple(
@@ -143,11 +145,11 @@ class _RecordedData(Dataset):
 
     recorded: DatasetFacts
 
-    def facts(self) -> DatasetFacts:
+    def read_facts(self) -> DatasetFacts:
         return self.recorded
 
 
-def _dataset(run: RunInfo, config: Config) -> Dataset:
+def _make_dataset(run: RunInfo, config: Config) -> Dataset:
     if config.data == SYNTHETIC:
         return SYNTHETIC_DATASET
     data = run.read_provenance().data or RecordedDataset()

@@ -54,7 +54,7 @@ def choose_counts(
     ``own`` are the point's trials, ``points`` those of all points of its ladder: how steps vary is alike at all of
     them.
     """
-    ratio = variance_ratio(points)
+    ratio = compute_variance_ratio(points)
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
     if ratio is None or not own:
         return None
@@ -67,7 +67,7 @@ def choose_counts(
     return StepCounts(warmup, steps)
 
 
-def variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
+def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
     """Return the variance of steps within a process over that of run means between processes.
 
     Both are relative to the mean. None while there are too few repeats to know.
@@ -75,7 +75,7 @@ def variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
     within: list[float] = []
     excess, freedom = 0.0, 0
     for trials in points:
-        own = [(trial, value) for trial in trials if (value := within_variance(trial.steps)) is not None]
+        own = [(trial, value) for trial in trials if (value := compute_within_variance(trial.steps)) is not None]
         within += [value for _, value in own]
         if len(own) < 2:
             continue
@@ -89,7 +89,7 @@ def variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
     return fmean(within) / max(_LEAST_BETWEEN, excess / freedom)
 
 
-def within_variance(steps: Sequence[float]) -> float | None:
+def compute_within_variance(steps: Sequence[float]) -> float | None:
     """Return the variance of a step relative to its mean, such that a mean of m steps has 1/m of it.
 
     Steps in a row are alike. So means of blocks are compared, which vary more than independent steps would.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from .curve import PublishedCurve
 
 # How the report shows a curve together with a run: see analyse/published/overlay.py.
@@ -38,7 +38,7 @@ def select_curves(curves: Sequence[PublishedCurve], wanted: Wanted) -> list[Publ
             matching = {curve.id for curve in curves if any(_has(text, each) for each in names_of(curve))}
             if not matching:
                 valid = sorted({first for curve in curves if (first := next(iter(names_of(curve))))})
-                raise unknown(name, text, valid, f"--{name}")
+                raise explain_unknown(name, text, valid, f"--{name}")
             chosen = [curve for curve in chosen if curve.id in matching]
     if wanted.years:
         chosen = [curve for curve in chosen if wanted.years[0] <= curve.source.year <= wanted.years[1]]

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 
-from ..errors import InputError, unknown
+from ..errors import InputError, explain_unknown
 from ..record.decoding import DecodingError, check_schema, convert, decode_object
 from ..worker.type_aliases import JsonObject
 from .curve import PublishedCurve
@@ -58,7 +58,7 @@ def find_curve(text: str, where: str = "") -> PublishedCurve:
     name = text.removeprefix(PREFIX)
     curves = {curve.id: curve for curve in read_curves()}
     if name not in curves:
-        raise unknown("published curve", name, curves, where, see="trainscale published lists all IDs")
+        raise explain_unknown("published curve", name, curves, where, see="trainscale published lists all IDs")
     return curves[name]
 
 

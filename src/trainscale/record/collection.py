@@ -11,8 +11,10 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def pauses_collection(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Python looks at all objects again whenever their number has grown by some share, which takes a third of the time
+def pause_collection(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Return the function such that garbage is not collected while it runs.
+
+    Python looks at all objects again whenever their number has grown by some share, which takes a third of the time
     of reading a large journal.
     """
 

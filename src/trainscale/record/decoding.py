@@ -56,7 +56,7 @@ def check_schema(values: JsonObject, known: int, where: str) -> int:
     return schema
 
 
-def without_nones(value: Any) -> JsonObject:
+def leave_out_nones(value: Any) -> JsonObject:
     """Return the fields of a dataclass that have a value."""
     return {name: field for name, field in asdict(value).items() if field is not None}
 

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import InputError, TrainscaleError, shorten_path
 from ..worker.regular_files import open_regular
 from ..worker.type_aliases import JsonObject
-from .collection import pauses_collection
+from .collection import pause_collection
 from .decoding import DecodingError, check_schema, decode_object
 from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
@@ -62,7 +62,7 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, size)
-            raise self._full(error) from None
+            raise self._explain_full_disk(error) from None
         self._add(record)
 
     def _add(self, record: TrialRecord) -> None:
@@ -73,7 +73,7 @@ class Journal:
         self._keys.add(record.trial.key)
         self.records.append(record)
 
-    def _full(self, error: OSError) -> TrainscaleError:
+    def _explain_full_disk(self, error: OSError) -> TrainscaleError:
         count = len(self.records)
         kept = f"the {count} finished trials before it are" if count != 1 else "the finished trial before it is"
         return TrainscaleError(
@@ -103,8 +103,9 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
         raise InputError(f"output {directory}: this directory holds other files; name a new one")
     recorded = read_run(directory).spec
     if recorded != spec:
+        differences = _describe_differences(recorded, spec)
         raise InputError(
-            f"output {directory}: this directory holds another run, which differs in {_differences(recorded, spec)};"
+            f"output {directory}: this directory holds another run, which differs in {differences};"
             " name a new one, or repeat that run's command to continue it"
         )
     return True
@@ -178,7 +179,7 @@ def read_run(directory: Path) -> RunInfo:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
 
 
-@pauses_collection
+@pause_collection
 def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
     """Return all finished trials, in the order in which they ran. If one was measured again, the last counts.
 
@@ -189,7 +190,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     name = str(path)
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    for number, line in enumerate(_complete_lines(path), 1):
+    for number, line in enumerate(_read_complete_lines(path), 1):
         try:
             record = decode_record(line, f"{name}:{number}")
         except DamagedLine as line_error:
@@ -210,7 +211,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     return list(records.values())
 
 
-def _complete_lines(path: Path) -> Iterator[bytes]:
+def _read_complete_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without their ends. The last one is left out if it was not written completely."""
     last = b""
     try:
@@ -234,8 +235,8 @@ def _read(path: Path) -> bytes:
 
 def _cut_incomplete_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
-    end = _end_of_lines(descriptor, size)
-    start = _end_of_lines(descriptor, end - 1)
+    end = _find_end_of_lines(descriptor, size)
+    start = _find_end_of_lines(descriptor, end - 1)
     if _UNWRITTEN in os.pread(descriptor, end - start, start):
         end = start
     if end < size:
@@ -243,7 +244,7 @@ def _cut_incomplete_line(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def _end_of_lines(descriptor: int, size: int) -> int:
+def _find_end_of_lines(descriptor: int, size: int) -> int:
     """Return where the last line ends that is complete within the first ``size`` bytes."""
     end = max(0, size)
     while end > 0:
@@ -255,7 +256,7 @@ def _end_of_lines(descriptor: int, size: int) -> int:
     return 0
 
 
-def _differences(recorded: JsonObject, requested: JsonObject) -> str:
+def _describe_differences(recorded: JsonObject, requested: JsonObject) -> str:
     """Return in words in which settings two specifications differ."""
     parts = []
     for key in {**recorded, **requested}:
@@ -263,19 +264,19 @@ def _differences(recorded: JsonObject, requested: JsonObject) -> str:
         if there == here:
             continue
         if isinstance(there, dict) and isinstance(here, dict):
-            parts.append(_differences(there, here))
-        elif isinstance(there, list) and isinstance(here, list) and _same_shape(there, here):
-            parts += [_differences(old, new) for old, new in zip(there, here, strict=True) if old != new]
+            parts.append(_describe_differences(there, here))
+        elif isinstance(there, list) and isinstance(here, list) and _have_same_shape(there, here):
+            parts += [_describe_differences(old, new) for old, new in zip(there, here, strict=True) if old != new]
         else:
-            parts.append(f"{key} (there {_short(there)}, here {_short(here)})")
+            parts.append(f"{key} (there {_format_briefly(there)}, here {_format_briefly(here)})")
     return ", ".join(parts)
 
 
-def _same_shape(there: list[Any], here: list[Any]) -> bool:
-    """Whether both lists hold the same number of objects, so that the objects themselves differ."""
+def _have_same_shape(there: list[Any], here: list[Any]) -> bool:
+    """Return whether both lists hold the same number of objects, so that the objects themselves differ."""
     return len(there) == len(here) and all(isinstance(item, dict) for item in (*there, *here))
 
 
-def _short(value: Any) -> str:
+def _format_briefly(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 60 else text[:57] + "…"

@@ -53,7 +53,7 @@ class Verdict:
     reason: str = ""  # why it is not proven
 
     def applies_to(self, config: Config) -> bool:
-        """Whether this verdict is about the network of ``config``."""
+        """Return whether this verdict is about the network of ``config``."""
         ours = (self.framework, self.model, self.image_size, self.classes, self.layout, self.device)
         theirs = (config.framework, config.model, config.image_size, config.classes, config.layout, config.device)
         return ours == theirs
@@ -72,7 +72,7 @@ class Verdict:
         return f"not the same work as {self.reference}: {self.reason}"
 
 
-def verdict_for(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
+def find_verdict(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.applies_to(config)), None)
 
 

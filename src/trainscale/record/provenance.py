@@ -38,9 +38,9 @@ def collect_provenance(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
         "trainscale": __version__,
-        "commit": _commit(),
-        "machine": {**_machine(machine), "system": f"{platform.system()} {platform.release()}"},
-        **({"hosts": {name: _machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
+        "commit": _read_commit(),
+        "machine": {**_describe_machine(machine), "system": f"{platform.system()} {platform.release()}"},
+        **({"hosts": {name: _describe_machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
         **({"data": {name: getattr(dataset, name) for name in _DATASET_FIELDS}} if dataset else {}),
         "allocator": {"setting": allocator, **ALLOCATORS[allocator], **own_variables},
         "frameworks": {name: facts.versions for name, facts in frameworks.items()},
@@ -48,7 +48,7 @@ def collect_provenance(
     }
 
 
-def _machine(machine: Machine) -> JsonObject:
+def _describe_machine(machine: Machine) -> JsonObject:
     return {
         "host": machine.name,
         "cpu": machine.cpu,
@@ -60,7 +60,7 @@ def _machine(machine: Machine) -> JsonObject:
     }
 
 
-def _commit() -> str | None:
+def _read_commit() -> str | None:
     """Return the commit of trainscale itself, if it runs from a checkout."""
     folder = Path(__file__).resolve().parent
     try:

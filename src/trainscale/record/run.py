@@ -91,24 +91,24 @@ class RunInfo:
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> RunInfo:
-        """Raises DecodingError if a value is missing or has the wrong type."""
+        """Raise DecodingError if a value is missing or has the wrong type."""
         run = convert(values, cls)
         run.read_spec()
         run.read_provenance()
         return run
 
     def read_spec(self) -> RecordedSpec:
-        """Raises DecodingError if a value has the wrong type."""
+        """Raise DecodingError if a value has the wrong type."""
         return convert(self.spec, RecordedSpec)
 
     def read_provenance(self) -> Provenance:
-        """Raises DecodingError if a value has the wrong type."""
-        return convert(_with_field_names(self.provenance), Provenance)
+        """Raise DecodingError if a value has the wrong type."""
+        return convert(_replace_keys(self.provenance), Provenance)
 
 
-def _with_field_names(value: Any) -> Any:
-    """Replace the keys that cannot be names of fields."""
+def _replace_keys(value: Any) -> Any:
+    """Return the value with other keys in place of those that cannot be names of fields."""
     if not isinstance(value, dict):
         return value
     names = {"memory GiB": "memory_gib", "gpu driver": "gpu_driver"}
-    return {names.get(key, key): _with_field_names(item) for key, item in value.items()}
+    return {names.get(key, key): _replace_keys(item) for key, item in value.items()}

@@ -14,7 +14,7 @@ from typing import Any
 from ..spec.config import Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
 from ..worker.type_aliases import JsonObject
-from .decoding import DecodingError, convert, without_nones
+from .decoding import DecodingError, convert, leave_out_nones
 from .witness import RankWitness, SeenByRank, WitnessVerdict
 
 SCHEMA = 2
@@ -209,15 +209,15 @@ class TrialRecord:
             "repeat": self.trial.repeat,
             **({"short": True} if self.trial.short else {}),
             **values,
-            "servers": [without_nones(server) for server in self.servers],
-            "machine": without_nones(self.machine),
+            "servers": [leave_out_nones(server) for server in self.servers],
+            "machine": leave_out_nones(self.machine),
         }
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> TrialRecord:
-        """Raises DecodingError if a value is missing or has the wrong type."""
+        """Raise DecodingError if a value is missing or has the wrong type."""
         if values.get("schema") == 1:
-            values = _from_schema_1(values)
+            values = _convert_schema_1(values)
         trial = convert(values, Trial)
         config = trial.config
         counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
@@ -227,10 +227,10 @@ class TrialRecord:
         return convert({**values, "trial": trial}, cls)
 
 
-def _from_schema_1(values: JsonObject) -> JsonObject:
+def _convert_schema_1(values: JsonObject) -> JsonObject:
     new_names = {"images": "samples", "valid_images": "valid_samples"}
 
-    def renamed(items: Any) -> Any:
+    def rename_keys(items: Any) -> Any:
         if not isinstance(items, list):
             return items
         return [
@@ -238,4 +238,4 @@ def _from_schema_1(values: JsonObject) -> JsonObject:
             for item in items
         ]
 
-    return {**values, **{name: renamed(values[name]) for name in ("ranks", "epochs") if name in values}}
+    return {**values, **{name: rename_keys(values[name]) for name in ("ranks", "epochs") if name in values}}

@@ -43,7 +43,7 @@ def decode_quickly(line: str | bytes) -> TrialRecord | None:
     if _LONG_NUMBER in data.translate(_EQUAL_DIGITS):
         return None  # a whole number that no statistics can use, perhaps
     try:
-        decoded = _line_decoder().decode(data)
+        decoded = _make_line_decoder().decode(data)
         config = _decode_config(bytes(decoded.config))
     except (ValueError, RecursionError):
         return None
@@ -63,19 +63,19 @@ def decode_quickly(line: str | bytes) -> TrialRecord | None:
 def _decode_config(text: bytes) -> Config:
     config = _configs.get(text)
     if config is None:
-        config = _configs[text] = _config_decoder().decode(text)
+        config = _configs[text] = _make_config_decoder().decode(text)
     return config
 
 
 @functools.cache
-def _config_decoder() -> Any:
+def _make_config_decoder() -> Any:
     import msgspec
 
     return msgspec.json.Decoder(Config)
 
 
 @functools.cache
-def _line_decoder() -> Any:
+def _make_line_decoder() -> Any:
     """Return a decoder of a dataclass with the fields of a line: those of a record, with those of its trial beside
     them. The config stays text.
     """
@@ -83,11 +83,11 @@ def _line_decoder() -> Any:
 
     types = get_type_hints(TrialRecord)
     of_trial = [("schema", int), ("config", msgspec.Raw), ("devices", int), ("repeat", int)]
-    of_record = [(f.name, types[f.name], _same_default(f)) for f in fields(TrialRecord) if f.name not in _NOT_JOURNALED]
+    of_record = [(f.name, types[f.name], _copy_default(f)) for f in fields(TrialRecord) if f.name not in _NOT_JOURNALED]
     return msgspec.json.Decoder(make_dataclass("Line", [*of_trial, ("short", bool, False), *of_record]))
 
 
-def _same_default(original: Field[Any]) -> Any:
+def _copy_default(original: Field[Any]) -> Any:
     if original.default_factory is not NO_DEFAULT:
         return field(default_factory=original.default_factory, kw_only=True)
     return field(default=original.default, kw_only=True) if original.default is not NO_DEFAULT else field(kw_only=True)

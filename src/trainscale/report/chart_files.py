@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import unknown
+from ..errors import explain_unknown
 from .drawing import Frame, to_svg
 from .drawing_process import render
 from .page.figures import NamedChart
@@ -19,9 +19,9 @@ def read_formats(text: str, where: str) -> tuple[str, ...]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in FORMATS:
-            raise unknown("format", name, FORMATS, where)
+            raise explain_unknown("format", name, FORMATS, where)
     if not names:
-        raise unknown("format", text, FORMATS, where)
+        raise explain_unknown("format", text, FORMATS, where)
     return tuple(dict.fromkeys(names))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-from ..folders import cache_folder
+from ..folders import find_cache_folder
 from ..record.files import write_atomically
 from .drawing_process import render
 
@@ -13,7 +13,7 @@ from .drawing_process import render
 @cache
 def load_vega_bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is downloaded."""
-    path = cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
+    path = find_cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import InputError, shorten, unknown
+from ..errors import InputError, explain_unknown, shorten
 from ..worker import models
 from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
 from .config import APART, AUTO, EACH_HOST, ROUND_ROBIN
@@ -36,11 +36,11 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     """Read an entry of --models. The network is built once, so that a wrong size is found here."""
     name, batch = split_model(text)
     info = models.resolve(name)
-    classes = work.classes or (dataset.facts().classes if dataset.is_real else None)
+    classes = work.classes or (dataset.read_facts().classes if dataset.is_real else None)
     if info is None:
         if not _is_reference(name, framework):
             libraries = [f"{library}:NAME" for library in framework.libraries]
-            raise unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
+            raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
         return NetworkChoice(name, batch, work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
     choice = NetworkChoice(info.name, batch, work.image_size or info.image_size, classes or info.classes, info.channels)
     try:
@@ -72,7 +72,7 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 
 def _is_reference(name: str, framework: Framework) -> bool:
-    """Whether the name can be that of a library's network or of a user's function."""
+    """Return whether the name can be that of a library's network or of a user's function."""
     library, colon, attribute = name.partition(":")
     if library in framework.libraries:
         return bool(attribute)
@@ -92,7 +92,7 @@ def choose_strategies(experiment: Experiment, framework: Framework) -> list[Stra
 def _choose_strategy(text: str, resources: ResourceSettings) -> StrategyChoice:
     name, _, count = text.lower().partition(":")
     if name not in STRATEGIES:
-        raise unknown("strategy", text, STRATEGIES)
+        raise explain_unknown("strategy", text, STRATEGIES)
     if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
         raise InputError(
             f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"

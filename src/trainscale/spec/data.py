@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..errors import InputError, unknown
-from ..folders import data_folder
+from ..errors import InputError, explain_unknown
+from ..folders import find_data_folder
 from ..worker.data import published_files
 from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 
@@ -29,7 +29,7 @@ class Dataset:
         """The modules that loader processes import besides numpy."""
         return ("PIL",) if parse_data_kind(self.name) == FOLDER else ()
 
-    def facts(self) -> DatasetFacts:
+    def read_facts(self) -> DatasetFacts:
         return self._facts
 
     @cached_property  # it takes long to list a folder of a million photographs
@@ -59,7 +59,7 @@ def parse_data(text: str) -> str:
     """Return the value of ``--data`` with its kind in lower case. Raise ValueError if it is not valid."""
     kind, colon, directory = text.partition(":")
     if kind.lower() not in SOURCES:
-        raise ValueError(str(unknown("value", text, [*SOURCES])))
+        raise ValueError(str(explain_unknown("value", text, [*SOURCES])))
     if kind.lower() == SYNTHETIC and colon:
         raise ValueError(f"{text!r}: synthetic images have no folder; valid: synthetic")
     if kind.lower() == FOLDER and not directory:
@@ -74,11 +74,11 @@ def find_dataset(text: str) -> Dataset:
     kind, _, directory = text.partition(":")
     if kind == SYNTHETIC:
         return SYNTHETIC_DATASET
-    folder = Path(directory).expanduser() if directory else datasets_folder() / kind
+    folder = Path(directory).expanduser() if directory else find_datasets_folder() / kind
     path = Path(os.path.abspath(folder))  # noqa: PTH100
     return Dataset(f"{kind}:{path.name}" if kind == FOLDER else kind, str(path))
 
 
-def datasets_folder() -> Path:
+def find_datasets_folder() -> Path:
     """Return the folder in which ``trainscale data get`` puts data sets."""
-    return data_folder() / "data"
+    return find_data_folder() / "data"

@@ -18,7 +18,7 @@ class DeviceDefaults:
     other_batch: int
     flops: float  # sustained in 32-bit training; for estimates only
 
-    def batch(self, model: str) -> int:
+    def choose_batch(self, model: str) -> int:
         return self.batches.get(model, self.other_batch)
 
 
@@ -67,7 +67,7 @@ CPU = DeviceDefaults(
 )  # fmt: skip
 
 
-def defaults_for(kind: str, device_name: str = "", memory_bytes: int = 0) -> DeviceDefaults:
+def choose_defaults(kind: str, device_name: str = "", memory_bytes: int = 0) -> DeviceDefaults:
     if kind == "cpu":
         return CPU
     for gpu in GPUS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..errors import InputError, shorten, shorten_path, unknown
+from ..errors import InputError, explain_unknown, shorten, shorten_path
 from ..worker.regular_files import read_regular
 from ..worker.type_aliases import JsonObject
 from .groups import (
@@ -83,11 +83,11 @@ class Experiment:
             tuple(group.of(values) for group in launcher_groups),
         )
 
-    def settings_of(self, group: type[Group]) -> Group:
+    def select_settings(self, group: type[Group]) -> Group:
         """Return the settings that a launcher declares."""
         return next((item for item in self.launcher_groups if isinstance(item, group)), group())
 
-    def with_values(self, **values: Any) -> Self:
+    def replace_values(self, **values: Any) -> Self:
         """Return a copy with other values for some settings."""
         launcher_groups = tuple(type(group) for group in self.launcher_groups)
         return self.of(launcher_groups, **{**self.to_dict(), **values})
@@ -125,7 +125,7 @@ def make_experiment(
 
 
 def _is_set(values: Mapping[str, Any], key: str) -> bool:
-    """Whether a setting is given and not switched off, as by --no-study."""
+    """Return whether a setting is given and not switched off, as by --no-study."""
     return key in values and values[key] is not False
 
 
@@ -148,10 +148,10 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
         group = groups.get(name) if isinstance(content, dict) else None
         valid = {setting.key: setting for setting in group.settings()} if group else settings
         for key, value in content.items() if group else [(name, content)]:
-            where = f"{path}:{_line_of(key, text, name if group else '')}"
+            where = f"{path}:{_find_line(key, text, name if group else '')}"
             setting = valid.get(key.replace("-", "_"))
             if setting is None:
-                raise unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, where)
+                raise explain_unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, where)
             if setting.key in values:
                 raise InputError(f"{where}: {setting.key} is set twice")
             values[setting.key] = setting.read_toml(value, where)
@@ -171,7 +171,7 @@ def _parse_toml(path: Path, text: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {_shortened(str(error))}") from None
+        raise InputError(f"{path}: not TOML: {_shorten_reason(str(error))}") from None
     except RecursionError:
         raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits, and dates such as day 40
@@ -181,14 +181,14 @@ def _parse_toml(path: Path, text: str) -> JsonObject:
         raise InputError(f"{where}: {reason}") from None
 
 
-def _shortened(reason: str) -> str:
+def _shorten_reason(reason: str) -> str:
     """Shorten a message of the TOML reader, which may repeat a long key. Its end says the line."""
     return reason if len(reason) <= _LONGEST_REASON else f"{shorten(reason)} … {reason[-_REASON_END:]}"
 
 
-def _line_of(key: str, text: str, table: str = "") -> int:
+def _find_line(key: str, text: str, table: str = "") -> int:
     """Return the line in which a key, or a table of that name, begins; with ``table``, a key of that table."""
-    first = _line_of(table, text) if table else 1
+    first = _find_line(table, text) if table else 1
     prefix = rf"""(["']?{re.escape(table)}["']?\s*\.\s*)?""" if table else ""
     begins = re.compile(rf"""\s*(\[+\s*)?{prefix}["']?{re.escape(key)}["']?\s*[=.\]]""")
     lines = enumerate(text.splitlines()[first - 1 :], first)

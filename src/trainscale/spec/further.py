@@ -42,7 +42,7 @@ class FurtherPoint:
         return self.config, self.devices
 
 
-def without_exchange(config: Config) -> Config:
+def remove_exchange(config: Config) -> Config:
     """Return the config of the same work on the same devices that exchanges nothing."""
     return replace(config, strategy=_INDEPENDENT, servers=0, server_placement=BESIDE, servers_per_host=0)
 
@@ -54,10 +54,10 @@ def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
     measurement = plan.experiment.measurement
     if not measurement.explain:
         return ()
-    candidates = list(dict.fromkeys(_candidates(plan)))
+    candidates = list(dict.fromkeys(_list_candidates(plan)))
     most = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
     for repeats in range(most, 0, -1):
-        measures = [_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
+        measures = [_make_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
         # The most points, and of as many points those with the most steps.
         chosen = max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
         if chosen:
@@ -72,7 +72,7 @@ def _select_fitting(
     allowed, taken = MOST_TIME * plan.ladder_seconds, 0.0
     chosen: list[FurtherPoint] = []
     for config, devices in candidates:
-        seconds = repeats * plan.seconds_of(config, devices, measure)
+        seconds = repeats * plan.estimate_seconds(config, devices, measure)
         if taken + seconds <= allowed:
             chosen.append(FurtherPoint(config, devices, repeats, measure))
             taken += seconds
@@ -81,7 +81,7 @@ def _select_fitting(
     return tuple(chosen)
 
 
-def _measure(plan: Plan, repeats: int, candidates: int, share: float) -> Measure:
+def _make_measure(plan: Plan, repeats: int, candidates: int, share: float) -> Measure:
     """Return how long a trial is: a share of the steps of the ladder, or the window that a budget leaves."""
     measurement = plan.experiment.measurement
     steps = max(min(_LEAST_STEPS, measurement.steps), int(share * measurement.steps))
@@ -92,11 +92,11 @@ def _measure(plan: Plan, repeats: int, candidates: int, share: float) -> Measure
     return Measure(measurement.warmup, measurement.steps, max(_LEAST_WINDOW, window))
 
 
-def _candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
+def _list_candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
     """Yield the points in the order in which they are needed: of all series the most devices, then one, then others."""
     planned = set(plan.points)
     series = [
-        (without_exchange(config), ladder)
+        (remove_exchange(config), ladder)
         for config, ladder in zip(plan.configs, plan.ladders, strict=True)
         if _is_explained(config) and max(ladder) > 1
     ]
@@ -108,6 +108,6 @@ def _candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
 
 
 def _is_explained(config: Config) -> bool:
-    """Whether the strategy is synchronous, on several devices, and its framework has ranks that exchange nothing."""
+    """Return whether the strategy is synchronous on several devices, and its framework has independent ranks."""
     is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
     return is_synchronous and _INDEPENDENT in FRAMEWORKS[config.framework].strategies

@@ -21,7 +21,7 @@ def double_up_to(most: int) -> tuple[int, ...]:
 
 def choose_ladder(config: Config, available: AvailableDevices, resources: ResourceSettings) -> tuple[int, ...]:
     placement.check_room(config, 1, available)
-    counts = resources.devices or double_up_to(resources.max_devices or placement.most_workers(config, available))
+    counts = resources.devices or double_up_to(resources.max_devices or placement.count_most_workers(config, available))
     placement.check_room(config, counts[-1], available, "devices" if resources.devices else "max devices")
     if config.strategy == "local":
         counts = (1,)

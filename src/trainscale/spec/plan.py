@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import unknown
+from ..errors import explain_unknown
 from ..worker import models
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
@@ -15,14 +15,14 @@ from . import checks, data
 from .choices import NetworkChoice, choose_network
 from .config import AUTO, Config, Trial
 from .data import SYNTHETIC_DATASET, Dataset
-from .defaults import DeviceDefaults, defaults_for
+from .defaults import DeviceDefaults, choose_defaults
 from .devices import AvailableDevices
 from .experiment import Experiment
 from .further import FurtherPoint, choose_further_points
 from .groups import TrainingSettings
 from .ladder import choose_ladder
 from .space import Combination, choose_combinations
-from .study import strong_configs
+from .study import make_strong_configs
 
 # Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
@@ -47,7 +47,7 @@ class Plan:
     def points(self) -> list[tuple[Config, int]]:
         return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
-    def round(self, repeat: int) -> list[Trial]:
+    def list_round(self, repeat: int) -> list[Trial]:
         """Return one trial of every point. Every other round goes backwards, so that a drift of the machine cancels
         out.
         """
@@ -59,31 +59,31 @@ class Plan:
         """What is measured beside the ladder, for an explanation. It does not make the run another one."""
         return choose_further_points(self)
 
-    def further_trials(self, repeat: int) -> list[Trial]:
+    def list_further_trials(self, repeat: int) -> list[Trial]:
         return [Trial(*further.point, repeat) for further in self.further_points if repeat < further.repeats]
 
-    def trials(self) -> list[Trial]:
+    def list_trials(self) -> list[Trial]:
         """Return all trials. The repeats of a point are spread over the run, not back to back."""
         repeats = range(self.experiment.measurement.repeats)
-        return [trial for repeat in repeats for trial in (*self.round(repeat), *self.further_trials(repeat))]
+        return [trial for repeat in repeats for trial in (*self.list_round(repeat), *self.list_further_trials(repeat))]
 
-    def default_batch(self, config: Config) -> int:
+    def choose_default_batch(self, config: Config) -> int:
         """Return the batch that the network has on this kind of device where nobody names one."""
-        return _device_defaults(self.available).batch(config.model)
+        return _choose_device_defaults(self.available).choose_batch(config.model)
 
-    def _with_batch(self, config: Config) -> Config:
+    def _estimate_batch(self, config: Config) -> Config:
         """Return the config with an estimated batch where the largest is still to be searched."""
         if config.batch != AUTO:
             return config
-        return replace(config, batch=_AUTO_BATCH_FACTOR * self.default_batch(config))
+        return replace(config, batch=_AUTO_BATCH_FACTOR * self.choose_default_batch(config))
 
-    def step_seconds(self, config: Config) -> float:
+    def estimate_step_seconds(self, config: Config) -> float:
         """Estimate the time of a step on one device, roughly."""
-        config = self._with_batch(config)
+        config = self._estimate_batch(config)
         macs: float = _UNKNOWN_MACS
         if models.resolve(config.model):
             macs = models.build(config.model, config.image_size, config.classes).macs
-        flops = _device_defaults(self.available).flops * max(1, self.available.cores_per_device)
+        flops = _choose_device_defaults(self.available).flops * max(1, self.available.cores_per_device)
         return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
     @property
@@ -91,7 +91,7 @@ class Plan:
         """Estimate the time of a trial besides its steps."""
         return _OVERHEAD_SECONDS[self.available.kind]
 
-    def trial_seconds(self, config: Config, devices: int) -> float:
+    def estimate_trial_seconds(self, config: Config, devices: int) -> float:
         """Estimate the time of a trial, roughly. With --until-interval it is that of the first trials of a point, whose
         window takes about as long as what they cost besides it.
         """
@@ -99,16 +99,16 @@ class Plan:
         measure = Measure(measurement.warmup, measurement.steps)
         if measurement.until_interval is not None:
             measure = replace(measure, seconds=self.overhead_seconds, least_steps=FIRST_WINDOW_STEPS)
-        return self.seconds_of(config, devices, measure)
+        return self.estimate_seconds(config, devices, measure)
 
-    def seconds_of(self, config: Config, devices: int, measure: Measure) -> float:
+    def estimate_seconds(self, config: Config, devices: int, measure: Measure) -> float:
         """Estimate the time of a trial that measures that long."""
-        config = self._with_batch(config)
+        config = self._estimate_batch(config)
         steps: float = measure.warmup + measure.steps
         if config.epochs:
-            facts = self.dataset.facts()
+            facts = self.dataset.read_facts()
             steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
-        per_step = self.step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
+        per_step = self.estimate_step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
         if measure.seconds is not None:
             steps = min(steps, max(measure.least_steps, measure.seconds / per_step))
         return _OVERHEAD_SECONDS[config.device] + steps * per_step
@@ -122,7 +122,7 @@ class Plan:
     def further_seconds(self) -> float:
         """A rough estimate of the time of what is measured beside the ladder."""
         return sum(
-            further.repeats * self.seconds_of(*further.point, further.measure) for further in self.further_points
+            further.repeats * self.estimate_seconds(*further.point, further.measure) for further in self.further_points
         )
 
     @property
@@ -132,7 +132,7 @@ class Plan:
         if measurement.budget is not None:
             return measurement.budget
         repeats = LEAST_ROUNDS if measurement.until_interval is not None else measurement.repeats
-        return repeats * sum(self.trial_seconds(config, n) for config, n in self.points)
+        return repeats * sum(self.estimate_trial_seconds(config, n) for config, n in self.points)
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
@@ -146,23 +146,23 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
             network = choose_network(text, framework, experiment.work, dataset)
             configs += _make_configs(experiment, available, framework, network, dataset)
     if experiment.measurement.study:
-        configs += strong_configs(configs, available, experiment)
+        configs += make_strong_configs(configs, available, experiment)
     checks.check_configs(configs, experiment.work.max_batch)
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
     if dataset.is_real:
         for config, counts in zip(configs, ladders, strict=True):
-            checks.check_images_fit(config, counts, dataset.facts())
+            checks.check_images_fit(config, counts, dataset.read_facts())
     return Plan(experiment, tuple(configs), ladders, available, dataset)
 
 
-def _device_defaults(available: AvailableDevices) -> DeviceDefaults:
-    return defaults_for(available.kind, available.device_name, available.memory_bytes)
+def _choose_device_defaults(available: AvailableDevices) -> DeviceDefaults:
+    return choose_defaults(available.kind, available.device_name, available.memory_bytes)
 
 
 def _find_frameworks(names: tuple[str, ...]) -> list[Framework]:
     for name in names:
         if name.lower() not in FRAMEWORKS:
-            raise unknown("framework", name, FRAMEWORKS)
+            raise explain_unknown("framework", name, FRAMEWORKS)
     return [FRAMEWORKS[name.lower()] for name in names]
 
 
@@ -174,7 +174,7 @@ def _make_configs(
     dataset: Dataset,
 ) -> list[Config]:
     """Return the configs of all combinations. A search leaves out those that the framework does not offer."""
-    usual_batch = _device_defaults(available).batch(network.name)
+    usual_batch = _choose_device_defaults(available).choose_batch(network.name)
     combinations = choose_combinations(experiment, framework, network, available, usual_batch)
     configs = [_make_config(experiment, available, framework, network, dataset, choice) for choice in combinations]
     offered = [config for config in configs if framework.refuses(config) is None]
@@ -218,10 +218,10 @@ def _make_config(
         ranks_per_gpu=resources.ranks_per_gpu,
         allocator=resources.allocator,
     )
-    return _with_training(config, experiment.training)
+    return _set_training(config, experiment.training)
 
 
-def _with_training(config: Config, training: TrainingSettings) -> Config:
+def _set_training(config: Config, training: TrainingSettings) -> Config:
     """Return the config with the training that the experiment sets. What it does not set is the network's own default
     if the network is trained to an accuracy; where speed is measured it is the same for all networks.
     """

@@ -82,15 +82,15 @@ class Setting:
             value = [f"{name}={item}" for name, item in value.items()]
         items = value if isinstance(value, list) else [value]
         if (isinstance(value, list) and not kind.is_plural) or not all(kind.accepts(item) for item in items):
-            got = _TOML_TYPES.get(type(value), type(value).__name__)
-            raise InputError(f"{where}: {self.key} must be {kind.name}, not {got} ({_shown(value)})")
+            given_type = _TOML_TYPES.get(type(value), type(value).__name__)
+            raise InputError(f"{where}: {self.key} must be {kind.name}, not {given_type} ({_format_value(value)})")
         try:
             return self._parse(kind.separator.join(map(_to_text, items)))
         except ValueError as error:
             raise InputError(f"{where}: {self.key}: {error}") from None
 
     def _parse(self, text: str) -> Any:
-        """Raises ValueError. No path, name or line may have a NUL: no system call takes one."""
+        """Read a value. Raise ValueError, also for a NUL in a path, name or line: no system call takes one."""
         if "\0" in text:
             raise ValueError(f"{shorten(text)!r} has a NUL character")
         return self.value_type.parse(text)
@@ -105,7 +105,7 @@ def _to_text(item: Any) -> str:
     return str(item)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value of an experiment file for a message."""
     try:
         return shorten(repr(value))

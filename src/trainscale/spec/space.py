@@ -43,8 +43,10 @@ def choose_combinations(
     layouts = work.layout or (framework.choose_layout(available.kind),)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
-        batches = batches if network.batch is not None or work.batch else _default_batches(experiment, usual_batch)
-        strategies = strategies if work.strategies else _default_strategies(framework)
+        batches = (
+            batches if network.batch is not None or work.batch else _choose_default_batches(experiment, usual_batch)
+        )
+        strategies = strategies if work.strategies else _choose_default_strategies(framework)
         layouts = work.layout or framework.layouts.get(available.kind, layouts)
         precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)
         compiles = work.compile or ((False, True) if framework.compiles and available.kind == "cuda" else (False,))
@@ -63,13 +65,13 @@ def choose_combinations(
     ]  # fmt: skip
 
 
-def _default_batches(experiment: Experiment, usual: int) -> tuple[int, ...]:
-    """Half, once and twice the usual batch. Under strong scaling the batch is part of the work."""
+def _choose_default_batches(experiment: Experiment, usual: int) -> tuple[int, ...]:
+    """Return half, once and twice the usual batch. Under strong scaling the batch is part of the work."""
     if experiment.measurement.scaling == STRONG:
         return (usual,)
     return tuple(dict.fromkeys((max(1, usual // 2), usual, 2 * usual)))
 
 
-def _default_strategies(framework: Framework) -> list[StrategyChoice]:
+def _choose_default_strategies(framework: Framework) -> list[StrategyChoice]:
     names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
     return [StrategyChoice(name, count) for name in names for count in (_SERVERS if name in WITH_SERVERS else (0,))]

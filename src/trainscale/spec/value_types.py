@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import shorten, shorten_path, unknown
+from ..errors import explain_unknown, shorten, shorten_path
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.training.learning_rate import check_schedule
 from . import data
@@ -54,7 +54,7 @@ class ValueType:
     choices: tuple[str, ...] = ()
 
     def accepts(self, item: Any) -> bool:
-        """Whether a value from a file has the right TOML type."""
+        """Return whether a value from a file has the right TOML type."""
         # In Python a bool is an int; in an experiment file `steps = true` is a mistake.
         return isinstance(item, self.toml) and (bool in self.toml or not isinstance(item, bool))
 
@@ -75,7 +75,7 @@ def whole(least: int, most: int = _MOST) -> ValueType:
 
 
 def number(least: float, most: float, above: bool = False) -> ValueType:
-    """With ``above``, the value must be larger than ``least``."""
+    """Return the type of a number in this range. With ``above``, the value must be larger than ``least``."""
 
     def parse(text: str) -> float:
         try:
@@ -93,7 +93,7 @@ def number(least: float, most: float, above: bool = False) -> ValueType:
 def choice(*valid: str) -> ValueType:
     def parse(text: str) -> str:
         if text.lower() not in valid:
-            raise ValueError(str(unknown("value", text, valid)))
+            raise ValueError(str(explain_unknown("value", text, valid)))
         return text.lower()
 
     return ValueType(f"one of {', '.join(valid)}", parse, (str,), choices=valid)
@@ -116,7 +116,7 @@ def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
     )
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return the seconds of «90», «90s», «5m» or «1h30m»."""
     match = _DURATION.fullmatch(text.strip().lower()) if len(text) <= _LONGEST_NUMBER else None
     parts = zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if match else ()
@@ -193,7 +193,7 @@ def _parse_pythons(text: str) -> tuple[tuple[str, str], ...]:
                 f"{shorten(pair)!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python"
             )
         if framework not in FRAMEWORKS:
-            raise ValueError(str(unknown("framework", name, FRAMEWORKS)))
+            raise ValueError(str(explain_unknown("framework", name, FRAMEWORKS)))
         if framework in pythons:
             raise ValueError(f"two Pythons for {framework}; valid: one")
         # A path that does not exist here may exist on the hosts; the local launcher checks it.
@@ -232,7 +232,7 @@ SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value:
 SWITCHES = replace(
     listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]", choices=("on", "off")
 )
-DURATION = ValueType('a duration such as "5m"', duration, (str, int, float), "TIME", format=_format_duration)
+DURATION = ValueType('a duration such as "5m"', parse_duration, (str, int, float), "TIME", format=_format_duration)
 SHARE = ValueType("a share", _parse_share, (str, float), "SHARE", format="{:.0%}".format)
 BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N", choices=("auto",))
 BATCHES = listed(BATCH)

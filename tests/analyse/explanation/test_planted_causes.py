@@ -20,7 +20,7 @@ from trainscale.analyse.explanation.causes import (
 from trainscale.analyse.explanation.explain import PointExplanation, explain_records
 from trainscale.analyse.explanation.ranks import LIMIT
 from trainscale.record.trial import ServerSample, TrialRecord
-from trainscale.spec.further import without_exchange
+from trainscale.spec.further import remove_exchange
 
 CONFIG = small_config()
 
@@ -132,7 +132,7 @@ def test_one_worker_with_its_server_is_not_the_work_alone() -> None:
 
 def test_crossing_hosts_is_what_the_exchange_takes_longer_than_on_one_host() -> None:
     records = run(CONFIG, work=0.05, apart=0.05, step=0.06, devices=2)
-    independent = without_exchange(CONFIG)
+    independent = remove_exchange(CONFIG)
     records += trials(independent, 4, 0.05, hosts=2) + trials(CONFIG, 4, 0.1, hosts=2)
     near, far = explain_records(records)
     assert CROSSING not in shares(near)

@@ -86,7 +86,7 @@ def test_one_that_leaves_before_it_identified_itself_is_forgotten(server: Callba
 
 def test_a_host_that_calls_twice_is_accepted_once(server: CallbackServer) -> None:
     first = call(server, f"{TOKEN} 0 here\n".encode())
-    assert len(server.callers(1, 10)) == 1
+    assert len(server.wait_for_callers(1, 10)) == 1
     assert is_closed(call(server, f"{TOKEN} 0 here\n".encode()))
     caller = server.take("host0", 10)
     assert caller is not None
@@ -146,7 +146,7 @@ def test_two_hundred_keepers_may_call_at_once() -> None:
 def test_those_who_wait_are_closed_with_the_server() -> None:
     server = CallbackServer(TOKEN, lambda caller: str(caller.index))
     waiting = call(server, f"{TOKEN} 7 here\n".encode())
-    assert server.callers(1, 10)[0].index == 7
+    assert server.wait_for_callers(1, 10)[0].index == 7
     server.close()
     assert is_closed(waiting)
     assert server.take("7", 0) is None or server.take("8", 0) is None

@@ -39,7 +39,7 @@ def launcher(mark: str) -> Iterator[ThisMachineLauncher]:
 
 
 def pids(connected: ConnectedHosts) -> dict[str, int]:
-    connections = {host: connected.connection(host) for host in connected.hosts}
+    connections = {host: connected.find_connection(host) for host in connected.hosts}
     return {host: connection.pid for host, connection in connections.items() if isinstance(connection, PipeConnection)}
 
 
@@ -47,7 +47,7 @@ def run_program(connected: ConnectedHosts, program: str) -> dict[str, list[str]]
     """Run a Python program on every host; return what it prints, by host."""
     connected.start([Task(host, 0, [ITS_PYTHON, "-c", program]) for host in connected.hosts], 60.0)
     lines: dict[str, list[str]] = {host: [] for host in connected.hosts}
-    for received in connected.events(60.0):
+    for received in connected.read_events(60.0):
         if isinstance(received.event, LogLine):
             lines[received.host].append(received.event.text)
     return lines
@@ -57,7 +57,7 @@ def test_the_same_keepers_run_the_tasks_of_one_connection_after_the_other(launch
     seen = []
     for number in range(3):
         with launcher.connect(HOSTS) as connected:
-            assert len(connected.ports({"a": 2, "b": 1})["a"]) == 2
+            assert len(connected.find_ports({"a": 2, "b": 1})["a"]) == 2
             assert run_program(connected, f"print({number})") == {host: [str(number)] for host in HOSTS}
             seen.append(pids(connected))
     assert seen == [seen[0]] * 3
@@ -79,7 +79,7 @@ def test_the_processor_time_of_earlier_tasks_is_not_counted_again(launcher: This
     for program in ("sum(range(30_000_000))", "pass"):
         with launcher.connect(["a"]) as connected:
             connected.start([Task("a", 0, [ITS_PYTHON, "-c", program])], 60.0)
-            used += [r.event.own_cpu_seconds for r in connected.events(60.0) if isinstance(r.event, End)]
+            used += [r.event.own_cpu_seconds for r in connected.read_events(60.0) if isinstance(r.event, End)]
     assert used[1] < used[0]
 
 
@@ -128,5 +128,5 @@ def test_without_being_told_a_launcher_keeps_nothing(mark: str) -> None:
     launcher = ThisMachineLauncher(HOSTS)
     with launcher.connect(HOSTS) as connected:
         connected.start([Task(host, 0, ["true"]) for host in HOSTS], 60.0)
-        assert len([r for r in connected.events(60.0) if isinstance(r.event, Exit)]) == len(HOSTS)
+        assert len([r for r in connected.read_events(60.0) if isinstance(r.event, Exit)]) == len(HOSTS)
     assert marked(mark) == []

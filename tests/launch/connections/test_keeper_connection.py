@@ -18,8 +18,8 @@ from trainscale.launch.connections.fan_out import fan_out as ask_all
 from trainscale.launch.connections.keeper import (
     HostError,
     KeeperConnection,
-    causes,
     narrow_clock_bounds,
+    select_causes,
     stop_all,
 )
 from trainscale.launch.connections.pipe_connection import PipeConnection
@@ -151,8 +151,8 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConne
     with pytest.raises(HostError, match=r"^b: broken$"):
         ready(opened, {})
     consequence = HostError("a", "not started because of b", consequence=True)
-    assert [cause.host for cause in causes([consequence, HostError("b", "broken")])] == ["b"]
-    assert causes([consequence]) == [consequence]
+    assert [cause.host for cause in select_causes([consequence, HostError("b", "broken")])] == ["b"]
+    assert select_causes([consequence]) == [consequence]
 
 
 # ---- patience
@@ -201,7 +201,7 @@ def test_ctrl_c_waits_for_nobody() -> None:
 
 @pytest.mark.parametrize(("passed", "left"), [(0.5, 7.5), (2.0, 6.0), (4.0, 8.0), (10.0, 20.0)])
 def test_the_later_half_has_longer_than_the_first(passed: float, left: float) -> None:
-    assert fan_out.hurry_seconds(passed) == left
+    assert fan_out.compute_hurry_seconds(passed) == left
 
 
 # ---- the end

@@ -12,13 +12,13 @@ from trainscale.cluster.hosts import Host
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.inspection.findings import (
     Finding,
-    clock_offset,
+    compute_clock_offset,
     describe_host_devices,
     describe_hosts,
     find_problems,
     format_gigabits,
     format_milliseconds,
-    framework_versions,
+    group_framework_versions,
 )
 from trainscale.launch.inspection.survey import Link, Survey, SurveyedHost
 from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts
@@ -85,7 +85,7 @@ def test_clocks_that_surely_differ_are_told(bounds: tuple[float, float], problem
 
 
 def test_a_clock_that_was_not_compared_is_unknown() -> None:
-    assert clock_offset(good("node1", ahead=None)) is None
+    assert compute_clock_offset(good("node1", ahead=None)) is None
 
 
 def test_versions_that_differ_are_serious() -> None:
@@ -112,7 +112,7 @@ def test_a_framework_of_two_modules_has_both_versions() -> None:
     assert surveyed.facts is not None
     keras = FrameworkLocation("/p", {"keras": "3.15.1", "jax": "0.10.2"})
     surveyed = replace(surveyed, facts=replace(surveyed.facts, frameworks={"keras-jax": keras}))
-    assert framework_versions([surveyed]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+    assert group_framework_versions([surveyed]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:

@@ -21,7 +21,7 @@ from trainscale.launch.connections.decoding import decode_line
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.connections.socket_connection import SocketConnection
 from trainscale.launch.inspection.host_facts import decode_facts, make_usable_host, read_host_facts
-from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, role_task, run_host_tasks
+from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, make_role_task, run_host_tasks
 from trainscale.launch.inspection.networks import choose_network
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.base import ITS_PYTHON
@@ -38,7 +38,7 @@ MARK = "TRAINSCALE_TEST_MARK"
 
 
 def facts_task(host: str, rank: int = 0, python: str = ITS_PYTHON) -> Task:
-    return role_task(host, rank, "look", HostFactsRequest(), python)
+    return make_role_task(host, rank, "look", HostFactsRequest(), python)
 
 
 def ask(launcher: ThisMachineLauncher, *tasks: Task) -> HostAnswers:
@@ -53,7 +53,7 @@ def ask(launcher: ThisMachineLauncher, *tasks: Task) -> HostAnswers:
 @pytest.mark.processes
 def test_every_host_answers_every_question_in_order() -> None:
     launcher = ThisMachineLauncher(["a", "b"])
-    probe = role_task("a", 1, "probe", ProbeRequest("mxnet"))
+    probe = make_role_task("a", 1, "probe", ProbeRequest("mxnet"))
     answers = ask(launcher, facts_task("a"), probe, facts_task("a", 2), facts_task("b"))
     assert not isinstance(answers["a"], HostError)
     assert [type(answer.events[0]) for answer in answers["a"]] == [HostFactsPiece, FrameworkFacts, HostFactsPiece]
@@ -73,7 +73,7 @@ def test_one_host_in_trouble_does_not_spoil_the_others() -> None:
 @pytest.mark.processes
 def test_a_role_that_ends_without_an_answer_says_how() -> None:
     launcher = ThisMachineLauncher(["a"])
-    unknown = role_task("a", 0, "no-such-role", HostFactsRequest())
+    unknown = make_role_task("a", 0, "no-such-role", HostFactsRequest())
     answers = ask(launcher, unknown, facts_task("a", 1, "/no/such/python"))
     assert not isinstance(answers["a"], HostError)
     first, second = answers["a"]
@@ -91,7 +91,7 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
     with launcher.connect(["a"]) as connected:
         answers = run_host_tasks(connected, {"a": [quick, sleeper]}, 2.0)["a"]
     assert not isinstance(answers, HostError)
-    assert answers[0].all_of(FrameworkFacts) == [FrameworkFacts(True)]
+    assert answers[0].select_events(FrameworkFacts) == [FrameworkFacts(True)]
     assert answers[1].exit is None
 
 
@@ -111,7 +111,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
     stuck.chmod(0o755)
     options = ConnectOptions(600.0, tolerates_errors=True, hurry=True)
     with ThisMachineLauncher(["a", "b"]).connect(["a", "b"], options) as connected:
-        assert {host: len(ports) for host, ports in connected.ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
+        assert {host: len(ports) for host, ports in connected.find_ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
         answers = run_host_tasks(connected, tasks, 600.0, hurry=True)
     assert not isinstance(answers["a"], HostError)
@@ -123,7 +123,7 @@ def test_a_host_that_stops_answering_is_given_up_in_a_hurry(tmp_path: Path, monk
 @pytest.mark.processes
 def test_free_ports_are_known_before_tasks_are_made() -> None:
     with ThisMachineLauncher(["a"]).connect(["a"]) as connected:
-        assert len(set(connected.ports({"a": 2})["a"])) == 2
+        assert len(set(connected.find_ports({"a": 2})["a"])) == 2
         assert connected.errors == {}
 
 

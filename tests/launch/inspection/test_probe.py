@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch.inspection.probe import one_line, probe
+from trainscale.launch.inspection.probe import find_explaining_line, probe
 from trainscale.worker.inspection.probe import ProbeRequest
 
 TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
@@ -31,7 +31,7 @@ Failed to load the native TensorFlow runtime."""
     ],
 )
 def test_a_message_is_cut_to_the_line_that_says_the_most(text: str, line: str) -> None:
-    assert one_line(text) == line
+    assert find_explaining_line(text) == line
 
 
 @pytest.mark.processes

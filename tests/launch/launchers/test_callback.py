@@ -13,7 +13,7 @@ from processes import marked
 
 from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.event_reader import HostLost
-from trainscale.launch.connections.keeper import CommandError, HostError, causes, stop_all
+from trainscale.launch.connections.keeper import CommandError, HostError, select_causes, stop_all
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
@@ -168,7 +168,7 @@ def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_con
     assert [error.consequence for error in errors] == [True, False, True]
     assert str(errors[1]).startswith("host1: no route")
     assert str(errors[2]).startswith("host2: not started because of host1: no route")
-    assert causes(errors) == [errors[1]]
+    assert select_causes(errors) == [errors[1]]
 
 
 @pytest.mark.processes
@@ -192,7 +192,7 @@ def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_i
         stop_all(keepers)
     errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
     assert str(errors[0]) == "host0: not started because of host1: host1: cannot start a keeper"
-    assert [error.host for error in causes(errors)] == ["host1"]
+    assert [error.host for error in select_causes(errors)] == ["host1"]
 
 
 @pytest.mark.processes

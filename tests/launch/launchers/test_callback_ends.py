@@ -179,4 +179,4 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
     assert not process.has_ended
     assert process.stop(0.0, 0.2) == -signal.SIGKILL
     assert process.has_ended
-    assert process.exit_reason().endswith("was ended by SIGKILL")
+    assert process.explain_exit().endswith("was ended by SIGKILL")

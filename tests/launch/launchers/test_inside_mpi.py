@@ -86,10 +86,10 @@ def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None
 
 def test_inside_mpirun_set_up_lines_are_refused() -> None:
     launcher = InsideMpiLauncher(MpiWorld(0, 2), RendezvousFile.of(WORLD, []))
-    assert launcher.using(HostAccess((Host("a"),))) is launcher
+    assert launcher.use_access(HostAccess((Host("a"),))) is launcher
     for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
-            launcher.using(where)
+            launcher.use_access(where)
 
 
 # ---- finding each other

@@ -25,7 +25,7 @@ from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.launch.inspection.host_facts import read_host_facts
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.leased import LeasedHostsLauncher, leased_host_program
+from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.job import Task
 from trainscale.worker.supervision.requests import encode_tasks
@@ -37,7 +37,7 @@ program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
 sys.exit(max(process.wait() for process in started))
 """
-PROGRAM = leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
+PROGRAM = make_leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
@@ -74,7 +74,7 @@ class Lender(LeasedHostsLauncher):
         return self.wanted
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"it ended: {process.last_line()}")
+        return TrainscaleError(f"it ended: {process.find_last_line()}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
         return "nobody knows why"
@@ -330,9 +330,9 @@ def test_a_lease_has_ended_when_all_of_its_hosts_are_gone_not_when_one_is(lender
     first, *others = programs(lender.mark)
     assert lender.find_end() == ""
     os.kill(first, signal.SIGKILL)
-    until(lambda: len(lender.lost_hosts()) == 1, "the loss of a host")
+    until(lambda: len(lender.find_lost_hosts()) == 1, "the loss of a host")
     assert lender.find_end() == ""
     for pid in others:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: len(lender.lost_hosts()) == 3, "the loss of all hosts")
+    until(lambda: len(lender.find_lost_hosts()) == 3, "the loss of all hosts")
     assert lender.find_end() == "the lease of lender has ended: the connections to all of its hosts are gone"

@@ -18,7 +18,7 @@ from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connections.keeper import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
-from trainscale.launch.launchers.mpi import MpiLauncher, find_network, ssh_wrapper_script
+from trainscale.launch.launchers.mpi import MpiLauncher, find_network, make_ssh_wrapper_script
 from trainscale.launch.launchers.mpi_commands import (
     HostGroup,
     Mpich,
@@ -52,7 +52,7 @@ def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/
 
 def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
     request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
-    assert OpenMpi("mpirun", 4).command(request) == [
+    assert OpenMpi("mpirun", 4).make_command(request) == [
         "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
         "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
         "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
@@ -62,7 +62,7 @@ def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None
 def test_open_mpi_5_has_other_names_for_the_same() -> None:
     network = MpiNetwork("eth1", "eth1", "10.1.0.250")
     request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", network=network)
-    assert OpenMpi("/opt/mpi/bin/mpirun", 5).command(request) == [
+    assert OpenMpi("/opt/mpi/bin/mpirun", 5).make_command(request) == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
         "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
         "btl_tcp_if_include", "eth1", "--bind-to", "none", "--map-by", "node", "--output", "tag",
@@ -72,7 +72,7 @@ def test_open_mpi_5_has_other_names_for_the_same() -> None:
 
 def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
     request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
-    assert Mpich("mpiexec.hydra").command(request) == [
+    assert Mpich("mpiexec.hydra").make_command(request) == [
         "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
         "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
         "-n", "2", "-wdir", "/", *KEEPER,
@@ -80,20 +80,20 @@ def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
 
 
 def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
-    for argv in (OpenMpi("mpirun", 4).command(TWO), Mpich("mpirun").command(TWO)):
+    for argv in (OpenMpi("mpirun", 4).make_command(TWO), Mpich("mpirun").make_command(TWO)):
         assert not {"plm_rsh_agent", "-launcher", "-launcher-exec"} & set(argv)
 
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
     other = HostGroup(("node3",), ("other", "command"))
     request = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
-    argv = OpenMpi("mpirun", 4).command(request)
+    argv = OpenMpi("mpirun", 4).make_command(request)
     first, second, third = (argv.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert argv[first - 3 :][:3] == ["-np", "2", "--host"]
     assert argv[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
     assert argv[second + 5 :][:2] == ["other", "command"]
     assert argv[third - 4] == ":"
-    argv = Mpich("mpirun").command(request)
+    argv = Mpich("mpirun").make_command(request)
     assert argv[argv.index("-hosts") + 1] == "node1,node2,node3,node4"
     assert argv[-7 - len(KEEPER) - 3 :] == [
         ":", "-n", "1", "-wdir", "/", "other", "command", ":", "-n", "1", "-wdir", "/", *KEEPER,
@@ -115,10 +115,10 @@ def test_mpi_is_told_the_network_where_this_machine_is_on_it(
 ) -> None:
     network = find_network(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
     request = MpiRequest(TWO.groups, TWO.address, network=network)
-    argv = OpenMpi("mpirun", 4).command(request)
+    argv = OpenMpi("mpirun", 4).make_command(request)
     settings = {name: value for flag, name, value in zip(argv, argv[1:], argv[2:], strict=False) if flag == "--mca"}
     assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
-    argv = Mpich("mpirun").command(request)
+    argv = Mpich("mpirun").make_command(request)
     assert argv[1:3] == mpich
 
 
@@ -227,7 +227,7 @@ def run_wrapper(tmp_path: Path, script: str, *arguments: str) -> subprocess.Comp
 @pytest.mark.processes
 def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     access = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")))
-    script = ssh_wrapper_script(access, SshSettings("/a 'b'; c/config"))
+    script = make_ssh_wrapper_script(access, SshSettings("/a 'b'; c/config"))
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
     first = run_wrapper(tmp_path, script, "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
@@ -240,7 +240,7 @@ def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
 def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended_and_mpirun_does_not_relay_it(tmp_path: Path) -> None:
     """MPICH's mpirun ends when it loses a host, perhaps before it has relayed why."""
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    script = ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings())
+    script = make_ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings())
     done = run_wrapper(tmp_path, script, "node2", "orted")
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
@@ -251,7 +251,7 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) 
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
     program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings()))
+    (tmp_path / "agent").write_text(make_ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings()))
     line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)

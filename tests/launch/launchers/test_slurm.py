@@ -195,9 +195,9 @@ launcher = target.make_launcher()
 hosts = sys.argv[2].split(",")
 printed, exits = dict.fromkeys(hosts, ""), 0
 with launcher.connect(hosts) as connected:
-    ports = connected.ports(dict.fromkeys(hosts, 2))
+    ports = connected.find_ports(dict.fromkeys(hosts, 2))
     connected.start([Task(host, rank, ["PYTHON", "-c", see]) for rank, host in enumerate(hosts)], 30)
-    for received in connected.events(60):
+    for received in connected.read_events(60):
         if isinstance(received.event, LogLine):
             printed[received.host] += received.event.text
         exits += isinstance(received.event, Exit)

@@ -13,7 +13,7 @@ import pytest
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
-from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, shell_command
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, make_shell_command
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
@@ -75,7 +75,7 @@ AWKWARD = ["a'; echo foo", 'two "words" $HOME', "`id`", "semi;colon && or || not
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
 @pytest.mark.parametrize("setup", [(), ("true",)], ids=["plain", "set-up"])
 def test_arguments_arrive_as_they_were_given(shell: str, setup: tuple[str, ...], tmp_path: Path) -> None:
-    done = run_line(shell_command(["printf", "%s\\n", *AWKWARD], setup), tmp_path, shell)
+    done = run_line(make_shell_command(["printf", "%s\\n", *AWKWARD], setup), tmp_path, shell)
     assert done.stdout.splitlines() == AWKWARD
 
 
@@ -85,9 +85,9 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$1"; cat\n')
     program.chmod(0o755)
-    done = run_line(shell_command([str(program), "x y"], ()), tmp_path)
+    done = run_line(make_shell_command([str(program), "x y"], ()), tmp_path)
     assert done.stdout.splitlines() == ["x y", "for the keeper"]
-    home = run_line(shell_command(["~/a'; echo foo/my python", "x y"], ()), tmp_path)
+    home = run_line(make_shell_command(["~/a'; echo foo/my python", "x y"], ()), tmp_path)
     assert home.stdout == done.stdout
 
 
@@ -102,13 +102,13 @@ def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_set_up_line_changes_what_comes_after_it(line: str, message: str, tmp_path: Path) -> None:
-    done = run_line(shell_command(["sh", "-c", 'echo "$WORD"'], ("export WORD", line)), tmp_path)
+    done = run_line(make_shell_command(["sh", "-c", 'echo "$WORD"'], ("export WORD", line)), tmp_path)
     assert done.stdout == f"{message}\n"
 
 
 @pytest.mark.processes
 def test_a_set_up_line_reads_nothing_of_what_the_keeper_is_told_and_says_nothing_in_its_place(tmp_path: Path) -> None:
-    done = run_line(shell_command(["cat"], ("echo greeting; cat; read word; echo swallowed $word",)), tmp_path)
+    done = run_line(make_shell_command(["cat"], ("echo greeting; cat; read word; echo swallowed $word",)), tmp_path)
     assert done.stdout == "for the keeper\n"
     assert done.stderr.split() == ["greeting", "swallowed"]
 
@@ -116,7 +116,7 @@ def test_a_set_up_line_reads_nothing_of_what_the_keeper_is_told_and_says_nothing
 @pytest.mark.processes
 @pytest.mark.parametrize("line", ["false", "module load 'c;d'", "if true", "exit 3", "cd /nowhere"])
 def test_nothing_runs_after_a_set_up_line_that_failed(line: str, tmp_path: Path) -> None:
-    done = run_line(shell_command(["echo", "ran"], (line, "touch second")), tmp_path)
+    done = run_line(make_shell_command(["echo", "ran"], (line, "touch second")), tmp_path)
     assert done.returncode != 0
     assert done.stdout == ""
     assert not (tmp_path / "second").exists()

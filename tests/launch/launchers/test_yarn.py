@@ -22,7 +22,7 @@ from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.cluster.yarn import YarnClient
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.yarn import YarnLauncher, YarnSettings, container_command
+from trainscale.launch.launchers.yarn import YarnLauncher, YarnSettings, make_container_command
 
 CALL = CallbackEndpoint("10.0.0.1", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
@@ -51,7 +51,7 @@ def options(argv: list[str]) -> dict[str, str]:
 def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
     yarn_launcher = launcher()
     values = options(yarn_launcher.command(CALL))
-    assert values.pop("-shell_command") == container_command(CALL, yarn_launcher.access)
+    assert values.pop("-shell_command") == make_container_command(CALL, yarn_launcher.access)
     assert values.pop("-appname").startswith("trainscale-")
     assert values == {
         "-jar": "/opt/the jars/shell.jar",
@@ -108,7 +108,7 @@ def test_the_token_is_neither_in_the_clients_environment_nor_in_what_everybody_r
 
 
 def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quotes() -> None:
-    command = container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
+    command = make_container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
     assert not set(command) & set("\"'$`\\!*?{}()<\n")
     echo, wrapped, rest = command.split(" ", 2)
     assert (echo, rest) == ("echo", "| base64 -d > trainscale.sh && exec /bin/bash -l trainscale.sh")
@@ -124,7 +124,7 @@ def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     python.chmod(0o755)
     where = HostAccess(python=str(python), setup=("export WORD='two words; $5'",))
     script = tmp_path / "launch_container.sh"
-    script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{container_command(CALL, where)}  1>out 2>err "\n')
+    script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{make_container_command(CALL, where)}  1>out 2>err "\n')
     subprocess.run(["bash", str(script)], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "printed").read_text() == f"{python}|two words; $5|10.0.0.1,4711,5ec3e7|-c\n"
 

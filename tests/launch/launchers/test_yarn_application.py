@@ -38,10 +38,10 @@ class Manager:
     def __init__(self, *states: Application | None, pending: int | None = 0, reachable: bool = True) -> None:
         self.states, self.pending, self.reachable = list(states), pending, reachable
 
-    def application(self, _: str) -> Application | None:
+    def read_application(self, _: str) -> Application | None:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
-    def pending_containers(self) -> int | None:
+    def count_pending_containers(self) -> int | None:
         return self.pending
 
     def is_reachable(self) -> bool:

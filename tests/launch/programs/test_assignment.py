@@ -10,7 +10,7 @@ import pytest
 
 from trainscale.cluster.devices import UsableHost
 from trainscale.errors import InputError
-from trainscale.launch.programs.assignment import Program, ProgramRequest, assign_roles, ports_needed
+from trainscale.launch.programs.assignment import Program, ProgramRequest, assign_roles, count_ports
 from trainscale.launch.programs.variables import ProgramCommand, build_program_jobs
 from trainscale.spec.config import FILL, ROUND_ROBIN
 from trainscale.worker.inspection.machine import Gpu, Machine
@@ -44,7 +44,7 @@ def set_up(request: ProgramRequest, usable_hosts: list[UsableHost]) -> dict[str,
 
 
 def wanted(programs: list[Program]) -> list[tuple[str, int]]:
-    return list(ports_needed(programs).items())
+    return list(count_ports(programs).items())
 
 
 def tf_config(setting: ProgramJob) -> Any:
@@ -109,7 +109,7 @@ def test_without_slots_a_host_takes_any_number_of_processes() -> None:
 
 
 def test_every_worker_and_server_has_a_port_and_the_first_host_those_where_engines_meet() -> None:
-    assert ports_needed(assign_roles(ProgramRequest(2, 2, True), hosts(2))) == {"node1": 5, "node2": 2}
+    assert count_ports(assign_roles(ProgramRequest(2, 2, True), hosts(2))) == {"node1": 5, "node2": 2}
 
 
 def test_no_port_is_given_twice() -> None:

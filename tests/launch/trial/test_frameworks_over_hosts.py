@@ -98,7 +98,7 @@ def train(
     records = []
     for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
         assert not isinstance(answer, HostError), answer
-        records.append(make_usable_host(launcher.access.host(host), answer, launcher.access))
+        records.append(make_usable_host(launcher.access.find_host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(records, experiment))
     return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
@@ -185,7 +185,7 @@ def test_hosts_find_environments_by_themselves(cluster: TwoNetworks) -> None:
     launcher = cluster.launcher()
     for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = make_usable_host(launcher.access.host(host), answer, launcher.access).pythons
+        pythons = make_usable_host(launcher.access.find_host(host), answer, launcher.access).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 

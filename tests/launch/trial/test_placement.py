@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.trial.placement import JobSettings, build_tasks, loopback_interface, ports_needed, slots_of
+from trainscale.launch.trial.placement import (
+    JobSettings,
+    build_tasks,
+    count_ports,
+    find_loopback_interface,
+    place_trial,
+)
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
@@ -25,11 +31,11 @@ def placed(
     trial = Trial(config, devices, 0)
     kind = here[0].kind
     here_only = AvailableDevices.on_this_machine(kind, here, 1, "devices")
-    slots = slots_of(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
+    slots = place_trial(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
     return build_tasks(
         trial,
         slots,
-        {host: range(1111, 1111 + count) for host, count in ports_needed(slots).items()},
+        {host: range(1111, 1111 + count) for host, count in count_ports(slots).items()},
         JobSettings(Measure(3, 5), seed=7, pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"}),
     )
 
@@ -103,7 +109,7 @@ def test_weights_are_saved_only_when_asked() -> None:
 
 
 def test_the_loopback_interface_is_one_of_this_machine() -> None:
-    assert loopback_interface() in {name for _, name in socket.if_nameindex()}
+    assert find_loopback_interface() in {name for _, name in socket.if_nameindex()}
 
 
 def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
@@ -136,7 +142,7 @@ def test_on_several_hosts_every_job_knows_all_addresses_and_its_own_interface() 
 def test_what_fits_on_one_host_stays_inside_it() -> None:
     processes = placed(2, sites=NODES)
     assert {job_of(task).addresses for task in processes} == {("127.0.0.1", "127.0.0.1")}
-    assert {job_of(task).interface for task in processes} == {loopback_interface()}
+    assert {job_of(task).interface for task in processes} == {find_loopback_interface()}
 
 
 def test_a_host_with_a_python_of_its_own_for_a_framework_uses_it() -> None:

@@ -33,8 +33,8 @@ def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
 def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journal) -> None:
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert run.has_begun
-    for trial in plan.trials():
-        step = run.next_trial()
+    for trial in plan.list_trials():
+        step = run.find_next_trial()
         assert step is not None
         assert step.trial == trial
         assert not run.is_complete
@@ -51,7 +51,7 @@ def test_a_run_that_has_not_begun_is_not_complete(plan: Plan, tmp_path: Path) ->
 
 
 def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, journal: Journal) -> None:
-    first, *others = plan.trials()
+    first, *others = plan.list_trials()
     for trial in others:
         journal.append(record(trial))
     journal.append(record(first, CRASH))
@@ -65,6 +65,6 @@ def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, j
 
 
 def test_frameworks_that_are_missing_are_not_waited_for(plan: Plan, journal: Journal) -> None:
-    for trial in plan.round(0):
+    for trial in plan.list_round(0):
         journal.append(record(trial, MISSING))
     assert FollowedRun(journal.directory, plan, retry_failed=False).is_complete

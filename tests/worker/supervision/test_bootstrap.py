@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from event_lines import decode
 
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, bootstrap_line, build_archive
+from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, build_archive, make_bootstrap_line
 
 DIGEST = build_archive().digest
 
@@ -60,7 +60,7 @@ def arrive() -> Iterator[Arrive]:
     arrivals: list[Arrival] = []
 
     def start(folder: Path | str, line: bytes | None = None) -> Arrival:
-        arrivals.append(Arrival(line or bootstrap_line(str(folder), "keeper")))
+        arrivals.append(Arrival(line or make_bootstrap_line(str(folder), "keeper")))
         return arrivals[-1]
 
     yield start
@@ -199,7 +199,7 @@ def test_a_connection_that_ends_while_copying_leaves_nothing(arrive: Arrive, tmp
 
 @pytest.mark.processes
 def test_damage_on_the_way_is_noticed(arrive: Arrive, tmp_path: Path) -> None:
-    arrival = arrive(tmp_path, bootstrap_line(str(tmp_path), "keeper").replace(DIGEST.encode(), b"0" * 16))
+    arrival = arrive(tmp_path, make_bootstrap_line(str(tmp_path), "keeper").replace(DIGEST.encode(), b"0" * 16))
     assert arrival.event()["has"] is False
     arrival.write(build_archive().data)
     assert "but not as it was sent" in arrival.event()["error"]
@@ -255,7 +255,7 @@ def test_the_home_folder_is_that_of_the_host(arrive: Arrive, tmp_path: Path, mon
 @pytest.mark.processes
 def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Path) -> None:
     older = "import sys\nsys.version_info = (3, 8, 18)\nsys.version = '3.8.18 (default)'\n"
-    program = ast.literal_eval(bootstrap_line(str(tmp_path), "keeper").decode())
+    program = ast.literal_eval(make_bootstrap_line(str(tmp_path), "keeper").decode())
     message = refused(arrive, tmp_path, repr(older + program).encode() + b"\n")
     assert message == f"{sys.executable} is Python 3.8.18, too old; valid: 3.9 or newer"
     assert list(tmp_path.iterdir()) == []

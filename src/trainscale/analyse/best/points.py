@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ...record.parity import Verdict, verdict_for
+from ...record.parity import Verdict, find_verdict
 from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import TrialRecord
 from ...spec.config import Config
@@ -111,7 +111,7 @@ def _collect_measured_points(runs: Sequence[RecordedRun]) -> list[MeasuredPoint]
             own = record.versions or versions.get(config, {})
             setup = Setup(config, machine, tuple(sorted(own.items())))
             records[setup][record.trial.devices].append(record)
-            verdicts[setup] = _choose_worse(verdicts.get(setup), verdict_for(config, run.verdicts))
+            verdicts[setup] = _choose_worse(verdicts.get(setup), find_verdict(config, run.verdicts))
             if run.run.is_sequential:
                 sequential.add(setup)
     return [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...record.decoding import convert
-from ...record.parity import FAILED, Verdict, verdict_for
+from ...record.parity import FAILED, Verdict, find_verdict
 from ...record.run import RunInfo
 from ...record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
 from ...record.witness import REFUTED
@@ -101,7 +101,7 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
 
 def find_failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[Config, str]:
     """Return the configs that do not do the same work as the others, with the reason."""
-    judged = {config: verdict_for(config, verdicts) for config, _ in points}
+    judged = {config: find_verdict(config, verdicts) for config, _ in points}
     return {
         config: f"parity failed: {verdict.warning}"
         for config, verdict in judged.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ...record.trial import TrialRecord
 from ...spec.config import Config
-from ...spec.further import without_exchange
+from ...spec.further import remove_exchange
 from ...worker.data.facts import SYNTHETIC
 from .ranks import SlowRank, find_slow_ranks
 from .runs import LOCAL, PointRecords, RunMean, compute_run_mean
@@ -65,7 +65,7 @@ class Sources:
 
 def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
     """Collect what was measured about this point. Every point named is of the same work."""
-    apart = without_exchange(config)
+    apart = remove_exchange(config)
     one_device_records, one_device_exchanges = _find_one_device(points, config)
     apart_records = points.get((apart, devices), [])
     slow_ranks = find_slow_ranks(apart_records)
@@ -96,7 +96,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
 
 def _find_one_device(points: PointRecords, config: Config) -> tuple[Sequence[TrialRecord], bool]:
     """Return the trials of one device, and whether they exchange gradients all the same."""
-    apart = without_exchange(config)
+    apart = remove_exchange(config)
     for candidate in (apart, replace(apart, strategy=LOCAL)):
         if records := points.get((candidate, 1)):
             return records, False

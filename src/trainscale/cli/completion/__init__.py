@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import InputError, unknown
+from ...errors import InputError, explain_unknown
 from ..parser import Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -21,12 +21,12 @@ def main(argv: list[str]) -> int:
     if shell is None:
         raise InputError(f"completion: no shell is named\n  valid: {', '.join(SHELLS)}")
     if shell not in SHELLS:
-        raise unknown("shell", shell, SHELLS)
-    print(completion_script(shell), end="")
+        raise explain_unknown("shell", shell, SHELLS)
+    print(make_script(shell), end="")
     return 0
 
 
-def completion_script(shell: str) -> str:
+def make_script(shell: str) -> str:
     """Return the script for a shell, made from the parsers of all commands."""
     from . import bash, fish, zsh
     from .command_lines import describe_commands

@@ -142,18 +142,18 @@ _ACTIONS = """        {name})
 def write_script(commands: tuple[CommandLine, ...]) -> str:
     parts = {
         "COMMANDS": " ".join(command.name for command in commands),
-        "ACTIONS": "\n".join(_actions(command) for command in commands if command.actions),
-        "FLAGS": "\n".join(_flags(command) for command in flatten(commands)),
+        "ACTIONS": "\n".join(_format_actions(command) for command in commands if command.actions),
+        "FLAGS": "\n".join(_format_flags(command) for command in flatten(commands)),
         "FUNCTIONS": write_functions(commands),
     }
     return fill_script(_SCRIPT, parts)
 
 
-def _actions(command: CommandLine) -> str:
+def _format_actions(command: CommandLine) -> str:
     names = " ".join(action.name.split()[-1] for action in command.actions)
     return _ACTIONS.format(name=command.name, actions=names)
 
 
-def _flags(command: CommandLine) -> str:
+def _format_flags(command: CommandLine) -> str:
     names = " ".join(name for flag in command.flags for name in flag.names)
     return f'        "{command.name}") echo "{names}" ;;'

@@ -25,8 +25,8 @@ _trainscale_argument() {
 
 def write_functions(commands: tuple[CommandLine, ...]) -> str:
     """Return the functions ``_trainscale_values`` and ``_trainscale_argument``."""
-    arguments = "\n".join(line for command in flatten(commands) for line in _arguments(command))
-    return _FUNCTIONS.replace("@VALUES@", "\n".join(_values(commands))).replace("@ARGUMENTS@", arguments)
+    arguments = "\n".join(line for command in flatten(commands) for line in _write_arguments(command))
+    return _FUNCTIONS.replace("@VALUES@", "\n".join(_write_values(commands))).replace("@ARGUMENTS@", arguments)
 
 
 def fill_script(script: str, parts: dict[str, str]) -> str:
@@ -36,22 +36,22 @@ def fill_script(script: str, parts: dict[str, str]) -> str:
     return script
 
 
-def _values(commands: tuple[CommandLine, ...]) -> Iterator[str]:
+def _write_values(commands: tuple[CommandLine, ...]) -> Iterator[str]:
     """Yield a line of the case for all flags that take the same values. Many commands share their flags."""
     patterns: defaultdict[str, list[str]] = defaultdict(list)
     for command in flatten(commands):
-        for name, flag in _flags_with_values(command):
+        for name, flag in _list_flags_with_values(command):
             patterns[str(flag.values)].append(f'"{command.name} {name}"')
     for values, texts in patterns.items():
         yield f'        {" | ".join(texts)}) echo "{values}" ;;'
 
 
-def _flags_with_values(command: CommandLine) -> Iterator[tuple[str, Flag]]:
+def _list_flags_with_values(command: CommandLine) -> Iterator[tuple[str, Flag]]:
     """Yield every spelling of every flag that takes a value."""
     return ((name, flag) for flag in command.flags if flag.values for name in flag.names)
 
 
-def _arguments(command: CommandLine) -> Iterator[str]:
+def _write_arguments(command: CommandLine) -> Iterator[str]:
     """Yield a line of the case for every argument."""
     for position, argument in enumerate(command.arguments):
         pattern = f'"{command.name} "*' if argument.is_repeated else f'"{command.name} {position}"'

@@ -18,7 +18,7 @@ from ...analyse.comparison.sides import EFFICIENCY, SPEED
 from ...cluster.datasets import PUBLISHED
 from ...cluster.environments import DEFINITIONS
 from ...export.catalog import list_exporter_names
-from ...launch.launchers.catalog import LAUNCHERS, launcher_groups
+from ...launch.launchers.catalog import LAUNCHERS, list_launcher_groups
 from ...published.selection import NORMALISATIONS
 from ...report import chart_files
 from ...spec.groups import collect_settings
@@ -27,7 +27,7 @@ from ...worker.data import SOURCES
 from ...worker.data.facts import SYNTHETIC
 from ...worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 from .. import COMMANDS
-from ..parser import Parser, parser_of
+from ..parser import Parser, find_parser
 from ..study import FORMATS, PURPOSES
 from . import SHELLS
 
@@ -91,11 +91,11 @@ def _describe_command(name: str, description: str) -> CommandLine:
     actions: dict[str, str] = getattr(module, "ACTIONS", {})
     if actions:
         of_actions = [
-            _describe_parser(f"{name} {action}", text, parser_of(partial(module.main, [action])))
+            _describe_parser(f"{name} {action}", text, find_parser(partial(module.main, [action])))
             for action, text in actions.items()
         ]
         return CommandLine(name, description, actions=tuple(of_actions))
-    return _describe_parser(name, description, parser_of(partial(module.main, [])))
+    return _describe_parser(name, description, find_parser(partial(module.main, [])))
 
 
 def _describe_parser(name: str, description: str, parser: Parser) -> CommandLine:
@@ -104,38 +104,41 @@ def _describe_parser(name: str, description: str, parser: Parser) -> CommandLine
     return CommandLine(
         name,
         description,
-        tuple(Flag(tuple(action.option_strings), _help(action), _values(name, action)) for action in flags),
         tuple(
-            Argument(_values(name, action) or Values(OTHER), action.nargs not in (None, "?")) for action in arguments
+            Flag(tuple(action.option_strings), _shorten_help(action), _find_values(name, action)) for action in flags
+        ),
+        tuple(
+            Argument(_find_values(name, action) or Values(OTHER), action.nargs not in (None, "?"))
+            for action in arguments
         ),
     )
 
 
-def _help(action: argparse.Action) -> str:
+def _shorten_help(action: argparse.Action) -> str:
     """Return the first clause of a help text, because a shell shows one line."""
     text = (action.help or "").replace("%%", "%")
     return text.partition(" (default")[0].partition(";")[0].partition(": ")[0]
 
 
-def _values(command: str, action: argparse.Action) -> Values | None:
+def _find_values(command: str, action: argparse.Action) -> Values | None:
     if action.nargs == 0:
         return None
     if action.choices is not None:
         return Values(WORDS, tuple(map(str, action.choices)))
-    named = _named_values(command, action.dest)
+    named = _find_named_values(command, action.dest)
     if named:
         return named
     if action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
         return Values(RUNS)
     if action.dest in ("file", "files"):
         return Values(FILES)
-    setting = collect_settings(launcher_groups()).get(action.dest)
+    setting = collect_settings(list_launcher_groups()).get(action.dest)
     if setting and setting.value_type.choices:
         return Values(LIST if setting.value_type.is_plural else WORDS, setting.value_type.choices)
     return Values(_KINDS_BY_METAVAR.get(str(action.metavar), OTHER))
 
 
-def _named_values(command: str, dest: str) -> Values | None:
+def _find_named_values(command: str, dest: str) -> Values | None:
     """Return the names that an argument or a flag takes, where its parser does not hold them."""
     sources = tuple(name for name in SOURCES if ":" not in name)
     named = {

@@ -51,47 +51,47 @@ _QUOTE = str.maketrans({"\\": "\\\\", "'": "\\'"})
 
 
 def write_script(commands: tuple[CommandLine, ...]) -> str:
-    return _FUNCTIONS + "\n".join(_lines(commands)) + "\n"
+    return _FUNCTIONS + "\n".join(_write_lines(commands)) + "\n"
 
 
-def _lines(commands: tuple[CommandLine, ...]) -> Iterator[str]:
+def _write_lines(commands: tuple[CommandLine, ...]) -> Iterator[str]:
     for command in commands:
-        yield _complete("__trainscale_typed 1", f"-a {_quote(command.name)} -d {_quote(command.help)}")
+        yield _format_line("__trainscale_typed 1", f"-a {_quote(command.name)} -d {_quote(command.help)}")
         for action in command.actions:
             condition = f"__trainscale_at {command.name}; and __trainscale_typed 2"
-            yield _complete(condition, f"-a {_quote(action.name.split()[-1])} -d {_quote(action.help)}")
+            yield _format_line(condition, f"-a {_quote(action.name.split()[-1])} -d {_quote(action.help)}")
     for command in flatten(commands):
         condition = f"__trainscale_at {command.name}"
         for flag in command.flags:
-            yield _complete(condition, f"{_names(flag)}{_values(flag.values)} -d {_quote(flag.help)}")
+            yield _format_line(condition, f"{_format_names(flag)}{_format_values(flag.values)} -d {_quote(flag.help)}")
         for argument in command.arguments:
-            offered = _offer(argument.values)
+            offered = _format_offer(argument.values)
             if offered:
-                yield _complete(f"{condition}; and not __trainscale_typed 1", offered)
+                yield _format_line(f"{condition}; and not __trainscale_typed 1", offered)
 
 
-def _complete(condition: str, rest: str) -> str:
+def _format_line(condition: str, rest: str) -> str:
     return f"complete -c trainscale -n {_quote(condition)} {rest}"
 
 
-def _names(flag: Flag) -> str:
+def _format_names(flag: Flag) -> str:
     return " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names)
 
 
-def _values(values: Values | None) -> str:
+def _format_values(values: Values | None) -> str:
     """Return the part of the line for what follows a flag."""
     if values is None:
         return ""
-    offered = _offer(values)
+    offered = _format_offer(values)
     return f" -r {offered}" if offered else " -x"
 
 
-def _offer(values: Values) -> str:
+def _format_offer(values: Values) -> str:
     """Return how values are offered. Empty for values that nothing is known about."""
-    words = " ".join(values.words)
+    joined_words = " ".join(values.words)
     offers = {
-        WORDS: f"-f -a {_quote(words)}",
-        LIST: f"-f -a {_quote(f'(__trainscale_list {words})')}",
+        WORDS: f"-f -a {_quote(joined_words)}",
+        LIST: f"-f -a {_quote(f'(__trainscale_list {joined_words})')}",
         RUNS: "-f -a '(__trainscale_runs)'",
         FOLDERS: "-f -a '(__fish_complete_directories)'",
         FILES: "-F",

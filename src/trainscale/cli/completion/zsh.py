@@ -103,25 +103,25 @@ _ACTIONS = """        {name})
 
 def write_script(commands: tuple[CommandLine, ...]) -> str:
     parts = {
-        "COMMANDS": "\n".join(" " * 12 + _described(command.name, command.help) for command in commands),
-        "ACTIONS": "\n".join(_actions(command) for command in commands if command.actions),
-        "FLAGS": "\n".join(_flags(command) for command in flatten(commands)),
+        "COMMANDS": "\n".join(" " * 12 + _format_description(command.name, command.help) for command in commands),
+        "ACTIONS": "\n".join(_format_actions(command) for command in commands if command.actions),
+        "FLAGS": "\n".join(_format_flags(command) for command in flatten(commands)),
         "FUNCTIONS": write_functions(commands),
     }
     return fill_script(_SCRIPT, parts)
 
 
-def _described(name: str, text: str) -> str:
+def _format_description(name: str, text: str) -> str:
     """Return a word with its description, as _describe takes it."""
     described = f"{name.replace(':', chr(92) + ':')}:{text}"
     return "'" + described.replace("'", "'\\''") + "'"
 
 
-def _actions(command: CommandLine) -> str:
-    lines = [" " * 20 + _described(action.name.split()[-1], action.help) for action in command.actions]
+def _format_actions(command: CommandLine) -> str:
+    lines = [" " * 20 + _format_description(action.name.split()[-1], action.help) for action in command.actions]
     return _ACTIONS.format(name=command.name, actions="\n".join(lines))
 
 
-def _flags(command: CommandLine) -> str:
-    described = " ".join(_described(name, flag.help) for flag in command.flags for name in flag.names)
+def _format_flags(command: CommandLine) -> str:
+    described = " ".join(_format_description(name, flag.help) for flag in command.flags for name in flag.names)
     return f'        "{command.name}") described=({described}) ;;'

@@ -73,13 +73,13 @@ def connect(region: str) -> AwsClients:
     # AWS limits the rate of requests; boto3 waits and retries.
     config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10)
     services = ("cloudformation", "ec2", "autoscaling", "efs", "ssm")
-    with explained_errors():
+    with explain_errors():
         session = boto3.session.Session(region_name=region)
         return AwsClients(region, *(session.client(service, config=config) for service in services))
 
 
 @contextmanager
-def explained_errors() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Turn errors of AWS and boto3 into TrainscaleError with one message."""
     try:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -90,23 +90,23 @@ def explained_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _client_error(error) from error
+        raise _explain_client_error(error) from error
     except BotoCoreError as error:
-        raise _connection_error(error) from error
+        raise _explain_connection_error(error) from error
     except ResponseParserError as error:  # such as the page of a proxy
         raise TrainscaleError(f"the answer did not come from AWS: {error}") from error
 
 
-def code_of(error: ClientError) -> str:
+def read_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def message_of(error: ClientError) -> str:
+def read_message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", "")) or str(error)
 
 
-def _client_error(error: ClientError) -> TrainscaleError:
-    code, message = code_of(error), message_of(error)
+def _explain_client_error(error: ClientError) -> TrainscaleError:
+    code, message = read_code(error), read_message(error)
     if code in _BAD_CREDENTIALS:
         return InputError(f"AWS does not accept these credentials: {message}\n{_CREDENTIALS}")
     if code in _NOT_ALLOWED:
@@ -116,7 +116,7 @@ def _client_error(error: ClientError) -> TrainscaleError:
     return TrainscaleError(f"AWS refused {error.operation_name}: {add_hint(f'{code}: {message}')}")
 
 
-def _connection_error(error: BotoCoreError) -> TrainscaleError:
+def _explain_connection_error(error: BotoCoreError) -> TrainscaleError:
     kind = type(error).__name__
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
         return InputError(f"AWS: no credentials found ({error})\n{_CREDENTIALS}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import InputError, TrainscaleError
 from ...worker.type_aliases import JsonObject
-from .connect import AwsClients, explained_errors
+from .connect import AwsClients, explain_errors
 from .stack import Stack
 
 # The path of the nodes file on every node; node.sh writes it. For a command that runs on the master.
@@ -36,19 +36,19 @@ class ClusterNode:
 def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
     """Return the master, then the workers by their addresses, which is the order in which node.sh numbers them."""
     filters = [{"Name": f"tag:{TAG}", "Values": [stack.name]}, EXISTING]
-    with explained_errors():
+    with explain_errors():
         pages = aws.ec2.get_paginator("describe_instances").paginate(Filters=filters)
         instances = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
     instances.sort(key=lambda instance: ip_address(instance.get("PrivateIpAddress") or "255.255.255.255"))
-    masters = [instance for instance in instances if _role(instance.get("Tags", [])) == MASTER]
-    workers = [instance for instance in instances if _role(instance.get("Tags", [])) == WORKER]
+    masters = [instance for instance in instances if _find_role(instance.get("Tags", [])) == MASTER]
+    workers = [instance for instance in instances if _find_role(instance.get("Tags", [])) == WORKER]
     return [
-        *(_node(instance, MASTER, f"{stack.name}-{MASTER}", stack) for instance in masters),
-        *(_node(worker, WORKER, f"{stack.name}-{WORKER}{n}", stack) for n, worker in enumerate(workers, start=1)),
+        *(_make_node(instance, MASTER, f"{stack.name}-{MASTER}", stack) for instance in masters),
+        *(_make_node(worker, WORKER, f"{stack.name}-{WORKER}{n}", stack) for n, worker in enumerate(workers, start=1)),
     ]
 
 
-def _node(instance: JsonObject, role: str, name: str, stack: Stack) -> ClusterNode:
+def _make_node(instance: JsonObject, role: str, name: str, stack: Stack) -> ClusterNode:
     fixed_address = stack.outputs.get("MasterAddress", "") if role == MASTER else ""
     return ClusterNode(
         instance["InstanceId"],
@@ -61,7 +61,7 @@ def _node(instance: JsonObject, role: str, name: str, stack: Stack) -> ClusterNo
     )
 
 
-def _role(tags: list[dict[str, str]]) -> str:
+def _find_role(tags: list[dict[str, str]]) -> str:
     return WORKER if any(tag["Key"] == "aws:autoscaling:groupName" for tag in tags) else MASTER
 
 
@@ -105,12 +105,12 @@ def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], ident
     for node in nodes:
         lines += ["", f"Host {node.name}", f"    HostName {node.public_address or node.address}", f"    User {login}"]
         lines += [f"    HostKeyAlias {node.id}", "    StrictHostKeyChecking accept-new"]
-        lines += [f"    IdentityFile {_quoted(identity)}"] if identity else []
+        lines += [f"    IdentityFile {_quote(identity)}"] if identity else []
         lines += [f"    ProxyJump {jump}"] if node.role == WORKER else []
     return "\n".join(lines) + "\n"
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     return f'"{path}"' if " " in path else path
 
 
@@ -122,7 +122,7 @@ def check_writable(path: Path) -> None:
         raise InputError(f"{path} exists and was not written by this command; -o names another file")
 
 
-def ssh_command(
+def make_ssh_command(
     stack: Stack, master: ClusterNode, command: list[str], forward_agent: bool, identity: str | None
 ) -> list[str]:
     """Return the ssh command line to the master."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 _REGION = "us-east-1"  # serves the price list of all regions
 
 
-def hourly_price(region: str, instance_type: str) -> float | None:
+def find_hourly_price(region: str, instance_type: str) -> float | None:
     """Return the dollars per hour on demand; None if the price list cannot be reached or has no such price."""
     import boto3
     from botocore.config import Config

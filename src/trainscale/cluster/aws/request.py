@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 
-from ...errors import InputError, unknown
-from .connect import AwsClients, code_of, explained_errors
+from ...errors import InputError, explain_unknown
+from .connect import AwsClients, explain_errors, read_code
 from .instances import InstanceType
-from .template import default_image
+from .template import choose_default_image
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of its hosts
 _SMALLEST_DISK = 75  # GiB
@@ -64,7 +64,7 @@ class ClusterRequest:
     zone: str
     ssh_from: str
 
-    def parameters(self) -> dict[str, str]:
+    def make_parameters(self) -> dict[str, str]:
         """Return the parameters of stack.yaml."""
         return {
             "Nodes": str(self.nodes),
@@ -81,7 +81,7 @@ class ClusterRequest:
             "SshFrom": self.ssh_from,
         }
 
-    def billed_items(self) -> list[tuple[str, int, str]]:
+    def list_billed_items(self) -> list[tuple[str, int, str]]:
         """Return what AWS bills for: a description, and for instances their number and type."""
         return [
             (f"{self.nodes} × {self.worker.name}", self.nodes, self.worker.name),
@@ -138,17 +138,17 @@ def make_request(aws: AwsClients, options: ClusterOptions) -> ClusterRequest:
 
 def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag: str) -> MachineImage:
     """Return the image with this id or of this parameter; without either, the default image of the type."""
-    name = given or default_image(instance)
+    name = given or choose_default_image(instance)
     if name is None:
         raise InputError(
             f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with a driver for its GPU"
         )
     image_id = _read_parameter(aws, name, flag) if name.startswith("/") else name
-    with explained_errors():
+    with explain_errors():
         try:
             images = aws.ec2.describe_images(ImageIds=[image_id])["Images"]
         except aws.ec2.exceptions.ClientError as error:
-            if not code_of(error).startswith("InvalidAMIID"):
+            if not read_code(error).startswith("InvalidAMIID"):
                 raise
             images = []
     if not images:
@@ -157,18 +157,18 @@ def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag:
 
 
 def _read_parameter(aws: AwsClients, name: str, flag: str) -> str:
-    with explained_errors():
+    with explain_errors():
         try:
             return str(aws.ssm.get_parameter(Name=name)["Parameter"]["Value"])
         except aws.ssm.exceptions.ClientError as error:
-            if code_of(error) != "ParameterNotFound":
+            if read_code(error) != "ParameterNotFound":
                 raise
     raise InputError(f"{flag}: {aws.region} has no parameter {name}\n  name an image (ami-…)")
 
 
 def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: InstanceType) -> str:
     """Return a zone that offers both types: the given one, or the first."""
-    offered = {kind.name: _zones(aws, kind.name) for kind in (worker, master)}
+    offered = {kind.name: _find_zones(aws, kind.name) for kind in (worker, master)}
     for name, zones in offered.items():
         if not zones:
             raise InputError(f"{name} is not offered in {aws.region}\n  try another region or another type")
@@ -180,12 +180,12 @@ def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: 
     zones_text = "; ".join(f"{name} in {', '.join(sorted(zones))}" for name, zones in offered.items())
     if given is None:
         raise InputError(f"no zone of {aws.region} offers both types\n  {zones_text}\n  try another --master-type")
-    raise unknown("zone", given, both, "--zone")
+    raise explain_unknown("zone", given, both, "--zone")
 
 
-def _zones(aws: AwsClients, type_name: str) -> set[str]:
+def _find_zones(aws: AwsClients, type_name: str) -> set[str]:
     filters = [{"Name": "instance-type", "Values": [type_name]}]
-    with explained_errors():
+    with explain_errors():
         pages = aws.ec2.get_paginator("describe_instance_type_offerings").paginate(
             LocationType="availability-zone", Filters=filters
         )
@@ -193,7 +193,7 @@ def _zones(aws: AwsClients, type_name: str) -> set[str]:
 
 
 def check_key(aws: AwsClients, key: str) -> None:
-    with explained_errors():
+    with explain_errors():
         names = [pair["KeyName"] for pair in aws.ec2.describe_key_pairs()["KeyPairs"]]
     if not names:
         raise InputError(
@@ -202,4 +202,4 @@ def check_key(aws: AwsClients, key: str) -> None:
             "--public-key-material fileb://~/.ssh/id_ed25519.pub"
         )
     if key not in names:
-        raise unknown("key pair", key, names, f"--key, {aws.region}")
+        raise explain_unknown("key pair", key, names, f"--key, {aws.region}")

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ...errors import InputError, TrainscaleError
 from ...worker.type_aliases import JsonObject
-from .connect import AwsClients, add_hint, code_of, explained_errors, is_permanent
+from .connect import AwsClients, add_hint, explain_errors, is_permanent, read_code
 from .request import ClusterRequest
 from .template import render_template
 
@@ -63,11 +63,11 @@ Pause = Callable[[float], None]
 
 def find_stack(aws: AwsClients, name: str) -> Stack | None:
     """Return the stack with this name or id. A deleted stack is found only by its id."""
-    with explained_errors():
+    with explain_errors():
         try:
             (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
         except aws.cloudformation.exceptions.ClientError as error:
-            if code_of(error) == "ValidationError" and "does not exist" in str(error):
+            if read_code(error) == "ValidationError" and "does not exist" in str(error):
                 return None
             raise
     return Stack(
@@ -108,11 +108,11 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
 
 def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
     """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
-    with explained_errors():
+    with explain_errors():
         response = aws.cloudformation.create_stack(
             StackName=request.name,
             TemplateBody=render_template(request.worker),
-            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in request.parameters().items()],
+            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in request.make_parameters().items()],
             Tags=[{"Key": MARK, "Value": request.name}],
             Capabilities=["CAPABILITY_IAM"],
             OnFailure="ROLLBACK",
@@ -156,12 +156,12 @@ def follow_stack(
 def read_events(aws: AwsClients, stack_id: str) -> list[StackEvent]:
     """Return all events of the stack, the oldest first."""
     events: list[JsonObject] = []
-    with explained_errors():
+    with explain_errors():
         try:
             for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
                 events += page["StackEvents"]
         except aws.cloudformation.exceptions.ClientError as error:
-            if code_of(error) != "ValidationError":
+            if read_code(error) != "ValidationError":
                 raise
     keys = ("LogicalResourceId", "ResourceStatus", "ResourceStatusReason", "PhysicalResourceId", "EventId")
     return [StackEvent(*(event.get(key, "") for key in keys)) for event in reversed(events)]
@@ -169,7 +169,7 @@ def read_events(aws: AwsClients, stack_id: str) -> list[StackEvent]:
 
 def _report_launch_failures(aws: AwsClients, group: str, known: set[str], watch: Watch) -> set[str]:
     """Report why workers were not started. CloudFormation only waits; the auto-scaling group knows the reason."""
-    new = {message for message in launch_failures(aws, group) if message not in known}
+    new = {message for message in read_launch_failures(aws, group) if message not in known}
     for message in sorted(new):
         watch(StackEvent(_WORKERS, "", message))
         if is_permanent(message):
@@ -177,21 +177,21 @@ def _report_launch_failures(aws: AwsClients, group: str, known: set[str], watch:
     return new
 
 
-def launch_failures(aws: AwsClients, group: str) -> list[str]:
+def read_launch_failures(aws: AwsClients, group: str) -> list[str]:
     """Return why instances of the auto-scaling group were not started, the newest first."""
-    with explained_errors():
+    with explain_errors():
         activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
     failed = [activity for activity in activities if activity["StatusCode"] == "Failed"]
     return [activity["StatusMessage"] for activity in failed if activity.get("StatusMessage")]
 
 
-def creation_failure(aws: AwsClients, stack_id: str, stack: Stack | None) -> str:
+def explain_creation_failure(aws: AwsClients, stack_id: str, stack: Stack | None) -> str:
     """Return the state of a stack that was not created, and the reason."""
-    reason = first_failure(read_events(aws, stack_id)) or (stack.reason if stack else "") or "no reason given"
+    reason = find_first_failure(read_events(aws, stack_id)) or (stack.reason if stack else "") or "no reason given"
     return f"({stack.status if stack else 'gone'}): {reason}"
 
 
-def first_failure(events: list[StackEvent]) -> str:
+def find_first_failure(events: list[StackEvent]) -> str:
     """Return the first reason of a failure, without resources that were cancelled because of it."""
     for event in events:
         if event.status.endswith("_FAILED") and event.reason and "cancelled" not in event.reason:

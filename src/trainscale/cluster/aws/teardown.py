@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...worker.type_aliases import JsonObject
-from .connect import AwsClients, explained_errors
+from .connect import AwsClients, explain_errors
 from .nodes import EXISTING, TAG
 from .stack import GONE, MARK, Pause, Stack, StackEvent, Watch, find_stack, follow_stack, read_events
 
@@ -40,7 +40,7 @@ def take_down(aws: AwsClients, name: str, watch: Watch, pause: Pause = time.slee
 def _delete_stack(aws: AwsClients, stack: Stack, watch: Watch, pause: Pause) -> tuple[Stack | None, list[str]]:
     """Try once to delete the stack. Return its new state, and its parts that were not deleted with the reasons."""
     earlier_events = read_events(aws, stack.id)
-    with explained_errors():
+    with explain_errors():
         aws.cloudformation.delete_stack(StackName=stack.id)
     reasons: dict[str, str] = {}
     has_begun = False
@@ -73,19 +73,19 @@ def _delete_stack(aws: AwsClients, stack: Stack, watch: Watch, pause: Pause) -> 
 def list_leftovers(aws: AwsClients, name: str) -> list[str]:
     """Return what bears the cluster's tag and costs money, and its network. What is being deleted is not listed."""
     kinds: dict[str, Callable[[AwsClients, str], Iterator[str]]] = {
-        "auto-scaling group": _auto_scaling_groups,
-        "instance": _instances,
-        "file system": _file_systems,
-        "NAT gateway": _nat_gateways,
-        "public address": _addresses,
-        "disk": _disks,
-        "network": _networks,
+        "auto-scaling group": _list_auto_scaling_groups,
+        "instance": _list_instances,
+        "file system": _list_file_systems,
+        "NAT gateway": _list_nat_gateways,
+        "public address": _list_addresses,
+        "disk": _list_disks,
+        "network": _list_networks,
     }
-    with explained_errors():
+    with explain_errors():
         return [f"{kind} {identifier}" for kind, find in kinds.items() for identifier in find(aws, name)]
 
 
-def _has_tag(key: str, name: str) -> JsonObject:
+def _make_tag_filter(key: str, name: str) -> JsonObject:
     return {"Name": f"tag:{key}", "Values": [name]}
 
 
@@ -94,18 +94,20 @@ def _describe(client: Any, call: str, key: str, *filters: JsonObject) -> Iterato
         yield from page[key]
 
 
-def _auto_scaling_groups(aws: AwsClients, name: str) -> Iterator[str]:
-    for group in _describe(aws.autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", _has_tag(TAG, name)):
+def _list_auto_scaling_groups(aws: AwsClients, name: str) -> Iterator[str]:
+    for group in _describe(
+        aws.autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", _make_tag_filter(TAG, name)
+    ):
         if not group.get("Status"):  # a group has a status only while it is deleted
             yield group["AutoScalingGroupName"]
 
 
-def _instances(aws: AwsClients, name: str) -> Iterator[str]:
-    for reservation in _describe(aws.ec2, "describe_instances", "Reservations", _has_tag(TAG, name), EXISTING):
+def _list_instances(aws: AwsClients, name: str) -> Iterator[str]:
+    for reservation in _describe(aws.ec2, "describe_instances", "Reservations", _make_tag_filter(TAG, name), EXISTING):
         yield from (instance["InstanceId"] for instance in reservation["Instances"])
 
 
-def _file_systems(aws: AwsClients, name: str) -> Iterator[str]:
+def _list_file_systems(aws: AwsClients, name: str) -> Iterator[str]:
     for page in aws.efs.get_paginator("describe_file_systems").paginate():
         for file_system in page["FileSystems"]:
             tags = {tag["Key"]: tag["Value"] for tag in file_system.get("Tags", [])}
@@ -113,25 +115,25 @@ def _file_systems(aws: AwsClients, name: str) -> Iterator[str]:
                 yield file_system["FileSystemId"]
 
 
-def _nat_gateways(aws: AwsClients, name: str) -> Iterator[str]:
-    networks = {"Name": "vpc-id", "Values": list(_networks(aws, name))}
+def _list_nat_gateways(aws: AwsClients, name: str) -> Iterator[str]:
+    networks = {"Name": "vpc-id", "Values": list(_list_networks(aws, name))}
     if networks["Values"]:  # "Filter": only this call names the argument like this
         for page in aws.ec2.get_paginator("describe_nat_gateways").paginate(Filter=[networks]):
             gateways = (gateway for gateway in page["NatGateways"] if gateway["State"] not in ("deleting", "deleted"))
             yield from (gateway["NatGatewayId"] for gateway in gateways)
 
 
-def _addresses(aws: AwsClients, name: str) -> Iterator[str]:
-    for address in aws.ec2.describe_addresses(Filters=[_has_tag(MARK, name)])["Addresses"]:
+def _list_addresses(aws: AwsClients, name: str) -> Iterator[str]:
+    for address in aws.ec2.describe_addresses(Filters=[_make_tag_filter(MARK, name)])["Addresses"]:
         yield address["AllocationId"]
 
 
-def _disks(aws: AwsClients, name: str) -> Iterator[str]:
+def _list_disks(aws: AwsClients, name: str) -> Iterator[str]:
     unattached = {"Name": "status", "Values": ["available"]}
-    for disk in _describe(aws.ec2, "describe_volumes", "Volumes", _has_tag(TAG, name), unattached):
+    for disk in _describe(aws.ec2, "describe_volumes", "Volumes", _make_tag_filter(TAG, name), unattached):
         yield disk["VolumeId"]
 
 
-def _networks(aws: AwsClients, name: str) -> Iterator[str]:
-    for network in _describe(aws.ec2, "describe_vpcs", "Vpcs", _has_tag(MARK, name)):
+def _list_networks(aws: AwsClients, name: str) -> Iterator[str]:
+    for network in _describe(aws.ec2, "describe_vpcs", "Vpcs", _make_tag_filter(MARK, name)):
         yield network["VpcId"]

@@ -18,7 +18,7 @@ _GPU_IMAGE_FAMILIES = ("g4dn", "g5", "g6", "g6e", "p4d", "p4de", "p5", "p5e", "p
 _LARGEST = 51_200  # bytes; CloudFormation takes no larger template in a request
 
 
-def default_image(instance: InstanceType) -> str | None:
+def choose_default_image(instance: InstanceType) -> str | None:
     """Return the parameter that names the image of a type; None if the user must name an image."""
     if instance.gpus == 0:
         return CPU_IMAGE
@@ -30,7 +30,7 @@ def render_template(worker: InstanceType) -> str:
     package = resources.files(__package__)
     text = package.joinpath("stack.yaml").read_text(encoding="utf-8")
     text = _insert(text, "# node.sh", package.joinpath("node.sh").read_text(encoding="utf-8").splitlines())
-    text = _insert(text, "# network cards", [f"- {json.dumps(card)}" for card in _network_cards(worker.efa)])
+    text = _insert(text, "# network cards", [f"- {json.dumps(card)}" for card in _make_network_cards(worker.efa)])
     assert len(text.encode()) <= _LARGEST
     return text
 
@@ -38,13 +38,13 @@ def render_template(worker: InstanceType) -> str:
 def _insert(text: str, marker: str, lines: list[str]) -> str:
     """Replace every line that consists of ``marker`` by these lines, with its indentation."""
 
-    def indented(match: re.Match[str]) -> str:
+    def indent(match: re.Match[str]) -> str:
         return "\n".join(f"{match[1]}{line}" if line else "" for line in lines)
 
-    return re.sub(rf"^( *){re.escape(marker)}$", indented, text, flags=re.MULTILINE)
+    return re.sub(rf"^( *){re.escape(marker)}$", indent, text, flags=re.MULTILINE)
 
 
-def _network_cards(adapters: int) -> list[JsonObject]:
+def _make_network_cards(adapters: int) -> list[JsonObject]:
     """Return one interface for each network card. The first also carries the node's address.
 
     Other cards carry no address: EFA traffic needs none, and 31 more per host would use up the subnet.

@@ -59,7 +59,7 @@ class CallbackServer:
             self._awaited.pop(host, None)
             return self._waiting.pop(host, None)
 
-    def callers(self, count: int, seconds: float) -> list[Caller]:
+    def wait_for_callers(self, count: int, seconds: float) -> list[Caller]:
         """Return those who wait, once there are ``count`` or this time has passed. They go on waiting."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) >= count or self._is_closed, max(0.0, seconds))

@@ -1,9 +1,9 @@
 """The hosts of one trial, parity check, inspection or launched program, while they are connected.
 
     with launcher.connect(hosts) as connected:
-        ports = connected.ports({"node1": 2, "node2": 1})
+        ports = connected.find_ports({"node1": 2, "node2": 1})
         connected.start(tasks, deadline_seconds=600)
-        for received in connected.events():
+        for received in connected.read_events():
             ...
 
 Leaving the block ends everything that the keepers started, and the keepers, unless the launcher keeps them for its next
@@ -25,7 +25,7 @@ from .decoding import ReceivedEvent
 from .event_reader import POLL_SECONDS, EventReader
 from .fan_out import fan_out
 from .idle_keepers import IdleKeepers
-from .keeper import READY_SECONDS, HostError, KeeperConnection, causes, stop_all
+from .keeper import READY_SECONDS, HostError, KeeperConnection, select_causes, stop_all
 from .open_files import allow_open_files
 
 _KEEP_ALIVE_SECONDS = 5.0
@@ -103,14 +103,14 @@ class ConnectedHosts:
             pass
 
     def _is_reusable(self, connection: KeeperConnection) -> bool:
-        """Whether its keeper waits for requests: it has ended its tasks, or never had any."""
+        """Return whether its keeper waits for requests: it has ended its tasks, or never had any."""
         host = connection.host
         return host not in self.errors and (host not in self._started or self._reader.has_ended(host))
 
-    def connection(self, host: str) -> KeeperConnection:
+    def find_connection(self, host: str) -> KeeperConnection:
         return self._connections[host]
 
-    def ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
+    def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
         """Have each host choose as many free ports. Hosts with an error are left out."""
         connections = [self._connections[host] for host in counts if host not in self.errors]
         answers = find_ports(connections, counts, self._options)
@@ -152,7 +152,7 @@ class ConnectedHosts:
         self._next_poll = time.monotonic() + self._task_count * _GATHER_SECONDS_PER_TASK
         return events
 
-    def events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
+    def read_events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
         """Yield events as they arrive, until all keepers have ended or the time is up."""
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
@@ -181,7 +181,7 @@ class ConnectedHosts:
     def _raise_error(self) -> None:
         """Raise the first error, in the order of the hosts, that is no consequence of another."""
         if self.errors and not self._options.tolerates_errors:
-            raise causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
+            raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
 
 
 class _KeepAlive(threading.Thread):
@@ -248,11 +248,11 @@ def _ask_all(
 
     if len(connections) == 1 and not options.hurry:
         return {host: ask_host(host) for host in by_host}
-    give_up = (lambda host, seconds: _late_error(by_host[host], seconds)) if options.hurry else None
+    give_up = (lambda host, seconds: _explain_late_answer(by_host[host], seconds)) if options.hurry else None
     return fan_out(list(by_host), ask_host, lambda host: by_host[host].cut(), give_up)
 
 
-def _late_error(connection: KeeperConnection, seconds: float) -> HostError:
+def _explain_late_answer(connection: KeeperConnection, seconds: float) -> HostError:
     stderr = connection.last_stderr_line()
     message = f"no answer: waited {seconds:.0f} s for it{f' ({stderr})' if stderr else ''}"
     remedy = f"does it answer at once to: ssh {connection.host} true? Set-up lines and login scripts count too"

@@ -49,7 +49,7 @@ def decode_line(line: str, host: str = "") -> ReceivedEvent | None:
     )
 
 
-def events_in(text: str, kind: type[AnyEvent]) -> list[AnyEvent]:
+def find_events(text: str, kind: type[AnyEvent]) -> list[AnyEvent]:
     """Return all events of one kind in what a program printed."""
     received = [decode_line(line) for line in text.splitlines()]
     return [line.event for line in received if line is not None and isinstance(line.event, kind)]

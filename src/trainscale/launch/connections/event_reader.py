@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...worker.events import End, Event
 from .decoding import ReceivedEvent
-from .exit_status import signal_name
+from .exit_status import name_signal
 from .keeper import KeeperConnection
 
 POLL_SECONDS = 0.25
@@ -78,7 +78,7 @@ class EventReader:
             yield from self.poll()
 
     def has_ended(self, host: str) -> bool:
-        """Whether the keeper of this host has sent its last event."""
+        """Return whether the keeper of this host has sent its last event."""
         return host in self._ended
 
     def _forget(self, connection: KeeperConnection) -> None:
@@ -92,7 +92,7 @@ class EventReader:
             if received.event.signal is None:
                 self._ended.add(received.host)
             else:
-                name = signal_name(received.event.signal)
+                name = name_signal(received.event.signal)
                 self._ended_by_signal[received.host] = f"it was told to end ({name})"
         self._received.append(received)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-def signal_name(number: int) -> str:
+def name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -14,4 +14,4 @@ def signal_name(number: int) -> str:
 
 def describe_exit(code: int) -> str:
     """Return "was ended by SIGKILL" for a negative exit code, else "ended with exit code 3"."""
-    return f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    return f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit code {code}"

@@ -80,10 +80,10 @@ def _wait_for_answers(changed: threading.Condition, answers: Mapping[str, object
     seconds = None
     if hurry:
         changed.wait_for(lambda: 2 * len(answers) >= hosts)
-        seconds = hurry_seconds(time.monotonic() - began)
+        seconds = compute_hurry_seconds(time.monotonic() - began)
     changed.wait_for(lambda: len(answers) == hosts, seconds)
 
 
-def hurry_seconds(passed: float) -> float:
+def compute_hurry_seconds(passed: float) -> float:
     """Return how much longer the later half may take when the first half took ``passed`` seconds."""
     return max(HURRY_SECONDS, HURRY_FACTOR * passed) - passed

@@ -18,7 +18,7 @@ from ...worker.events import MARK, Bootstrap, Ports
 from ...worker.supervision.requests import PortsRequest, encode_request
 from .decoding import AnyEvent, ReceivedEvent, decode_line
 from .ssh_errors import explain_ssh_error
-from .worker_archive import bootstrap_line, build_archive
+from .worker_archive import build_archive, make_bootstrap_line
 
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
@@ -50,8 +50,8 @@ class NoFreePorts(HostError):
     """A host answers, but has too few free ports."""
 
 
-def causes(errors: Iterable[HostError]) -> list[HostError]:
-    """Leave out consequences, unless there is nothing else."""
+def select_causes(errors: Iterable[HostError]) -> list[HostError]:
+    """Return the errors without consequences of others, unless there is nothing else."""
     all_errors = list(errors)
     return [error for error in all_errors if not error.consequence] or all_errors
 
@@ -97,7 +97,7 @@ class KeeperConnection(ABC):
         """Return what was printed besides events, as one line for a message."""
 
     def stderr_text(self) -> str:
-        """Return the same in full."""
+        """Return all that was printed besides events."""
         return self.last_stderr_line()
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
@@ -136,7 +136,7 @@ class KeeperConnection(ABC):
         return self._await(Ports, deadline)
 
     def _bootstrap(self, folder: str, deadline: float) -> None:
-        self.write(bootstrap_line(folder, "keeper"))
+        self.write(make_bootstrap_line(folder, "keeper"))
         answer = self._await(Bootstrap, deadline)
         self.copied = answer.has is False
         if self.copied:
@@ -198,7 +198,7 @@ class KeeperConnection(ABC):
 
     def _wait(self, seconds: float) -> bool:
         """Return whether there is output to read. Wait at most this long."""
-        return bool(readable([self.output], seconds))
+        return bool(wait_for_readable([self.output], seconds))
 
     def _explain_end(self) -> HostError:
         """Explain why the connection ended before the keeper answered."""
@@ -209,7 +209,7 @@ class KeeperConnection(ABC):
         return HostError(self.host, error.reason, remedy=error.remedy)
 
 
-def readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
+def wait_for_readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
     """Return the files that have something to read, or have ended, within this time. Unlike select(), poll() works
     with any number of descriptors.
     """

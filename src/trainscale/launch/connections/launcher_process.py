@@ -27,7 +27,7 @@ class LauncherProcess:
         try:
             # It gets a session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
-                [*_ending_with_parent(), *command],
+                [*_make_command_prefix(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -48,12 +48,12 @@ class LauncherProcess:
 
     @property
     def has_ended(self) -> bool:
-        return self._exit_code() is not None
+        return self._read_exit_code() is not None
 
     @property
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
-        return (self._exit_code() or 0) < 0
+        return (self._read_exit_code() or 0) < 0
 
     @property
     def is_stopped(self) -> bool:
@@ -71,18 +71,18 @@ class LauncherProcess:
             self._reader.join(1.0)
         return self._output.decode(errors="replace")
 
-    def last_line(self) -> str:
+    def find_last_line(self) -> str:
         """Return the last line of the output that is not decoration."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip(" -=*\r")]
         return lines[-1] if lines else ""
 
-    def exit_reason(self) -> str:
+    def explain_exit(self) -> str:
         """Say why the command ended: by which signal, or else with which last line or exit code."""
-        code = self._exit_code()
+        code = self._read_exit_code()
         if code is not None and code < 0:
             return f"{self.program} {describe_exit(code)}"
         with_code = f" with exit code {code}" if code is not None else ""
-        return self.last_line() or f"{self.program} ended{with_code}, without a message"
+        return self.find_last_line() or f"{self.program} ended{with_code}, without a message"
 
     def wait(self, seconds: float) -> bool:
         """Wait until the command ends, at most this long; return whether it has."""
@@ -102,7 +102,7 @@ class LauncherProcess:
                 self._popen.terminate()
                 self.wait(max(patience_seconds, terminate_seconds))
             # No other process can have the number of its session before it is reaped.
-            for pid in {self._popen.pid, *_processes_of_session(self._popen.pid)}:
+            for pid in {self._popen.pid, *_list_processes_of_session(self._popen.pid)}:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except (ProcessLookupError, PermissionError):
@@ -118,7 +118,7 @@ class LauncherProcess:
             while piece := os.read(stream.fileno(), 65536):
                 self._output = (self._output + piece)[-_OUTPUT_BYTES:]
 
-    def _exit_code(self) -> int | None:
+    def _read_exit_code(self) -> int | None:
         """Return the exit code, negative for a signal, or None while the command runs. The process is not reaped."""
         if self._popen.returncode is not None:
             return self._popen.returncode
@@ -131,7 +131,7 @@ class LauncherProcess:
         return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
-def _ending_with_parent() -> list[str]:
+def _make_command_prefix() -> list[str]:
     """Return the start of a command line that makes the system end the command when this process dies, as by kill -9.
 
     The command may not notice that by itself, for instance while it waits for a host. Linux means the death of the
@@ -144,7 +144,7 @@ def _ending_with_parent() -> list[str]:
     return ["setpriv", "--pdeathsig", "TERM", "--", "/bin/sh", "-c", start_unless_orphaned, str(os.getpid())]
 
 
-def _processes_of_session(leader: int) -> list[int]:
+def _list_processes_of_session(leader: int) -> list[int]:
     pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

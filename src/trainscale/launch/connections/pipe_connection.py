@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from ...errors import TrainscaleError
-from .keeper import HostError, KeeperConnection, readable
+from .keeper import HostError, KeeperConnection, wait_for_readable
 
 _STDERR_BYTES = 4096  # that are kept
 _REUSE_SECONDS = 10.0  # for an idle keeper to answer
@@ -89,7 +89,7 @@ class PipeConnection(KeeperConnection):
         return lines[-1].strip() if lines else ""
 
     def stderr_text(self) -> str:
-        while self.error_output is not None and not self._stderr_ended and readable([self.error_output], 0.2):
+        while self.error_output is not None and not self._stderr_ended and wait_for_readable([self.error_output], 0.2):
             self.receive_errors()
         return self._stderr.decode(errors="replace")
 
@@ -103,7 +103,7 @@ class PipeConnection(KeeperConnection):
     def _wait(self, seconds: float) -> bool:
         """Read standard error at the same time, because a full pipe would block the command."""
         assert self.error_output is not None
-        ready = readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
+        ready = wait_for_readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
         if self.error_output in ready:
             self.receive_errors()
         return self.output in ready

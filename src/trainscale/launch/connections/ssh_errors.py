@@ -84,13 +84,13 @@ def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> Ssh
     for pattern, reason, remedy in _KNOWN:
         match = re.search(pattern, output)
         if match:
-            before = _last_line(output[: match.start()])
+            before = _find_last_line(output[: match.start()])
             names = {name: value or "" for name, value in match.groupdict().items()}
             values = {"host": host, "folder": folder, "before": f" ({before})" if before else "", **names}
             return SshError(reason.format(**values), remedy.format(**values))
-    return SshError(_last_line(output) or "the connection ended without a message")
+    return SshError(_find_last_line(output) or "the connection ended without a message")
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

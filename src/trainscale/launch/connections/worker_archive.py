@@ -53,7 +53,7 @@ def _build_archive() -> WorkerArchive:
 
 
 @cache
-def bootstrap_line(folder: str, role: str) -> bytes:
+def make_bootstrap_line(folder: str, role: str) -> bytes:
     """Return the line for RUN_FIRST_LINE that gets the worker into ``folder`` of a host and runs ``role`` of it."""
     archive = build_archive()
     call = f"\nbootstrap({folder!r}, {archive.digest!r}, {len(archive.data)}, {role!r})\n"

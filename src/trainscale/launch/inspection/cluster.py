@@ -11,7 +11,7 @@ from ...spec.devices import AvailableDevices
 from ...spec.experiment import Experiment
 from ...worker.inspection.host_facts import HostFacts
 from ...worker.inspection.machine import Machine, read_machine
-from ..connections.keeper import HostError, causes
+from ..connections.keeper import HostError, select_causes
 from ..launchers.base import Launcher
 from ..launchers.target import Target
 from .host_facts import make_usable_host, read_host_facts
@@ -46,7 +46,7 @@ def connect_cluster(
 
 def _read_all_facts(launcher: Launcher, target: Target, pythons: Mapping[str, str]) -> dict[str, HostFacts]:
     answers = read_host_facts(launcher, launcher.hosts(), pythons)
-    errors = causes(answer for answer in answers.values() if isinstance(answer, HostError))
+    errors = select_causes(answer for answer in answers.values() if isinstance(answer, HostError))
     if errors:
         lines = [str(error) for error in errors]
         if target.access.hosts:

@@ -30,31 +30,31 @@ class Finding:
 
 
 def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
-    """``given`` holds the interpreters that the person named, by framework."""
+    """Return all problems of the hosts. ``given`` holds the interpreters that the person named, by framework."""
     usable = survey.usable
     return [
-        *_errors(survey),
-        *_addresses(usable),
-        *_broken_links(survey.links),
-        *_slow_links(survey.links),
-        *_late_links(survey.links),
-        *_frameworks(usable, given),
-        *_clocks(usable),
-        *_devices(usable),
-        *_disks(usable),
-        *_load(usable),
+        *_find_errors(survey),
+        *_find_shared_addresses(usable),
+        *_find_broken_links(survey.links),
+        *_find_slow_links(survey.links),
+        *_find_late_links(survey.links),
+        *_check_frameworks(usable, given),
+        *_check_clocks(usable),
+        *_compare_devices(usable),
+        *_check_disks(usable),
+        *_check_load(usable),
     ]
 
 
 def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
-    """«node1, node2, node3, node4 and 12 more»; «all 16 hosts» where these are all."""
+    """Return «node1, node2, node3, node4 and 12 more»; «all 16 hosts» where these are all."""
     if total is not None and len(names) == total and total > 1:
         return f"all {total} hosts" if total > 2 else "both hosts"
     shown = ", ".join(names[:_MOST_NAMES])
     return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
 
 
-def _errors(survey: Survey) -> Iterable[Finding]:
+def _find_errors(survey: Survey) -> Iterable[Finding]:
     """Report hosts with the same error together, with the remedy for the first of them."""
     by_reason: dict[str, list[HostError]] = {}
     for surveyed in survey.hosts:
@@ -65,7 +65,7 @@ def _errors(survey: Survey) -> Iterable[Finding]:
         yield Finding(f"{hosts}: {reason}", errors[0].remedy)
 
 
-def _addresses(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+def _find_shared_addresses(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     by_address: dict[str, list[str]] = {}
     for surveyed in hosts:
         assert surveyed.usable_host is not None
@@ -78,7 +78,7 @@ def _addresses(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
             )
 
 
-def _broken_links(links: Sequence[Link]) -> Iterable[Finding]:
+def _find_broken_links(links: Sequence[Link]) -> Iterable[Finding]:
     by_error: dict[str, list[str]] = {}
     for link in links:
         if link.error:
@@ -92,7 +92,7 @@ def _broken_links(links: Sequence[Link]) -> Iterable[Finding]:
         )
 
 
-def _slow_links(links: Sequence[Link]) -> Iterable[Finding]:
+def _find_slow_links(links: Sequence[Link]) -> Iterable[Finding]:
     speeds = {link.name: link.bits_per_second for link in links if link.bits_per_second}
     if len(speeds) < 3:
         return
@@ -107,7 +107,7 @@ def _slow_links(links: Sequence[Link]) -> Iterable[Finding]:
             )
 
 
-def _late_links(links: Sequence[Link]) -> Iterable[Finding]:
+def _find_late_links(links: Sequence[Link]) -> Iterable[Finding]:
     times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
     median = statistics.median(times.values()) if times else 0.0
     for name, seconds in times.items():
@@ -120,10 +120,10 @@ def _late_links(links: Sequence[Link]) -> Iterable[Finding]:
             )
 
 
-def _frameworks(hosts: Sequence[SurveyedHost], given: Mapping[str, str]) -> Iterable[Finding]:
+def _check_frameworks(hosts: Sequence[SurveyedHost], given: Mapping[str, str]) -> Iterable[Finding]:
     if not hosts:
         return
-    versions = framework_versions(hosts)
+    versions = group_framework_versions(hosts)
     if not any(by_version.keys() - {""} for by_version in versions.values()):
         names = describe_hosts([surveyed.host.name for surveyed in hosts], len(hosts))
         yield Finding(
@@ -140,12 +140,12 @@ def _frameworks(hosts: Sequence[SurveyedHost], given: Mapping[str, str]) -> Iter
                 f"install the same version on all, or name a Python that all have: --python {name}=PATH",
             )
         if name in given:
-            yield from _other_pythons(hosts, name, given[name])
+            yield from _find_other_pythons(hosts, name, given[name])
 
 
-def _other_pythons(hosts: Sequence[SurveyedHost], framework: str, path: str) -> Iterable[Finding]:
+def _find_other_pythons(hosts: Sequence[SurveyedHost], framework: str, path: str) -> Iterable[Finding]:
     """Report hosts that have the framework, but not in the Python that --python names."""
-    pythons = {surveyed.host.name: _python(surveyed, framework) for surveyed in hosts}
+    pythons = {surveyed.host.name: _find_python(surveyed, framework) for surveyed in hosts}
     others = [host for host, python in pythons.items() if python not in (path, None)]
     if others:
         places = ", ".join(dict.fromkeys(filter(None, pythons.values())))
@@ -153,7 +153,7 @@ def _other_pythons(hosts: Sequence[SurveyedHost], framework: str, path: str) -> 
         yield Finding(problem, f"is {path} there, with {framework} in it?", is_serious=False)
 
 
-def framework_versions(hosts: Sequence[SurveyedHost]) -> dict[str, dict[str, list[str]]]:
+def group_framework_versions(hosts: Sequence[SurveyedHost]) -> dict[str, dict[str, list[str]]]:
     """Return, for each framework, the hosts of each version; the version "" means that it is missing."""
     versions: dict[str, dict[str, list[str]]] = {}
     for surveyed in hosts:
@@ -164,19 +164,19 @@ def framework_versions(hosts: Sequence[SurveyedHost]) -> dict[str, dict[str, lis
 
 
 def _describe_version(framework: str, modules: Mapping[str, str]) -> str:
-    """«3.15.1 on jax 0.10.2» for a framework of two modules."""
+    """Return «3.15.1 on jax 0.10.2» for a framework of two modules."""
     first, *others = FRAMEWORKS[framework].imports
     return " ".join([modules[first], *(f"on {module} {modules[module]}" for module in others)])
 
 
-def _python(surveyed: SurveyedHost, framework: str) -> str | None:
+def _find_python(surveyed: SurveyedHost, framework: str) -> str | None:
     location = surveyed.facts.frameworks.get(framework) if surveyed.facts else None
     return location.python if location else None
 
 
-def _clocks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+def _check_clocks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     for surveyed in hosts:
-        seconds = clock_offset(surveyed)
+        seconds = compute_clock_offset(surveyed)
         if seconds is not None and abs(seconds) > _CLOCK_SECONDS:
             side = "ahead of" if seconds > 0 else "behind"
             yield Finding(
@@ -186,7 +186,7 @@ def _clocks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
             )
 
 
-def clock_offset(surveyed: SurveyedHost) -> float | None:
+def compute_clock_offset(surveyed: SurveyedHost) -> float | None:
     """Return the seconds by which a host's clock is certainly ahead, negative if it is behind.
 
     0 means that no difference can be seen, None that the clock is not known.
@@ -197,7 +197,7 @@ def clock_offset(surveyed: SurveyedHost) -> float | None:
     return float(least if least > 0 else most if most < 0 else 0.0)
 
 
-def _devices(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+def _compare_devices(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     by_devices: dict[str, list[str]] = {}
     for surveyed in hosts:
         by_devices.setdefault(describe_host_devices(surveyed), []).append(surveyed.host.name)
@@ -211,7 +211,7 @@ def _devices(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
 
 
 def describe_host_devices(surveyed: SurveyedHost) -> str:
-    """«8 × NVIDIA H100», or the cores of a host without GPUs."""
+    """Return «8 × NVIDIA H100», or the cores of a host without GPUs."""
     assert surveyed.usable_host is not None
     machine = surveyed.usable_host.machine
     if not machine.gpus:
@@ -219,7 +219,7 @@ def describe_host_devices(surveyed: SurveyedHost) -> str:
     return ", ".join(f"{count} × {name}" for name, count in Counter(gpu.name for gpu in machine.gpus).items())
 
 
-def _disks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+def _check_disks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     for surveyed in hosts:
         free = surveyed.facts.disk_free_bytes if surveyed.facts else None
         if free is not None and free < _LITTLE_DISK:
@@ -227,7 +227,7 @@ def _disks(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
             yield Finding(problem, "free some space there, or name another folder by --remote-dir", is_serious=False)
 
 
-def _load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
+def _check_load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
     pressures = {
         surveyed.host.name: surveyed.usable_host.machine.pressure or 0.0 for surveyed in hosts if surveyed.usable_host
     }
@@ -238,12 +238,12 @@ def _load(hosts: Sequence[SurveyedHost]) -> Iterable[Finding]:
 
 
 def format_gigabits(bits_per_second: float) -> str:
-    return _three_digits(bits_per_second / 1e9)
+    return _format_three_digits(bits_per_second / 1e9)
 
 
 def format_milliseconds(seconds: float) -> str:
-    return _three_digits(seconds * 1e3)
+    return _format_three_digits(seconds * 1e3)
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.{2 + (value < 1)}f}"

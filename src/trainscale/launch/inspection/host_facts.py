@@ -14,7 +14,7 @@ from ...worker.inspection.host_facts import FrameworkSearch, HostFacts, HostFact
 from ..connections.connected_hosts import ConnectOptions
 from ..connections.keeper import HostError, KeeperConnection
 from ..launchers.base import Launcher
-from .host_tasks import TaskAnswer, role_task, run_host_tasks
+from .host_tasks import TaskAnswer, make_role_task, run_host_tasks
 from .networks import choose_network
 
 _SECONDS = 120.0
@@ -39,17 +39,17 @@ def read_host_facts(
     names = [host.name for host in hosts]
     options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
     with launcher.connect(names, options) as connected:
-        tasks = {name: [role_task(name, 0, "look", request)] for name in names}
+        tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
         answers = run_host_tasks(connected, tasks, seconds, hurry=hurry)
         return {
-            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.connection(name))
+            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
             for name, answer in answers.items()
         }
 
 
 def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
     """Put the pieces of a host's facts together, and add what the connection knows."""
-    text = "".join(piece.text for piece in answer.all_of(HostFactsPiece))
+    text = "".join(piece.text for piece in answer.select_events(HostFactsPiece))
     try:
         facts = convert(decode_object(text), HostFacts)
     except DecodingError:

@@ -12,7 +12,7 @@ from ...worker.job import Task
 from ..connections.connected_hosts import ConnectedHosts
 from ..connections.decoding import AnyEvent
 from ..connections.event_reader import HostLost
-from ..connections.fan_out import hurry_seconds
+from ..connections.fan_out import compute_hurry_seconds
 from ..connections.keeper import HostError
 from ..launchers.base import ITS_PYTHON, ITS_START
 
@@ -26,11 +26,11 @@ class TaskAnswer:
     events: list[Event] = field(default_factory=list)
     exit: Exit | None = None
 
-    def all_of(self, kind: type[AnyEvent]) -> list[AnyEvent]:
+    def select_events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def last_of(self, kind: type[AnyEvent]) -> AnyEvent | None:
-        return next(iter(self.all_of(kind)[::-1]), None)
+    def find_last(self, kind: type[AnyEvent]) -> AnyEvent | None:
+        return next(iter(self.select_events(kind)[::-1]), None)
 
     @property
     def last_line(self) -> str:
@@ -42,7 +42,7 @@ class TaskAnswer:
 HostAnswers = dict[str, list[TaskAnswer] | HostError]
 
 
-def role_task(host: str, rank: int, role: str, request: object, python: str = ITS_PYTHON) -> Task:
+def make_role_task(host: str, rank: int, role: str, request: object, python: str = ITS_PYTHON) -> Task:
     """Return a task that runs a role of the worker. ``request`` is the dataclass that the role reads."""
     return Task(host, rank, [python, ITS_START, role], json.dumps(request, default=vars))
 
@@ -65,7 +65,7 @@ def run_host_tasks(
         for received in connected.poll():
             host = received.host
             if isinstance(received.event, HostLost):
-                error = HostError(host, connected.connection(host).last_stderr_line() or "it stopped answering")
+                error = HostError(host, connected.find_connection(host).last_stderr_line() or "it stopped answering")
                 connected.errors.setdefault(host, error)
                 pending.discard(host)
             elif isinstance(received.event, Deadline):
@@ -76,9 +76,9 @@ def run_host_tasks(
                     pending.discard(host)
         if not is_half_done and 2 * len(pending) <= len(usable):
             is_half_done, now = True, time.monotonic()
-            deadline = min(deadline, now + hurry_seconds(now - began))
+            deadline = min(deadline, now + compute_hurry_seconds(now - began))
     for host in pending:
-        stderr = connected.connection(host).last_stderr_line()
+        stderr = connected.find_connection(host).last_stderr_line()
         connected.errors[host] = HostError(host, stderr or "it stopped answering")
     return {host: connected.errors[host] if host in connected.errors else answers[host] for host in tasks}
 

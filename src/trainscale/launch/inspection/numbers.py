@@ -50,7 +50,7 @@ def compute_numbers(
 def _read_numbers(connected: ConnectedHosts, seconds: float) -> EncodedNumbers:
     pieces: list[bytes] = []
     outcome: ParityDone | ExpectationDone | RankError | None = None
-    for received in connected.events(seconds + 60):
+    for received in connected.read_events(seconds + 60):
         match received.event:
             case NumbersPiece(data=data):
                 pieces.append(base64.b64decode(data))

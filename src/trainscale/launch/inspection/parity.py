@@ -11,7 +11,7 @@ from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connections.connected_hosts import ConnectedHosts
 from ..launchers.base import ITS_START, Launcher
-from ..trial.placement import loopback_interface, plugins_of
+from ..trial.placement import find_loopback_interface, list_plugins
 from .numbers import EncodedNumbers, OnConnect, compute_numbers
 
 FP64, FP32 = "fp64", "fp32"
@@ -43,14 +43,14 @@ def compute(
     """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
 
     def make_task(connected: ConnectedHosts) -> Task:
-        (port,) = connected.ports({site.name: 1})[site.name]
+        (port,) = connected.find_ports({site.name: 1})[site.name]
         command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
-        return Task(site.name, 0, command, _job(task, port).to_json(), defaults=ALLOCATORS[TUNED])
+        return Task(site.name, 0, command, _make_job(task, port).to_json(), defaults=ALLOCATORS[TUNED])
 
     return compute_numbers(launcher, site.name, make_task, _SECONDS, on_connect)
 
 
-def _job(task: ParityTask, port: int) -> Job:
+def _make_job(task: ParityTask, port: int) -> Job:
     config = replace(
         task.config.reset_training(),
         strategy="local",
@@ -72,9 +72,9 @@ def _job(task: ParityTask, port: int) -> Job:
         config=config,
         batch=BATCH,
         measure=Measure(0, STEPS),
-        interface=loopback_interface(),
+        interface=find_loopback_interface(),
         python_path=(str(Path.cwd()),),
         seed=task.seed,
         dropout=task.precision != FP64,  # in the timed precision it is there, and switched off
-        plugins=plugins_of(task.config),
+        plugins=list_plugins(task.config),
     )

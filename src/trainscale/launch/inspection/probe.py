@@ -12,10 +12,10 @@ from ...worker.events import FrameworkFacts
 from ...worker.inspection.probe import ProbeRequest
 from ..connections.connected_hosts import ConnectOptions
 from ..connections.exit_status import describe_exit
-from ..connections.keeper import HostError, causes
+from ..connections.keeper import HostError, select_causes
 from ..launchers.base import Launcher
 from ..launchers.local import LocalLauncher
-from .host_tasks import TaskAnswer, role_task, run_host_tasks
+from .host_tasks import TaskAnswer, make_role_task, run_host_tasks
 
 _SECONDS = 120.0
 
@@ -42,12 +42,12 @@ def probe_hosts(
     A HostsLost is raised if a host that answered before does not answer now: that says nothing about its frameworks.
     """
 
-    def python_of(site: HostDevices, request: ProbeRequest) -> str:
+    def choose_python(site: HostDevices, request: ProbeRequest) -> str:
         return site.pythons.get(request.framework) or pythons[request.framework]
 
     tasks = {
         site.name: [
-            role_task(site.name, number, "probe", request, python_of(site, request))
+            make_role_task(site.name, number, "probe", request, choose_python(site, request))
             for number, request in enumerate(requests)
         ]
         for site in sites
@@ -56,7 +56,7 @@ def probe_hosts(
         answers = run_host_tasks(connected, tasks, _SECONDS)
     errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
     if errors and not launcher.local:
-        raise HostsLost("\n".join(str(error) for error in causes(errors)))
+        raise HostsLost("\n".join(str(error) for error in select_causes(errors)))
     facts: dict[str, dict[str, FrameworkFacts]] = {request.framework: {} for request in requests}
     for site in sites:
         for number, request in enumerate(requests):
@@ -64,15 +64,15 @@ def probe_hosts(
             facts[request.framework][site.name] = (
                 FrameworkFacts(False, answer.why)
                 if isinstance(answer, HostError)
-                else _facts(answer[number], request.framework, python_of(site, request))
+                else _read_facts(answer[number], request.framework, choose_python(site, request))
             )
-    return {name: _agree(by_host, launcher.local) for name, by_host in facts.items()}
+    return {name: _combine_facts(by_host, launcher.local) for name, by_host in facts.items()}
 
 
-def _facts(answer: TaskAnswer, framework: str, python: str) -> FrameworkFacts:
-    facts = answer.last_of(FrameworkFacts)
+def _read_facts(answer: TaskAnswer, framework: str, python: str) -> FrameworkFacts:
+    facts = answer.find_last(FrameworkFacts)
     if facts is not None:
-        return replace(facts, reason=one_line(facts.reason))
+        return replace(facts, reason=find_explaining_line(facts.reason))
     if answer.exit is None:
         return FrameworkFacts(False, f"no answer within {_SECONDS:.0f} s from {python}")
     if answer.last_line.startswith("cannot start "):
@@ -81,7 +81,7 @@ def _facts(answer: TaskAnswer, framework: str, python: str) -> FrameworkFacts:
     return FrameworkFacts(False, f"the Python of {framework} {describe_exit(answer.exit.code)}{last_line}")
 
 
-def _agree(by_host: Mapping[str, FrameworkFacts], is_local: bool) -> FrameworkFacts:
+def _combine_facts(by_host: Mapping[str, FrameworkFacts], is_local: bool) -> FrameworkFacts:
     """Return one answer for all hosts. A training with two versions of a framework would measure neither of them."""
     for host, facts in by_host.items():
         if not facts.is_available:
@@ -93,7 +93,7 @@ def _agree(by_host: Mapping[str, FrameworkFacts], is_local: bool) -> FrameworkFa
     return next(iter(by_host.values()))
 
 
-def one_line(text: str) -> str:
+def find_explaining_line(text: str) -> str:
     """Return the line of a message that explains the most. Some frameworks put a whole traceback into theirs."""
     first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if not first.endswith("Traceback (most recent call last):"):

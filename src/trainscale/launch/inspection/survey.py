@@ -18,7 +18,7 @@ from ..connections.connected_hosts import ConnectOptions
 from ..connections.keeper import HostError
 from ..launchers.base import Launcher
 from .host_facts import make_usable_host, read_host_facts
-from .host_tasks import TaskAnswer, role_task, run_host_tasks
+from .host_tasks import TaskAnswer, make_role_task, run_host_tasks
 
 _FACTS_SECONDS = 30.0
 _LINK_SECONDS = 5.0  # for a neighbour to answer
@@ -59,7 +59,7 @@ class Survey:
     def usable(self) -> tuple[SurveyedHost, ...]:
         return tuple(host for host in self.hosts if host.error is None)
 
-    def link_from(self, host: str) -> Link | None:
+    def find_link_from(self, host: str) -> Link | None:
         return next((link for link in self.links if link.sender == host), None)
 
 
@@ -86,23 +86,24 @@ def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link
     names = [host.host for host in hosts]
     options = ConnectOptions(_LINKS_SECONDS, tolerates_errors=True, hurry=True)
     with launcher.connect(names, options) as connected:
-        ports = connected.ports(dict.fromkeys(names, 1))
+        ports = connected.find_ports(dict.fromkeys(names, 1))
         ring = [host for host in hosts if host.host in ports]
-        requests = _link_requests(ring, ports)
+        requests = _make_link_requests(ring, ports)
         tasks = {
-            host.host: [role_task(host.host, 0, "links", request)] for host, request in zip(ring, requests, strict=True)
+            host.host: [make_role_task(host.host, 0, "links", request)]
+            for host, request in zip(ring, requests, strict=True)
         }
         answers = run_host_tasks(connected, tasks, _LINKS_SECONDS, hurry=True) if len(ring) > 1 else {}
     lost = [
         Link(host, "the others", error=error.why) for host, error in connected.errors.items() if host not in answers
     ]
-    measured = {host: _links(answer) for host, answer in answers.items()}
+    measured = {host: _read_links(answer) for host, answer in answers.items()}
     order = list(measured)
-    links = [_link(measured, host, order[(number + 1) % len(order)]) for number, host in enumerate(order)]
+    links = [_make_link(measured, host, order[(number + 1) % len(order)]) for number, host in enumerate(order)]
     return (*links, *lost)
 
 
-def _link_requests(ring: Sequence[UsableHost], ports: Mapping[str, Sequence[int]]) -> list[LinksRequest]:
+def _make_link_requests(ring: Sequence[UsableHost], ports: Mapping[str, Sequence[int]]) -> list[LinksRequest]:
     token = secrets.token_hex(16)
     requests = []
     for number, host in enumerate(ring):
@@ -126,16 +127,16 @@ def sends_first(number: int, count: int) -> bool:
     return number % 2 == 0 and not (count % 2 and number == count - 1)
 
 
-def _links(answer: list[TaskAnswer] | HostError) -> Links:
+def _read_links(answer: list[TaskAnswer] | HostError) -> Links:
     if isinstance(answer, HostError):
         return Links(send_error=answer.why, receive_error=answer.why)
     error = answer[0].last_line or "ended without an answer"
-    return answer[0].last_of(Links) or Links(send_error=error, receive_error=error)
+    return answer[0].find_last(Links) or Links(send_error=error, receive_error=error)
 
 
-def _link(measured: Mapping[str, Links], sender: str, receiver: str) -> Link:
-    """The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's explains more,
-    because the receiver only waited.
+def _make_link(measured: Mapping[str, Links], sender: str, receiver: str) -> Link:
+    """Return the link. The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's
+    explains more, because the receiver only waited.
     """
     sent, received = measured[sender], measured[receiver]
     error = sent.send_error or received.receive_error

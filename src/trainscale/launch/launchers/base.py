@@ -93,8 +93,8 @@ class PipeLauncher(Launcher):
     def close(self) -> None:
         self._idle.close()
 
-    def _new_connection(self, host: str, host_count: int) -> KeeperConnection:
-        """Where there are many hosts, their commands are not all started at once."""
+    def _make_connection(self, host: str, host_count: int) -> KeeperConnection:
+        """Return a connection to the host. If there are many hosts, their commands are not all started at once."""
         remote_dir = None if self.local else self.access.remote_dir
         return PipeConnection(host, self.command(host), remote_dir, starts_later=host_count > 1)
 
@@ -102,7 +102,7 @@ class PipeLauncher(Launcher):
         connections: list[KeeperConnection] = []
         try:
             for host in hosts:
-                connections.append(self._idle.take(host) or self._new_connection(host, len(hosts)))
+                connections.append(self._idle.take(host) or self._make_connection(host, len(hosts)))
         except BaseException:
             stop_all(connections)
             raise

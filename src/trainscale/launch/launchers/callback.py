@@ -163,22 +163,22 @@ class CallbackSession:
         while (caller := self._server.take(host, _POLL_SECONDS)) is None:
             if host in self._cancelled:
                 raise HostError(host, "was not waited for")
-            failed = self._failed_hosts()
+            failed = self._find_failed_hosts()
             if self._process.has_ended or failed:
                 # A command that cannot start one keeper may start none of them.
                 is_hopeless = self._process.has_ended or host in failed
                 caller = self._server.take(host, _POLL_SECONDS if is_hopeless else _LATE_SECONDS)
                 if caller is None:
-                    raise self._not_started(host)
+                    raise self._explain_missing_keeper(host)
                 break
             if time.monotonic() > deadline:
-                raise self._too_late(host)
+                raise self._explain_late_call(host)
         with self._lock:
             self._not_called.pop(host, None)
         return caller.connection
 
     def output_about(self, host: str) -> str:
-        return self._launcher.output_about(host, self._output())
+        return self._launcher.output_about(host, self._read_output())
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
         """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
@@ -188,17 +188,19 @@ class CallbackSession:
         """
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS
-        while not self._failed_hosts() and not self._process.has_ended and time.monotonic() < self._report_deadline:
+        while (
+            not self._find_failed_hosts() and not self._process.has_ended and time.monotonic() < self._report_deadline
+        ):
             time.sleep(_POLL_SECONDS / 4)
-        if reason := self._own_failure():
+        if reason := self._find_own_failure():
             return "", reason
         has_ended = self._process.has_ended
-        named = [*self._failed_hosts(), host, *(self._hosts if has_ended else ())]
+        named = [*self._find_failed_hosts(), host, *(self._hosts if has_ended else ())]
         cause = next((other for other in named if self.output_about(other)), "")
         if cause:
             return cause, self.output_about(cause)
         if has_ended:
-            return "", self._exit_reason()
+            return "", self._explain_exit()
         if was_told_to_end:
             return "", f"a keeper was told to end, and {self._process.program} has not said why"
         return host, ""
@@ -219,27 +221,27 @@ class CallbackSession:
         self._server.close()
         return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
 
-    def _output(self) -> str:
+    def _read_output(self) -> str:
         return self._launcher.name_hosts(self._process.output, self._hosts)
 
-    def _failed_hosts(self) -> list[str]:
-        output = self._output()
+    def _find_failed_hosts(self) -> list[str]:
+        output = self._read_output()
         with self._lock:
             if output != self._failed[0]:
                 self._failed = (output, self._launcher.failed_hosts(self._hosts, output))
             return self._failed[1]
 
-    def _own_failure(self) -> str:
+    def _find_own_failure(self) -> str:
         """Say that somebody ended or stopped the command itself; empty if nobody did."""
         process = self._process
         if process.was_killed:
-            return process.exit_reason()
+            return process.explain_exit()
         if process.is_stopped:
             return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
-        return self._launcher.find_end_notice(self._output())
+        return self._launcher.find_end_notice(self._read_output())
 
-    def _too_late(self, host: str) -> HostError:
-        if reason := self._own_failure():
+    def _explain_late_call(self, host: str) -> HostError:
+        if reason := self._find_own_failure():
             return CommandError(host, reason)
         within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
         lines = self.output_about(host).strip().splitlines()
@@ -250,9 +252,9 @@ class CallbackSession:
         message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
         return HostError(host, message, remedy=_OTHER_ADDRESS)
 
-    def _not_started(self, host: str) -> HostError:
+    def _explain_missing_keeper(self, host: str) -> HostError:
         """Explain why this host has no keeper. One unreachable host can end the command for all: name that host."""
-        if reason := self._own_failure():
+        if reason := self._find_own_failure():
             return CommandError(host, reason)
         message = self.output_about(host)
         if message:
@@ -264,10 +266,10 @@ class CallbackSession:
             if message := self.output_about(other):
                 reason = self._launcher.explain_error(other, message).reason
                 return HostError(host, f"not started because of {other}: {reason}", consequence=True)
-        return CommandError(host, self._exit_reason())
+        return CommandError(host, self._explain_exit())
 
-    def _exit_reason(self) -> str:
-        return self._launcher.summarise(self._output()) or self._process.exit_reason()
+    def _explain_exit(self) -> str:
+        return self._launcher.summarise(self._read_output()) or self._process.explain_exit()
 
 
 class CallbackConnection(SocketConnection):
@@ -318,8 +320,8 @@ def find_outward_address(hosts: Sequence[str]) -> str:
     """Return the address of this machine that leads to the first host which is another machine; where no host can be
     resolved, that of the default route. Nothing is sent.
     """
-    own = [address for address in map(_own_address_towards, hosts[:_HOSTS_TO_TRY]) if address]
-    own = own or [_own_address_towards(_DOCUMENTATION_ADDRESS)]
+    own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
+    own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
     outward = [address for address in own if not address.startswith("127.")]
     if outward or own[0]:
         return outward[0] if outward else own[0]
@@ -327,7 +329,7 @@ def find_outward_address(hosts: Sequence[str]) -> str:
     return others[0] if others else socket.gethostname()
 
 
-def _own_address_towards(host: str) -> str:
+def _find_own_address(host: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))

@@ -9,7 +9,7 @@ from itertools import count
 
 from ...cluster.hosts import Host
 from ..connections.callback_server import Caller
-from ..connections.keeper import readable
+from ..connections.keeper import wait_for_readable
 
 
 class HostLease:
@@ -39,7 +39,7 @@ class HostLease:
         return bool(self.lost_reason)
 
     def _read(self) -> None:
-        while not self.lost_reason and readable([self.caller.connection], 0):
+        while not self.lost_reason and wait_for_readable([self.caller.connection], 0):
             try:
                 data = self.caller.connection.recv(4096)
             except OSError as error:
@@ -61,7 +61,7 @@ def sort_and_name(candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host,
     """Sort by address, so that ranks do not depend on who called first. Make names unique, because several containers
     of one machine are several hosts.
     """
-    ordered = sorted(candidates, key=lambda pair: (_address_key(pair[0].address), pair[0].name, pair[1].index))
+    ordered = sorted(candidates, key=lambda pair: (_make_address_key(pair[0].address), pair[0].name, pair[1].index))
     names = [host.name for host, _ in ordered]
     taken = set(names)
     named = []
@@ -74,8 +74,8 @@ def sort_and_name(candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host,
     return named
 
 
-def _address_key(text: str) -> tuple[int, int, str]:
-    """Sort addresses as numbers: 10.0.0.9 comes before 10.0.0.10."""
+def _make_address_key(text: str) -> tuple[int, int, str]:
+    """Return a key by which addresses are sorted as numbers: 10.0.0.9 comes before 10.0.0.10."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

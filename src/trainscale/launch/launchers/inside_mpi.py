@@ -22,7 +22,7 @@ from pathlib import Path
 from ...cluster.hosts import Host, HostAccess, HostRequest
 from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
-from ...folders import cache_folder
+from ...folders import find_cache_folder
 from ...worker.inspection.host_facts import list_addresses
 from ...worker.supervision.leased_host import run_leased_host
 from ...worker.supervision.mpi_variables import MPI_PREFIXES
@@ -30,7 +30,7 @@ from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
-from .leased import LeasedHostsLauncher, leased_host_program
+from .leased import LeasedHostsLauncher, make_leased_host_program
 
 RENDEZVOUS_SECONDS = 120.0  # a shared file system may hide a new file for a minute
 _POLL_SECONDS = 0.2
@@ -84,7 +84,7 @@ class RendezvousFile:
     def of(cls, world: MpiWorld, arguments: Sequence[str]) -> RendezvousFile:
         """Name the file after the job and the command line; a job may have no name."""
         key = hashlib.sha256(json.dumps([world.job, world.size, *arguments]).encode()).hexdigest()[:16]
-        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), cache_folder())))
+        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), find_cache_folder())))
 
     @property
     def folders(self) -> str:
@@ -158,7 +158,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         super().__init__(HostAccess(request=HostRequest(patience_seconds=seconds)))
         self._world, self._rendezvous = world, rendezvous
 
-    def using(self, access: HostAccess) -> InsideMpiLauncher:
+    def use_access(self, access: HostAccess) -> InsideMpiLauncher:
         """Use the hosts as an experiment wants them from now on, for instance only the first of them."""
         if access.setup or access.python:
             key = "setup" if access.setup else "remote python"
@@ -169,7 +169,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         own_addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
         self._rendezvous.write(endpoint, own_addresses or [_LOOPBACK])
-        return [sys.executable, "-c", leased_host_program("0", repr(socket.gethostname()))]
+        return [sys.executable, "-c", make_leased_host_program("0", repr(socket.gethostname()))]
 
     def controller_address(self) -> str:
         return _LOOPBACK  # for the child; the others try all addresses of this machine
@@ -181,7 +181,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         return self._world.size
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"inside mpirun: this host cannot be used: {process.exit_reason()}")
+        return TrainscaleError(f"inside mpirun: this host cannot be used: {process.explain_exit()}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
         return (
@@ -199,7 +199,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
 
     def find_end(self) -> str:
         """An mpirun that loses one of its processes ends all of them, sooner or later."""
-        if self.lost_hosts():
+        if self.find_lost_hosts():
             return "the mpirun has lost a process, and then it ends all of them"
         return super().find_end()
 

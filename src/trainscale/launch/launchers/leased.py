@@ -20,7 +20,7 @@ from ...errors import InputError, TrainscaleError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connections.callback_server import CallbackServer, Caller
-from ..connections.keeper import HostError, KeeperConnection, readable
+from ..connections.keeper import HostError, KeeperConnection, wait_for_readable
 from ..connections.launcher_process import LauncherProcess
 from ..connections.socket_connection import SocketConnection
 from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
@@ -31,7 +31,7 @@ from .host_lease import HostLease, sort_and_name
 _POLL_SECONDS = 0.5
 
 
-def leased_host_program(*arguments: str) -> str:
+def make_leased_host_program(*arguments: str) -> str:
     """Return the program that runs on a host for the whole run. The arguments are Python expressions, evaluated on the
     host, for those of ``run_leased_host`` after its first.
     """
@@ -146,11 +146,11 @@ class LeasedHostsLauncher(Launcher):
 
     def find_end(self) -> str:
         """One lost host is that host's failure. All of them together are the end of the lease."""
-        if self._leases and len(self.lost_hosts()) == len(self._leases):
+        if self._leases and len(self.find_lost_hosts()) == len(self._leases):
             return f"the lease of {self.name} has ended: the connections to all of its hosts are gone"
         return super().find_end()
 
-    def lost_hosts(self) -> list[str]:
+    def find_lost_hosts(self) -> list[str]:
         return [name for name, lease in self._leases.items() if lease.is_lost]
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class LeasedHostsLauncher(Launcher):
         deadline = time.monotonic() + self.access.request.patience_seconds
         while True:
             expected = self.count_hosts(process)
-            callers = _drop_lost(server, server.callers(expected or 2**30, _POLL_SECONDS))
+            callers = _drop_lost(server, server.wait_for_callers(expected or 2**30, _POLL_SECONDS))
             if expected is not None and len(callers) >= expected:
                 self.count_hosts(process)
                 return callers[:expected]
@@ -252,7 +252,7 @@ def _drop_lost(server: CallbackServer, callers: Sequence[Caller]) -> list[Caller
     """Close the connections that ended while others were awaited; return the rest."""
     alive = []
     for caller in callers:
-        if readable([caller.connection], 0):  # a host sends nothing by itself, so this is the end
+        if wait_for_readable([caller.connection], 0):  # a host sends nothing by itself, so this is the end
             server.take(_identify(caller), 0)
             caller.connection.close()
         else:

@@ -36,7 +36,7 @@ from .callback import (
     find_outward_address,
 )
 from .mpi_commands import HostGroup, MpiImplementation, MpiNetwork, MpiRequest, find_mpi
-from .ssh import SshSettings, UsesSsh, shell_command, ssh_command
+from .ssh import SshSettings, UsesSsh, make_shell_command, make_ssh_command
 
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
@@ -107,7 +107,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             if ":" in host:
                 reason = "mpirun would take what follows a colon for a number"
                 raise InputError(f"host {host}: {reason}; give it a name in the hosts file: ADDRESS NAME")
-        keepers = [(host, self._keeper_shell(self.access.host(host))) for host in hosts]
+        keepers = [(host, self._make_keeper_shell(self.access.find_host(host))) for host in hosts]
         groups = groupby(keepers, lambda keeper: keeper[1])
         request = MpiRequest(
             groups=tuple(HostGroup(tuple(host for host, _ in group), command) for command, group in groups),
@@ -116,12 +116,12 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             network=find_network(self.access.interface, list_addresses()),
             is_root=os.geteuid() == 0,
         )
-        return self.mpi.command(request)
+        return self.mpi.make_command(request)
 
-    def _keeper_shell(self, host: Host) -> tuple[str, ...]:
+    def _make_keeper_shell(self, host: Host) -> tuple[str, ...]:
         """Return a shell in the home folder, as ssh would start. It outlives the keeper, to report its exit code."""
         command = self.keeper_command(host.python or self.access.python or "python3")
-        line = shell_command(command, self.access.setup_of(host))
+        line = make_shell_command(command, self.access.join_setup(host))
         return ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')
 
     def keeper_command(self, host_python: str) -> list[str]:
@@ -144,11 +144,11 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             return self.access.controller
         hosts = self.access.hosts[:_HOSTS_TO_RESOLVE]
         return find_outward_address(
-            [host.address if _resolves(host.address) else self._address_by_ssh(host) for host in hosts]
+            [host.address if _resolves(host.address) else self._find_address_by_ssh(host) for host in hosts]
         )
 
-    def _address_by_ssh(self, host: Host) -> str:
-        command = [*self.ssh_command(host), "-G", host.name]
+    def _find_address_by_ssh(self, host: Host) -> str:
+        command = [*self.make_ssh_command(host), "-G", host.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         names = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("hostname ")]
         return names[0] if names else host.address
@@ -158,7 +158,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         # Open MPI splits the path at spaces.
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir="/tmp" if " " in folder else folder)
         path = Path(self._folder.name) / "ssh-wrapper"
-        path.write_text(ssh_wrapper_script(self.access, self.settings))
+        path.write_text(make_ssh_wrapper_script(self.access, self.settings))
         path.chmod(0o700)
         return str(path)
 
@@ -220,11 +220,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return end is not None and (end["program"] != "ssh" or self.mpi.means_unreachable(int(end["code"])))
 
 
-def ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
+def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
     """Return a script that is called like ssh, with any of the hosts and a command."""
     hosts_by_command: dict[str, list[str]] = {}
     for host in access.hosts:
-        hosts_by_command.setdefault(shlex.join(ssh_command(access, settings, host)), []).append(shlex.quote(host.name))
+        hosts_by_command.setdefault(shlex.join(make_ssh_command(access, settings, host)), []).append(
+            shlex.quote(host.name)
+        )
     cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in hosts_by_command.items()]
     return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)
 

@@ -1,6 +1,6 @@
 """The command lines of Open MPI's and MPICH's mpirun for the same request: one unbound process on each host.
 
-``command`` is pure. ``mpirun --version`` shows which of the two is installed.
+``make_command`` is pure. ``mpirun --version`` shows which of the two is installed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,10 @@ class MpiImplementation(ABC):
         return True
 
     @abstractmethod
-    def command(self, request: MpiRequest) -> list[str]:
-        """Process n is on the n-th host of the request. The callback variable is passed on by its name only."""
+    def make_command(self, request: MpiRequest) -> list[str]:
+        """Return the command. Process n is on the n-th host of the request. The callback variable is passed on by its
+        name only.
+        """
 
 
 class OpenMpi(MpiImplementation):
@@ -89,19 +91,19 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def command(self, request: MpiRequest) -> list[str]:
+    def make_command(self, request: MpiRequest) -> list[str]:
         argv = [self.program]
         if request.is_root:
             argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
         if request.ssh_wrapper:
             # Its parts on the hosts look for this program too, and are content with any that exists there: true.
-            argv += self._runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
+            argv += self._make_runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
             # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
             # their ssh, so that their output and their end are known here.
-            argv += self._runtime_option("plm_rsh_no_tree_spawn", "1")
-            argv += self._runtime_option("orte_leave_session_attached", "1")
+            argv += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
+            argv += self._make_runtime_option("orte_leave_session_attached", "1")
         if request.network:
-            argv += self._runtime_option("oob_tcp_if_include", request.network.wanted)
+            argv += self._make_runtime_option("oob_tcp_if_include", request.network.wanted)
             argv += ["--mca", "btl_tcp_if_include", request.network.wanted]
         tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
         # The worker binds each rank to its own cores.
@@ -116,8 +118,8 @@ class OpenMpi(MpiImplementation):
         """Its parts on the hosts also end, with other codes, when it gives up because of another host."""
         return code in _UNREACHABLE_CODES
 
-    def _runtime_option(self, name: str, value: str) -> list[str]:
-        """Set an option of the part that starts processes, which is a program of its own since version 5."""
+    def _make_runtime_option(self, name: str, value: str) -> list[str]:
+        """Return the arguments that set an option of the process starter, a program of its own since version 5."""
         return ["--mca", name, value] if self.major < 5 else ["--prtemca", _RENAMED[name], value]
 
 
@@ -126,7 +128,7 @@ class Mpich(MpiImplementation):
     tag = re.compile(r"\[(\d+)\] ?")
     orphaned = re.compile(r"HYD_pmcd_pmip_control_cmd_cb .*assert \(!closed\) failed")
 
-    def command(self, request: MpiRequest) -> list[str]:
+    def make_command(self, request: MpiRequest) -> list[str]:
         argv = [self.program]
         if request.ssh_wrapper:
             argv += ["-launcher", "ssh", "-launcher-exec", request.ssh_wrapper]

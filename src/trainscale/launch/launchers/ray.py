@@ -20,10 +20,10 @@ from ...errors import InputError, TrainscaleError
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import NAME
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
-from ..connections.decoding import AnyEvent, events_in
+from ..connections.decoding import AnyEvent, find_events
 from ..connections.launcher_process import LauncherProcess
 from .callback import CallbackEndpoint
-from .leased import LeasedHostsLauncher, leased_host_program
+from .leased import LeasedHostsLauncher, make_leased_host_program
 
 CLIENT = Path(__file__).resolve().parent / "ray_client.py"
 # Arguments of run_leased_host: ray_client.py sets the variables. The program ends with its actor.
@@ -67,7 +67,7 @@ class RayLauncher(LeasedHostsLauncher):
             "cores": request.cores_per_device,
             "python": self.access.python,
             "setup": self.access.setup,
-            "program": leased_host_program(*_HOST_ARGUMENTS),
+            "program": make_leased_host_program(*_HOST_ARGUMENTS),
         }
         return [self.python, str(CLIENT), json.dumps(arguments)]
 
@@ -86,7 +86,7 @@ class RayLauncher(LeasedHostsLauncher):
         for event in _read_events(process, RayError):
             kind = InputError if event.input else TrainscaleError
             return kind(f"launcher ray: {event.message}")
-        message = process.last_line() or "it ended without a message"
+        message = process.find_last_line() or "it ended without a message"
         return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
@@ -94,7 +94,7 @@ class RayLauncher(LeasedHostsLauncher):
         return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
 
     def explain_lost(self, host: str) -> str:
-        address = self.access.host(host).address
+        address = self.access.find_host(host).address
         messages = [event.message for event in _read_events(self._process, RayNodeLost) if event.address == address]
         return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 
@@ -122,4 +122,4 @@ def find_python(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _read_events(process: LauncherProcess | None, kind: type[AnyEvent]) -> list[AnyEvent]:
-    return events_in(process.output, kind) if process else []
+    return find_events(process.output, kind) if process else []

@@ -69,7 +69,7 @@ def main(request: ClientRequest) -> int:
         bundles = choose_bundles(ray.nodes(), request)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
         wait_for_group(group, bundles, controller)
-        wait_for_actors(start_actors(group, bundles, request, callback_variable(address)), controller)
+        wait_for_actors(start_actors(group, bundles, request, make_callback_variable(address)), controller)
     except RequestError as error:
         print_event(kind="ray-error", message=str(error), input=True)
         return 2
@@ -177,7 +177,7 @@ def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
             )
 
 
-def callback_variable(address: str) -> str:
+def make_callback_variable(address: str) -> str:
     """Return where the nodes call: as a person said, else this machine's address in Ray's cluster."""
     controller, port, token = os.environ[CALLBACK_VARIABLE].rsplit(",", 2)
     if not controller and address.startswith("ray://"):
@@ -190,7 +190,7 @@ def callback_variable(address: str) -> str:
 class HostActor:
     """Holds the resources of a node and runs the program of a leased host there."""
 
-    def address(self) -> str:
+    def find_address(self) -> str:
         return str(ray.util.get_node_ip_address())
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
@@ -247,7 +247,7 @@ def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, call
 def read_addresses(group: Any, actors: list[Any]) -> list[str]:
     """Return the address of each actor's node. An error names the node of the actor that ended at its start."""
     addresses = []
-    for index, reference in enumerate([actor.address.remote() for actor in actors]):
+    for index, reference in enumerate([actor.find_address.remote() for actor in actors]):
         try:
             addresses.append(ray.get(reference))
         except Exception as error:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cluster.allocation import gpus_per_host
+from ...cluster.allocation import read_gpus_per_host
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
 from ..connections.keeper import KeeperConnection
 from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
-from .ssh import shell_command
+from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
 # none of them: it is one task on each host, with all that the job has there.
@@ -106,7 +106,7 @@ class SlurmLauncher(CallbackLauncher):
         python = self.access.python or sys.executable
         keeper = self.keeper_command(python)
         if self.access.setup or python.startswith("~/"):
-            keeper = ["/bin/sh", "-c", shell_command(keeper, self.access.setup)]
+            keeper = ["/bin/sh", "-c", make_shell_command(keeper, self.access.setup)]
         return [*argv, *keeper]
 
     def keeper_command(self, host_python: str) -> list[str]:
@@ -151,7 +151,7 @@ class SlurmLauncher(CallbackLauncher):
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         if self.gpus is None:
-            self.gpus = gpus_per_host(os.environ)
+            self.gpus = read_gpus_per_host(os.environ)
         return super().open(hosts)
 
 

@@ -50,27 +50,27 @@ class UsesSsh(Launcher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        path = experiment.settings_of(SshSettings).config_path
+        path = experiment.select_settings(SshSettings).config_path
         if path and not path.is_file():
             raise InputError(f"ssh config {path}: there is no such file")
         return super().find_hosts(experiment, environment)
 
-    def ssh_command(self, host: Host) -> list[str]:
+    def make_ssh_command(self, host: Host) -> list[str]:
         """Return the ssh command for a host, up to the host's name."""
-        return ssh_command(self.access, self.settings, host)
+        return make_ssh_command(self.access, self.settings, host)
 
 
 class SshLauncher(UsesSsh, PipeLauncher):
     name = "ssh"
 
     def command(self, host: str) -> list[str]:
-        to = self.access.host(host)
+        to = self.access.find_host(host)
         python = to.python or self.access.python or "python3"
-        line = shell_command([python, "-c", RUN_FIRST_LINE], self.access.setup_of(to))
-        return [*self.ssh_command(to), "--", to.name, line]
+        line = make_shell_command([python, "-c", RUN_FIRST_LINE], self.access.join_setup(to))
+        return [*self.make_ssh_command(to), "--", to.name, line]
 
 
-def ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> list[str]:
+def make_ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> list[str]:
     options = (*_OPTIONS, f"ConnectTimeout={access.connect_seconds}")
     argv = ["ssh", "-T", "-x", *(argument for option in options for argument in ("-o", option))]
     argv.append("-A" if settings.forward_agent else "-a")
@@ -83,11 +83,13 @@ def ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> list[s
     return argv
 
 
-def shell_command(command: list[str], setup: tuple[str, ...]) -> str:
+def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
     """Return one argument for the login shell of a host, whichever that is, which only starts another shell. Set-up
     lines get a login shell, because ``module`` and ``conda`` are defined there.
     """
-    script = "; ".join([*map(_setup_command, setup), f"exec {_quote_program(command[0])} {shlex.join(command[1:])}"])
+    script = "; ".join(
+        [*map(_make_setup_command, setup), f"exec {_quote_program(command[0])} {shlex.join(command[1:])}"]
+    )
     return shlex.join(["exec", "/bin/bash", "-lc", script] if setup else ["exec", "/bin/sh", "-c", script])
 
 
@@ -96,7 +98,7 @@ def _quote_program(path: str) -> str:
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def _setup_command(line: str) -> str:
-    """Run a set-up line away from standard input and output, which belong to the keeper."""
+def _make_setup_command(line: str) -> str:
+    """Return a command that runs a set-up line away from standard input and output, which belong to the keeper."""
     complaint = shlex.quote(f"set-up line failed: {line}")
     return f"eval {shlex.quote(line)} </dev/null >&2 || {{ echo {complaint} >&2; exit 1; }}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...cluster.hosts import Host, HostAccess, HostList, HostRequest, first_hosts
+from ...cluster.hosts import Host, HostAccess, HostList, HostRequest, select_first_hosts
 from ...cluster.target import MPI, choose_launcher
 from ...errors import InputError
 from ...spec.experiment import Experiment
@@ -51,14 +51,14 @@ def find_target(
         host_list = HostList(mpi_hosts, "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
-    settings = experiment.settings_of(launcher_class.settings_type)
+    settings = experiment.select_settings(launcher_class.settings_type)
     return Target(launcher_class, _make_access(experiment, host_list), settings)
 
 
 def _make_access(experiment: Experiment, host_list: HostList) -> HostAccess:
     cluster, resources = experiment.cluster, experiment.resources
     return HostAccess(
-        hosts=first_hosts(host_list.hosts, cluster.hosts_count, host_list.source) if host_list.hosts else (),
+        hosts=select_first_hosts(host_list.hosts, cluster.hosts_count, host_list.source) if host_list.hosts else (),
         remote_dir=cluster.remote_dir,
         python=cluster.remote_python or "",
         setup=cluster.setup,

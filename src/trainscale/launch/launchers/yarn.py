@@ -23,7 +23,7 @@ from ...spec.value_types import LINES, NAME
 from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
-from .leased import LeasedHostsLauncher, leased_host_program
+from .leased import LeasedHostsLauncher, make_leased_host_program
 from .yarn_application import SubmittedApplication
 from .yarn_output import find_error, summarise_diagnostics
 
@@ -88,7 +88,7 @@ class YarnLauncher(LeasedHostsLauncher):
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
             "-container_vcores": str(devices * (request.cores_per_device or 1)),
             "-timeout": str(_LONGEST_MILLISECONDS),
-            "-shell_command": container_command(endpoint, self.access),
+            "-shell_command": make_container_command(endpoint, self.access),
         }
         if request.device == "cuda":
             defaults["-container_resources"] = f"yarn.io/gpu={devices}"
@@ -132,7 +132,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if not self.submitted.id:
             message = f"no application was submitted to queue {self.queue!r}"
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
-        application = self.submitted.manager.application(self.submitted.id)
+        application = self.submitted.manager.read_application(self.submitted.id)
         message = f"{self.submitted.id} ended before its containers called back"
         if application is None:
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
@@ -147,7 +147,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if not self.submitted.id:
             return f"the client has not submitted the application yet: {find_error(process.output)}"
         manager = self.submitted.manager
-        application, free = manager.application(self.submitted.id), manager.describe_free_resources()
+        application, free = manager.read_application(self.submitted.id), manager.describe_free_resources()
         if application is None:
             answer = "does not know" if manager.is_reachable() else "does not answer, so nobody knows the state of"
             return f"the ResourceManager {answer} {self.submitted.id}"
@@ -184,14 +184,14 @@ def _split_options(lines: Sequence[str]) -> list[str]:
     return options
 
 
-def container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
+def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
     """Return the command of a container.
 
     YARN puts it between double quotes in a script, so everything that a shell would read there is encoded. The endpoint
     is part of it, because the distributed shell passes variables in the ApplicationMaster's arguments, which everybody
     can read.
     """
-    program = leased_host_program(
+    program = make_leased_host_program(
         'int(os.environ.get("YARN_SHELL_ID", "0"))', 'os.environ.get("NM_HOST") or socket.gethostname()'
     )
     run = shlex.join(["exec", access.python or "python3", "-c", program])

@@ -56,7 +56,7 @@ class SubmittedApplication:
 
     def _check_application(self) -> None:
         """Print the state of the application when it changes. Raise TrainscaleError if its containers end."""
-        before, now = self._state, self.manager.application(self.id)
+        before, now = self._state, self.manager.read_application(self.id)
         self._state = now
         if now is None or now.has_ended:
             return
@@ -65,7 +65,7 @@ class SubmittedApplication:
         # The distributed shell starts no other container for one that ended with an error.
         alive = None if now.running is None else max(0, now.running - 1)  # without the ApplicationMaster
         is_incomplete = now.state == "RUNNING" and alive is not None and alive < self._containers
-        if not is_incomplete or self.manager.pending_containers() != 0:
+        if not is_incomplete or self.manager.count_pending_containers() != 0:
             self._incomplete_since = None
         elif self._incomplete_since is None:
             self._incomplete_since = time.monotonic()  # the ApplicationMaster may not have requested them yet
@@ -125,7 +125,7 @@ class SubmittedApplication:
             # application was killed, or if Hadoop is older than 3.3.
             beside = Path(self._client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
-            _succeeds(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
+            _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
 
     def _wait_for_end(self, process: LauncherProcess) -> bool:
         """Wait until the application has ended by itself, unless YARN does not answer."""
@@ -141,7 +141,7 @@ class SubmittedApplication:
         if not reachable:
             _print(f"no ResourceManager answers over HTTP; trying for {_KILL_SECONDS:.0f} s to end {self.id}")
         limit = _PROGRAM_SECONDS if reachable else _KILL_SECONDS
-        if _succeeds(limit, self._client.yarn, "application", "-kill", self.id):
+        if _try_command(limit, self._client.yarn, "application", "-kill", self.id):
             process.wait(_END_SECONDS)
             return
         _print(
@@ -151,7 +151,7 @@ class SubmittedApplication:
         )
 
     def _print_diagnostics(self) -> None:
-        application = self.manager.application(self.id)
+        application = self.manager.read_application(self.id)
         summary = summarise_diagnostics(application.diagnostics) if application else ""
         if application and summary:
             _print(f"{self.id} is {application.state}: {summary}")
@@ -161,7 +161,7 @@ def _print(text: str) -> None:
     print(f"yarn: {text}", file=sys.stderr)
 
 
-def _succeeds(seconds: float, *command: str) -> bool:
+def _try_command(seconds: float, *command: str) -> bool:
     """Run a clean-up command for at most this long; return whether it succeeded."""
     null = subprocess.DEVNULL
     try:

@@ -172,16 +172,16 @@ def _end(server: subprocess.Popen[bytes] | None, folder: Path) -> None:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-    children = _children()
+    children = _list_children()
     while children:
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        children = _children()  # those of the ended ones
+        children = _list_children()  # those of the ended ones
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     """Return the processes whose parent this one is. Only Linux lists them."""
     children = []
     for folder in Path("/proc").iterdir() if sys.platform == "linux" else ():

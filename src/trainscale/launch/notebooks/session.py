@@ -36,7 +36,7 @@ class NotebookRequest:
     jupyter: str = ""
 
 
-def host_program() -> str:
+def make_host_program() -> str:
     """Return the program of the host's side: two modules as one text."""
     folder = Path(__file__).parent
     lines = (folder / "notebook_host.py").read_text().splitlines()
@@ -96,7 +96,7 @@ class NotebookSession:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         values = {"notebook": self._request.notebook, "text": self._request.text, "jupyter": self._request.jupyter}
-        lines = [repr(host_program()), json.dumps({**values, "token": self._token}), ""]
+        lines = [repr(make_host_program()), json.dumps({**values, "token": self._token}), ""]
         with contextlib.suppress(BrokenPipeError):  # it has ended; its messages say why
             self._process.stdin.write("\n".join(lines).encode())
             self._process.stdin.flush()

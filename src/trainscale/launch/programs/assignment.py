@@ -95,7 +95,7 @@ def _check_room(workers: int, hosts: Sequence[UsableHost], rooms: Sequence[int |
     raise InputError(f"{workers} workers: there is room for {room} ({each}); valid: 1 … {room}, or more slots")
 
 
-def ports_needed(programs: Sequence[Program]) -> dict[str, int]:
+def count_ports(programs: Sequence[Program]) -> dict[str, int]:
     """Return how many ports each host needs: one for every worker and server; on that of worker 0 also the meetings."""
     counts = dict.fromkeys((program.host.host for program in programs), 0)
     for program in programs:

@@ -15,9 +15,9 @@ from ...worker.events import FolderState
 from ...worker.inspection.host_facts import HostFacts, HostFactsRequest
 from ...worker.supervision.program import FolderRequest
 from ..connections.connected_hosts import ConnectOptions
-from ..connections.keeper import HostError, causes
+from ..connections.keeper import HostError, select_causes
 from ..inspection.host_facts import decode_facts, make_usable_host
-from ..inspection.host_tasks import role_task, run_host_tasks
+from ..inspection.host_tasks import make_role_task, run_host_tasks
 from ..launchers.base import Launcher
 
 _SECONDS = 120.0
@@ -31,8 +31,8 @@ def prepare_hosts(
     """Return the usable hosts, once all of them have the folder. ``archive`` is the folder's content to copy."""
     tasks = {
         host.name: [
-            role_task(host.name, 0, "look", HostFactsRequest(folder=launcher.access.remote_dir)),
-            role_task(host.name, 1, "program", FolderRequest(folder, archive)),
+            make_role_task(host.name, 0, "look", HostFactsRequest(folder=launcher.access.remote_dir)),
+            make_role_task(host.name, 1, "program", FolderRequest(folder, archive)),
         ]
         for host in hosts
     }
@@ -44,8 +44,8 @@ def prepare_hosts(
         for name, answer in answers.items():
             if isinstance(answer, HostError):
                 continue
-            host_facts = decode_facts(answer[0], connected.connection(name))
-            state = answer[1].last_of(FolderState)
+            host_facts = decode_facts(answer[0], connected.find_connection(name))
+            state = answer[1].find_last(FolderState)
             if isinstance(host_facts, HostError):
                 errors.append(host_facts)
             elif state is None:
@@ -54,7 +54,7 @@ def prepare_hosts(
                 facts[name] = host_facts
                 problems += [f"{name}: folder {folder} {state.problem}"] if state.problem else []
     if errors:
-        raise TrainscaleError("\n".join(str(error) for error in causes(errors)))
+        raise TrainscaleError("\n".join(str(error) for error in select_causes(errors)))
     if problems:
         hint = "name a folder that every host has by --folder, or copy this one by --copy DIR"
         raise InputError("\n".join([*problems, f"  {hint}"]))
@@ -64,13 +64,13 @@ def prepare_hosts(
 def pack_folder(folder: Path) -> str:
     """Return the content of a folder as text that fits into one line."""
 
-    def is_wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def filter_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if Path(entry.name).name in _NOT_COPIED else entry
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:
         for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=is_wanted)
+            tar.add(path, path.name, filter=filter_entry)
             if raw.tell() > _MOST_BYTES:
                 raise InputError(
                     f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"

@@ -16,7 +16,7 @@ from ..connections.decoding import ReceivedEvent
 from ..connections.event_reader import HostLost
 from ..connections.exit_status import describe_exit
 from ..launchers.base import ITS_PYTHON, ITS_START, Launcher
-from .assignment import Program, ProgramRequest, ports_needed
+from .assignment import Program, ProgramRequest, count_ports
 from .variables import ProgramCommand, build_program_jobs
 
 INTERRUPTED, TIMED_OUT = 130, 124  # exit codes; the second is that of the program `timeout`
@@ -102,9 +102,9 @@ def run_programs(
     timeout_seconds: float | None = None,
 ) -> int:
     """Return the exit code of the first program that failed, or 0. KeyboardInterrupt is passed on to the programs."""
-    port_counts = ports_needed(run.programs)
+    port_counts = count_ports(run.programs)
     with launcher.connect(list(port_counts)) as connected:
-        jobs = build_program_jobs(request, run.programs, connected.ports(port_counts), command)
+        jobs = build_program_jobs(request, run.programs, connected.find_ports(port_counts), command)
         tasks = [
             Task(program.host.host, rank, [ITS_PYTHON, ITS_START, "program"], json.dumps(vars(job)))
             for rank, (program, job) in enumerate(zip(run.programs, jobs, strict=True))

@@ -13,7 +13,7 @@ from ...spec.devices import LOOPBACK
 from ...worker.job import SCHEDULER, SERVER, WORKER
 from ...worker.supervision.program import ProgramJob
 from ...worker.type_aliases import JsonObject
-from ..trial.placement import loopback_interface
+from ..trial.placement import find_loopback_interface
 from .assignment import MEETINGS, Program, ProgramRequest
 
 ALL_ROLES = ""
@@ -27,44 +27,44 @@ class ProgramCommand:
     folder: str
     variables: Mapping[str, Mapping[str, str]]
 
-    def variables_of(self, role: str) -> dict[str, str]:
+    def join_variables(self, role: str) -> dict[str, str]:
         return {**self.variables.get(ALL_ROLES, {}), **self.variables.get(role, {})}
 
 
 def build_program_jobs(
     request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]], command: ProgramCommand
 ) -> list[ProgramJob]:
-    """Return the job of every program, in their order. ``ports`` are free ones, as many as ``ports_needed``."""
+    """Return the job of every program, in their order. ``ports`` are free ones, as many as ``count_ports`` says."""
     is_distributed = len({program.host.host for program in programs}) > 1
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     first = programs[0].host
-    meetings = {name: (_address(first, is_distributed), free_ports[first.host].pop()) for name in MEETINGS}
+    meetings = {name: (_choose_address(first, is_distributed), free_ports[first.host].pop()) for name in MEETINGS}
     addresses = {
-        program.name: f"{_address(program.host, is_distributed)}:{free_ports[program.host.host].pop(0)}"
+        program.name: f"{_choose_address(program.host, is_distributed)}:{free_ports[program.host.host].pop(0)}"
         for program in programs
         if program.role != SCHEDULER
     }
     jobs = []
     for program in programs:
         environment = {
-            **_torch(request, programs, program, meetings["torch"]),
-            **_tensorflow(request, program, addresses),
-            **_jax(request, program, meetings["jax"]),
-            **_dmlc(request, program, meetings["scheduler"], is_distributed),
-            **_network(program.host.interface if is_distributed else loopback_interface()),
-            **command.variables_of(program.role),
+            **_make_torch_variables(request, programs, program, meetings["torch"]),
+            **_make_tensorflow_variables(request, program, addresses),
+            **_make_jax_variables(request, program, meetings["jax"]),
+            **_make_dmlc_variables(request, program, meetings["scheduler"], is_distributed),
+            **_make_network_variables(program.host.interface if is_distributed else find_loopback_interface()),
+            **command.join_variables(program.role),
         }
-        gpus = _gpus(request, program)
-        jobs.append(ProgramJob(command.command, command.folder, environment, _defaults(program), gpus))
+        gpus = _choose_gpus(request, program)
+        jobs.append(ProgramJob(command.command, command.folder, environment, _make_defaults(program), gpus))
     return jobs
 
 
-def _address(host: UsableHost, is_distributed: bool) -> str:
-    """On one host all messages stay inside it, whatever networks it has."""
+def _choose_address(host: UsableHost, is_distributed: bool) -> str:
+    """Return the loopback address if there is one host: all messages stay inside it, whatever networks it has."""
     return host.address if is_distributed else LOOPBACK
 
 
-def _torch(
+def _make_torch_variables(
     request: ProgramRequest, programs: Sequence[Program], program: Program, meeting: tuple[str, int]
 ) -> dict[str, str]:
     """Return what torchrun sets and ``env://`` reads. Servers get the address but are not in the world."""
@@ -85,7 +85,9 @@ def _torch(
     }
 
 
-def _tensorflow(request: ProgramRequest, program: Program, addresses: Mapping[str, str]) -> dict[str, str]:
+def _make_tensorflow_variables(
+    request: ProgramRequest, program: Program, addresses: Mapping[str, str]
+) -> dict[str, str]:
     """Return TF_CONFIG. TensorFlow has no scheduler."""
     if program.role == SCHEDULER:
         return {}
@@ -103,7 +105,7 @@ def _tensorflow(request: ProgramRequest, program: Program, addresses: Mapping[st
     }
 
 
-def _jax(request: ProgramRequest, program: Program, meeting: tuple[str, int]) -> dict[str, str]:
+def _make_jax_variables(request: ProgramRequest, program: Program, meeting: tuple[str, int]) -> dict[str, str]:
     """Return the variables of JAX, which reads address and devices, and of Keras, which reads all of its three."""
     coordinator = f"{meeting[0]}:{meeting[1]}"
     if program.role != WORKER:
@@ -116,13 +118,15 @@ def _jax(request: ProgramRequest, program: Program, meeting: tuple[str, int]) ->
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(request.workers),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(program.index),
     }
-    share = _share(program)
+    share = _choose_share(program)
     if share and program.local_count > 1 and not request.shows_own_gpus:
         variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
     return variables
 
 
-def _dmlc(request: ProgramRequest, program: Program, meeting: tuple[str, int], is_distributed: bool) -> dict[str, str]:
+def _make_dmlc_variables(
+    request: ProgramRequest, program: Program, meeting: tuple[str, int], is_distributed: bool
+) -> dict[str, str]:
     """Return what ps-lite reads and what dmlc's trackers added. Without a scheduler there is nothing, because MXNet
     waits for one as soon as it sees a role.
     """
@@ -135,9 +139,9 @@ def _dmlc(request: ProgramRequest, program: Program, meeting: tuple[str, int], i
         "DMLC_PS_ROOT_PORT": str(port),
         "DMLC_NUM_WORKER": str(request.workers),
         "DMLC_NUM_SERVER": str(request.servers),
-        "DMLC_NODE_HOST": _address(program.host, is_distributed),
+        "DMLC_NODE_HOST": _choose_address(program.host, is_distributed),
     }
-    interface = program.host.interface if is_distributed else loopback_interface()
+    interface = program.host.interface if is_distributed else find_loopback_interface()
     if interface:
         variables["DMLC_INTERFACE"] = interface
     if program.role != SCHEDULER:
@@ -146,31 +150,31 @@ def _dmlc(request: ProgramRequest, program: Program, meeting: tuple[str, int], i
     return variables
 
 
-def _network(interface: str | None) -> dict[str, str]:
+def _make_network_variables(interface: str | None) -> dict[str, str]:
     if not interface:
         return {}
     # Without the = NCCL would take eth1 as a prefix, such as of eth10.
     return {"GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
 
 
-def _defaults(program: Program) -> dict[str, str]:
-    """Output is unbuffered, and all workers of a host together use no more threads than it has cores."""
+def _make_defaults(program: Program) -> dict[str, str]:
+    """Return variables for unbuffered output, and for no more threads than a host has cores, in all its workers."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if program.local_count > 1:
         defaults["OMP_NUM_THREADS"] = str(max(1, len(program.host.machine.cores) // program.local_count))
     return defaults
 
 
-def _gpus(request: ProgramRequest, program: Program) -> list[int] | None:
+def _choose_gpus(request: ProgramRequest, program: Program) -> list[int] | None:
     """Return the visible GPUs; None for all. Servers get none, because TensorFlow would take the memory of all."""
     if not program.host.machine.gpus:
         return None
     if program.role != WORKER:
         return []
-    return _share(program) if request.shows_own_gpus else None
+    return _choose_share(program) if request.shows_own_gpus else None
 
 
-def _share(program: Program) -> list[int]:
+def _choose_share(program: Program) -> list[int]:
     """Return the numbers of a worker's GPUs. If there are more workers than GPUs, they share them."""
     gpus, workers = len(program.host.machine.gpus), program.local_count
     if not gpus or not workers:

@@ -23,19 +23,19 @@ def find_failure(state: TrialState) -> Failure:
     blamed = find_blamed_rank(state)
     has_own_error = blamed is not None and not _is_consequence(blamed)
     if state.lost_host is not None and not has_own_error:
-        return _host_failure(state.lost_host)
+        return _describe_host_failure(state.lost_host)
     if blamed is not None and (has_own_error or not (state.hang or state.has_passed_deadline)):
-        return _rank_failure(state, blamed)
+        return _describe_rank_failure(state, blamed)
     if state.hang is not None:
         tail = state.ranks[state.hang.rank].tail if state.hang.rank is not None else ()
         return replace(state.hang, tail=tail)
     if state.has_passed_deadline:
-        return _timeout(state)
+        return _describe_timeout(state)
     return Failure(LOST, "all keepers ended before the work was done")
 
 
-def _timeout(state: TrialState) -> Failure:
-    """Say how far the trial came, and which worker the others waited for, if they did so for long."""
+def _describe_timeout(state: TrialState) -> Failure:
+    """Return a failure: how far the trial came, and which worker the others waited for, if they did so for long."""
     slowest = state.slowest_worker
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]
@@ -53,7 +53,7 @@ def find_blamed_rank(state: TrialState) -> RankState | None:
     then errors that no other rank caused.
     """
 
-    def weight(rank: RankState) -> int:
+    def weigh(rank: RankState) -> int:
         if rank.error is not None and rank.error.error == OUT_OF_MEMORY:
             return 0
         if rank.error is None and (rank.exit_code or 0) < 0:
@@ -61,7 +61,7 @@ def find_blamed_rank(state: TrialState) -> RankState | None:
         return 3 if _is_consequence(rank) else 2
 
     failed = (state.ranks[number] for number in state.failed_ranks)
-    return min(filter(state.failed_in_time, failed), key=weight, default=None)
+    return min(filter(state.has_failed_in_time, failed), key=weigh, default=None)
 
 
 def _is_consequence(rank: RankState) -> bool:
@@ -70,7 +70,7 @@ def _is_consequence(rank: RankState) -> bool:
     return any(text in message for text in _CONSEQUENCES)
 
 
-def _host_failure(lost: HostLost) -> Failure:
+def _describe_host_failure(lost: HostLost) -> Failure:
     tail = lost.stderr_tail[-TAIL_LINES:]
     if not lost.culprit:
         return Failure(LOST, tail[-1] if tail else "the command that had started the keepers ended", tail=tail)
@@ -78,7 +78,7 @@ def _host_failure(lost: HostLost) -> Failure:
     return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
 
 
-def _rank_failure(state: TrialState, rank: RankState) -> Failure:
+def _describe_rank_failure(state: TrialState, rank: RankState) -> Failure:
     kind, message = _explain_rank(state, rank)
     return Failure(kind, message, rank.rank, rank.tail, rank.place.host)
 

@@ -43,7 +43,7 @@ class JobSettings:
     keeps_compiled: bool = True  # whether compiled programs are kept for later trials
 
 
-def slots_of(trial: Trial, available: AvailableDevices) -> list[Slot]:
+def place_trial(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
     schedulers = FRAMEWORKS[trial.config.framework].count_schedulers(trial.config.strategy)
     return placement.place_processes(trial.config, trial.devices, available, schedulers)
@@ -59,7 +59,7 @@ def describe_device(device: Device) -> str:
     return f"cores {first}–{others[-1]}" if others else f"core {first}"
 
 
-def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
+def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
     """Return how many ports each host needs: one for every process, and one where the workers meet."""
     counts = dict.fromkeys((slot.host.name for slot in slots), 0)
     for slot in slots:
@@ -69,7 +69,7 @@ def ports_needed(slots: Sequence[Slot]) -> dict[str, int]:
 
 
 def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: JobSettings) -> list[Task]:
-    """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``ports_needed``."""
+    """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``count_ports`` says."""
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
@@ -85,7 +85,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
                 job.encode_own_fields(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
-                gpu=_sampled_gpu(job),
+                gpu=_choose_sampled_gpu(job),
                 most_output=_MOST_OUTPUT,
                 shared=shared,
             )
@@ -93,7 +93,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
     return tasks
 
 
-def _sampled_gpu(job: Job) -> int | None:
+def _choose_sampled_gpu(job: Job) -> int | None:
     """Return the GPU whose state is sampled. Training to an accuracy has no window, and may take days."""
     is_sampled = job.device.kind == "cuda" and job.role == WORKER and not job.config.trains_epochs
     return job.device.index if is_sampled else None
@@ -105,15 +105,15 @@ def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: 
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     rendezvous_port = free_ports[slots[0].host.name].pop()
     rank_ports = tuple(free_ports[slot.host.name].pop(0) for slot in slots)
-    python_path, interface = (str(Path.cwd()),), loopback_interface()
+    python_path, interface = (str(Path.cwd()),), find_loopback_interface()
     host_count = len({slot.host.name for slot in slots})
     is_distributed, servers = host_count > 1, config.count_servers(host_count)
     # On one host all messages stay inside it, whatever networks it has.
     addresses = tuple(slot.host.address if is_distributed else LOOPBACK for slot in slots)
-    secret, plugins = secrets.token_hex(16), plugins_of(config)
+    secret, plugins = secrets.token_hex(16), list_plugins(config)
     return [
         Job(
-            role=_role(rank, workers, servers),
+            role=_choose_role(rank, workers, servers),
             rank=rank,
             workers=workers,
             servers=servers,
@@ -141,20 +141,20 @@ def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: 
     ]
 
 
-def plugins_of(config: Config) -> tuple[PluginReference, ...]:
+def list_plugins(config: Config) -> tuple[PluginReference, ...]:
     """Return the plug-ins that this config uses, which its processes must load."""
     model = models.resolve(config.model)
     plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
     return tuple(plugin for plugin in plugins if plugin)
 
 
-def _role(rank: int, workers: int, servers: int) -> str:
+def _choose_role(rank: int, workers: int, servers: int) -> str:
     if rank < workers:
         return WORKER
     return SERVER if rank < workers + servers else SCHEDULER
 
 
-def loopback_interface() -> str | None:
-    """Return its name. Without it, frameworks would look up the host's name and might leave the machine."""
+def find_loopback_interface() -> str | None:
+    """Return the loopback interface. Without it, frameworks look up the host's name and might leave the machine."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), None)

@@ -28,7 +28,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         hosts=state.hosts,
         warmup=result.warmup if result else 0,
         steps=result.steps if result else 0,
-        ranks=tuple(_sample(rank, rank.result) for rank in state.workers if isinstance(rank.result, Result)),
+        ranks=tuple(_make_sample(rank, rank.result) for rank in state.workers if isinstance(rank.result, Result)),
         epochs=tuple(state.epochs),
         servers=tuple(
             ServerSample(**vars(rank.result)) for rank in state.servers if isinstance(rank.result, ServerResult)
@@ -38,22 +38,22 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         allocator=first.hello.allocator if first.hello else {},
         parameters=first.ready.parameters if first.ready else None,
         unit=first.ready.unit if first.ready else IMAGES,
-        samples_seen=tuple(_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
+        samples_seen=tuple(_make_samples_seen(rank) for rank in state.workers if rank.epoch_samples),
         sketches=_decode_sketches(state.workers[-1].sketches),
         closing_sketches=_decode_sketches(state.workers[-1].closing_sketches),
         machine=state.machine,
-        notes=(*(note for rank in state.ranks for note in (*rank.notes, *_step_notes(rank))), *state.notes),
+        notes=(*(note for rank in state.ranks for note in (*rank.notes, *_note_missing_steps(rank))), *state.notes),
     )
 
 
-def _step_notes(rank: RankState) -> list[str]:
+def _note_missing_steps(rank: RankState) -> list[str]:
     if not isinstance(rank.result, Result) or len(rank.step_seconds) == rank.result.steps:
         return []
     return [f"{rank.name}: {rank.result.steps} steps taken, times of {len(rank.step_seconds)} arrived"]
 
 
-def _sample(rank: RankState, result: Result) -> RankSample:
-    nvml_peak_bytes, nvml_note = _driver_peak(rank)
+def _make_sample(rank: RankState, result: Result) -> RankSample:
+    nvml_peak_bytes, nvml_note = _find_driver_peak(rank)
     return RankSample(
         rank=rank.rank,
         host=rank.hello.host if rank.hello else "",
@@ -62,8 +62,8 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         step_seconds=tuple(rank.step_seconds),
         startup_seconds=result.startup_seconds,
         first_step_seconds=result.first_step_seconds,
-        first_loss=_finite(result.first_loss),
-        last_loss=_finite(result.last_loss),
+        first_loss=_keep_finite(result.first_loss),
+        last_loss=_keep_finite(result.last_loss),
         weights_digest=result.weights_digest,
         device_peak_bytes=rank.memory.device_peak_bytes,
         nvml_peak_bytes=nvml_peak_bytes,
@@ -80,60 +80,60 @@ def _sample(rank: RankState, result: Result) -> RankSample:
         energy_source=result.energy_source,
         compilation=result.compilation,
         gpu=GpuState(**vars(rank.gpu_window)) if rank.gpu_window else None,
-        exchanges=_exchanges(rank),
-        further_batches=_further_batches(rank),
-        witness=_witness(rank, result),
+        exchanges=_list_exchanges(rank),
+        further_batches=_list_further_batches(rank),
+        witness=_make_witness(rank, result),
     )
 
 
-def _exchanges(rank: RankState) -> tuple[ExchangeTime, ...]:
+def _list_exchanges(rank: RankState) -> tuple[ExchangeTime, ...]:
     event = rank.exchanges
     if event is None:
         return ()
     return tuple(map(ExchangeTime, event.bytes, event.counts, event.seconds))
 
 
-def _further_batches(rank: RankState) -> tuple[BatchTime, ...]:
+def _list_further_batches(rank: RankState) -> tuple[BatchTime, ...]:
     event = rank.further_batches
     if event is None:
         return ()
     return tuple(map(BatchTime, event.batches, event.steps, event.seconds))
 
 
-def _witness(rank: RankState, result: Result) -> RankWitness | None:
+def _make_witness(rank: RankState, result: Result) -> RankWitness | None:
     """Return what the rank reported about its first steps and its window."""
     proof, first_steps, closing = rank.window_proof, rank.first_steps, rank.closing_steps
     if proof is None:
         return None
     return RankWitness(
-        losses=tuple(_finite(loss) for loss in first_steps.losses) if first_steps else (),
-        total=_numbers(first_steps.total) if first_steps else (),
+        losses=tuple(_keep_finite(loss) for loss in first_steps.losses) if first_steps else (),
+        total=_decode_numbers(first_steps.total) if first_steps else (),
         updates=proof.updates,
         counted_updates=proof.counted_updates,
         unfinished_seconds=proof.unfinished_seconds,
         outer_seconds=proof.outer_seconds,
-        decay=_finite(proof.decay) if proof.decay is not None else None,
+        decay=_keep_finite(proof.decay) if proof.decay is not None else None,
         expected_decay=proof.expected_decay,
         next_decay=proof.next_decay,
-        closing_losses=tuple(_finite(loss) for loss in closing.losses) if closing else (),
-        gradients=tuple(_numbers(text) for text in closing.gradients) if closing else (),
-        head_gradients=tuple(_numbers(text) for text in closing.head_gradients) if closing else (),
-        closing_change=(_finite(closing.change) or 0.0) if closing else 0.0,
+        closing_losses=tuple(_keep_finite(loss) for loss in closing.losses) if closing else (),
+        gradients=tuple(_decode_numbers(text) for text in closing.gradients) if closing else (),
+        head_gradients=tuple(_decode_numbers(text) for text in closing.head_gradients) if closing else (),
+        closing_change=(_keep_finite(closing.change) or 0.0) if closing else 0.0,
         obstacle=first_steps.obstacle if first_steps else "",
         seconds=result.witness_seconds,
     )
 
 
-def _samples_seen(rank: RankState) -> SeenByRank:
+def _make_samples_seen(rank: RankState) -> SeenByRank:
     epochs = tuple(SamplesSeen(e.epoch, e.count, e.hash_sum, e.complete) for e in rank.epoch_samples)
     return SeenByRank(rank.rank, rank.epoch_samples[0].train, epochs, rank.sample_flags)
 
 
 def _decode_sketches(sketches: dict[str, str]) -> dict[str, tuple[float, ...]]:
-    return {name: _numbers(text) for name, text in sketches.items()}
+    return {name: _decode_numbers(text) for name, text in sketches.items()}
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _decode_numbers(text: str) -> tuple[float, ...]:
     """Decode little-endian float64 numbers in base64. Those that are not finite become 0: JSON has none."""
     values = array("d")
     values.frombytes(base64.b64decode(text))
@@ -142,7 +142,7 @@ def _numbers(text: str) -> tuple[float, ...]:
     return tuple(value if math.isfinite(value) else 0.0 for value in values)
 
 
-def _driver_peak(rank: RankState) -> tuple[int | None, str]:
+def _find_driver_peak(rank: RankState) -> tuple[int | None, str]:
     """Return the peak that the driver counted, or why it is unknown."""
     peak, allocated = rank.gpu_memory.peak_bytes, rank.memory.device_peak_bytes
     # As a rule an allocator keeps what it has taken. But it may return some at once, after a search for the fastest
@@ -152,6 +152,6 @@ def _driver_peak(rank: RankState) -> tuple[int | None, str]:
     return peak, rank.gpu_memory.note
 
 
-def _finite(value: float) -> float | None:
+def _keep_finite(value: float) -> float | None:
     """Return None for a loss that is not a finite number, because JSON has no NaN."""
     return value if math.isfinite(value) else None

@@ -42,7 +42,7 @@ class TrialState:
     def begin(
         cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[RankPlace] = ()
     ) -> TrialState:
-        """``places`` are those of all ranks, which messages name where there are several hosts."""
+        """Return the state of a trial that begins. Messages name the ``places`` of ranks if there are several hosts."""
         shown = places if hosts > 1 and places else [RankPlace()] * processes
         return cls(trial, [RankState(rank, now, now, shown[rank]) for rank in range(processes)], hosts)
 
@@ -82,9 +82,9 @@ class TrialState:
     def slowest_worker(self) -> RankState:
         return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
-    def failed_in_time(self, rank: RankState) -> bool:
-        """Whether the rank had failed before any host ended its ranks because their time was over: the others then
-        see closed connections.
+    def has_failed_in_time(self, rank: RankState) -> bool:
+        """Return whether the rank had failed before any host ended its ranks because their time was over: the others
+        then see closed connections.
         """
         return rank.failed_at is not None and all(
             rank.failed_at < passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0)
@@ -147,12 +147,12 @@ class TrialState:
         other_cores, cpu_pressure = self.machine.other_cores, self.machine.cpu_pressure
         if end.machine_busy_seconds is not None:
             others_seconds = max(0.0, end.machine_busy_seconds - end.own_cpu_seconds)
-            other_cores = _larger(other_cores, others_seconds / end.seconds)
+            other_cores = _choose_larger(other_cores, others_seconds / end.seconds)
         if end.waited_seconds is not None:
-            cpu_pressure = _larger(cpu_pressure, end.waited_seconds / end.seconds)
+            cpu_pressure = _choose_larger(cpu_pressure, end.waited_seconds / end.seconds)
         self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
 
 
-def _larger(known: float | None, value: float) -> float:
-    """The busiest host counts, because a synchronous step waits for it."""
+def _choose_larger(known: float | None, value: float) -> float:
+    """Return the larger value. The busiest host counts, because a synchronous step waits for it."""
     return max(known or 0.0, round(value, 3))

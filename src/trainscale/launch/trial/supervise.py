@@ -17,7 +17,7 @@ from ..connections.decoding import ReceivedEvent
 from ..connections.keeper import READY_SECONDS, CommandError, HostError, NoFreePorts
 from ..launchers.base import Launcher
 from .hangs import find_hang
-from .placement import JobSettings, build_tasks, describe_device, ports_needed
+from .placement import JobSettings, build_tasks, count_ports, describe_device
 from .rank_logs import RankLogs
 from .rank_state import RankPlace
 from .record import build_record
@@ -54,11 +54,11 @@ def supervise_trial(
 ) -> TrialRecord:
     """Return the record of the trial. KeyboardInterrupt passes through, after everything was ended."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    port_counts = ports_needed(slots)
+    port_counts = count_ports(slots)
     try:
         options = ConnectOptions(min(READY_SECONDS, limits.timeout_seconds))
         with launcher.connect(list(port_counts), options) as connected:
-            tasks = build_tasks(trial, slots, connected.ports(port_counts), settings)
+            tasks = build_tasks(trial, slots, connected.find_ports(port_counts), settings)
             places = [RankPlace(slot.host.name, describe_device(slot.device)) for slot in slots]
             state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic(), places)
             with RankLogs(limits.logs, trial) as logs:

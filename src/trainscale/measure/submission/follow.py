@@ -21,7 +21,7 @@ from ...spec.plan import Plan
 from ..batches import apply_searches
 from ..context import leave_out
 from ..measure import RunListener
-from ..order import NextTrial, next_trial
+from ..order import NextTrial, choose_next_trial
 from .slurm import SlurmJob, SlurmUnreachable, read_status
 
 _JOURNAL_SECONDS = 0.5  # between reads of the journal
@@ -66,11 +66,11 @@ class FollowedRun:
 
     @property
     def has_new_records(self) -> bool:
-        return self.has_begun and self._current_size() != self._size
+        return self.has_begun and self._read_size() != self._size
 
     def read_new_records(self) -> list[TrialRecord]:
         """Return the trials that were finished since the last call."""
-        size = self._current_size()
+        size = self._read_size()
         if size == self._size:
             return []
         before = {record.trial.key: record for record in self.records}
@@ -79,8 +79,8 @@ class FollowedRun:
         self._to_repeat -= {record.trial.key for record in new}
         return new
 
-    def _current_size(self) -> int:
-        """Open the file, because that makes a shared file system ask its server again."""
+    def _read_size(self) -> int:
+        """Return the size of the file. It is opened, because that makes a shared file system ask its server again."""
         try:
             with (self.directory / TRIALS).open("rb") as file:
                 return os.fstat(file.fileno()).st_size
@@ -91,21 +91,23 @@ class FollowedRun:
     def plan(self) -> Plan:
         """The plan that the job measures, without the frameworks that are missing there."""
         missing = {record.trial.config.framework for record in self.records if record.status == MISSING}
-        plan = leave_out(recorded_plan(read_run(self.directory), self._planned), missing)
+        plan = leave_out(make_recorded_plan(read_run(self.directory), self._planned), missing)
         return apply_searches(plan, read_batches(self.directory))
 
-    def next_trial(self) -> NextTrial | None:
+    def find_next_trial(self) -> NextTrial | None:
         """Return the trial that the job measures now: the job decides it by the same records."""
-        return next_trial(self.plan, [record for record in self.records if record.trial.key not in self._to_repeat])
+        return choose_next_trial(
+            self.plan, [record for record in self.records if record.trial.key not in self._to_repeat]
+        )
 
     @property
     def is_complete(self) -> bool:
-        return self.has_begun and self.next_trial() is None
+        return self.has_begun and self.find_next_trial() is None
 
     def has_every_record(self) -> bool:
         """Return whether every trial has a record, even one that was to be repeated."""
         self.read_new_records()
-        return self.has_begun and next_trial(self.plan, self.records) is None
+        return self.has_begun and choose_next_trial(self.plan, self.records) is None
 
     def wait_for_records(self, status: JobStatus) -> bool:
         """Return whether every trial has a record. After a job that completed, wait for them to arrive here."""
@@ -117,10 +119,10 @@ class FollowedRun:
         return True
 
 
-def recorded_plan(run: RunInfo, planned: Plan) -> Plan:
+def make_recorded_plan(run: RunInfo, planned: Plan) -> Plan:
     """Return the plan that a run was begun with, by its specification."""
     spec, measurement = run.read_spec(), planned.experiment.measurement
-    experiment = planned.experiment.with_values(
+    experiment = planned.experiment.replace_values(
         warmup=spec.warmup,
         steps=spec.steps,
         budget=spec.budget,
@@ -170,7 +172,7 @@ class _TrialReporter:
         self._journal.records = self._run.records
         for record in new:
             self._listener.trial_ends(record)
-        step = self._run.next_trial() if new or self._step is None else self._step
+        step = self._run.find_next_trial() if new or self._step is None else self._step
         if step is not None and step != self._step:
             self._listener.trial_begins(step)
         self._step = step

@@ -12,7 +12,7 @@ from ...record.files import write_atomically
 from ...record.journal import RUN, SLURM, check_directory
 from ...spec.experiment import Experiment
 from ...spec.experiment_file import format_experiment
-from .plan import run_settings
+from .plan import select_run_settings
 from .script import BatchScript, JobPaths
 from .slurm import SlurmJob, read_status, submit_script
 
@@ -34,7 +34,7 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
         job, their_settings = SlurmJob(document["job"], document["cluster"]), document["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a job: {error}") from None
-    settings = run_settings(experiment)
+    settings = select_run_settings(experiment)
     different = [key.replace("_", " ") for key, value in settings.items() if value != their_settings.get(key, value)]
     if different:
         message = f"output {directory}: this directory is for another run, which differs in {', '.join(different)}"
@@ -61,7 +61,7 @@ def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> 
         "job": job.number,
         "cluster": job.cluster,
         "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": run_settings(experiment),
+        "settings": select_run_settings(experiment),
     }
     write_atomically(folder / _JOB, json.dumps(document, indent=2) + "\n")
     write_atomically(folder / f"job-{job.number}.sh", script.text)

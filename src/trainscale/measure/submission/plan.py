@@ -14,8 +14,8 @@ from ...spec.experiment import Experiment
 from ...spec.plan import Plan, make_plan
 from ...spec.settings import SettingValues
 from ...worker.inspection.machine import Gpu, Machine
-from .script import format_time, gres_of
-from .slurm import largest_node
+from .script import choose_gres, format_time
+from .slurm import find_largest_node
 
 _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
 # These settings decide how a run is carried out, not which run it is.
@@ -54,8 +54,8 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
     The plan finds mistakes before the job waits in a queue, and estimates its time.
     """
-    cpus, gpus = largest_node(experiment.settings_of(SlurmSettings).partition) or _UNKNOWN_NODE
-    gres = gres_of(experiment)
+    cpus, gpus = find_largest_node(experiment.select_settings(SlurmSettings).partition) or _UNKNOWN_NODE
+    gres = choose_gres(experiment)
     kind = experiment.resources.device
     if kind == "auto":
         kind = "cuda" if gres and "gpu" in gres else "cpu"
@@ -70,26 +70,26 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
     return make_plan(experiment, find_devices(hosts, experiment))
 
 
-def time_limit(experiment: Experiment, plan: Plan) -> str:
+def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
     """Return the job's time limit in Slurm's notation.
 
     By default it is twice the estimate, which may be far off, and ten minutes for what comes before the first trial.
     """
-    limit = experiment.settings_of(SlurmSettings).time
+    limit = experiment.select_settings(SlurmSettings).time
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
-def directory_settings(experiment: Experiment) -> SettingValues:
+def select_directory_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that a directory is named after. The ladders of the nodes are not known yet."""
-    return _settings_without(experiment, _PATIENCE)
+    return _leave_out_settings(experiment, _PATIENCE)
 
 
-def run_settings(experiment: Experiment) -> SettingValues:
+def select_run_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that must be the same to continue a run in a given directory."""
-    return _settings_without(experiment, (*_PATIENCE, *_MACHINE))
+    return _leave_out_settings(experiment, (*_PATIENCE, *_MACHINE))
 
 
-def _settings_without(experiment: Experiment, keys: tuple[str, ...]) -> SettingValues:
+def _leave_out_settings(experiment: Experiment, keys: tuple[str, ...]) -> SettingValues:
     """Return settings as they would be read back from a JSON file."""
     values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
     settings = {key: value for key, value in values.items() if key not in keys}

@@ -48,21 +48,23 @@ class JobPaths:
     def experiment_file(self) -> Path:
         return self.directory / SLURM / "experiment.toml"
 
-    def log(self, job_number: str) -> Path:
-        """The file for what the job prints."""
+    def make_log_path(self, job_number: str) -> Path:
+        """Return the path of the file for what the job prints."""
         return self.directory / SLURM / f"job-{job_number}.log"
 
 
 def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> BatchScript:
-    """``time`` is in Slurm's notation; ``flags`` are those of the run that are not settings."""
+    """Return the batch script of a run. ``time`` is in Slurm's notation; ``flags`` are those of the run that are not
+    settings.
+    """
     seconds = parse_time(time)
     directory = str(paths.directory)
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
-    slurm = experiment.settings_of(SlurmSettings)
+    slurm = experiment.select_settings(SlurmSettings)
     further = [_parse_option(line) for line in slurm.sbatch]
     names = {option.partition("=")[0] for option in further}
-    log = str(paths.log("")).removesuffix(".log").replace("%", "%%")
+    log = str(paths.make_log_path("")).removesuffix(".log").replace("%", "%%")
     options = [
         f"--job-name=trainscale-{paths.directory.name}",
         f"--nodes={experiment.cluster.nodes}",
@@ -71,7 +73,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
         *(["--mem=0"] if not names & {"--mem", "--mem-per-cpu", "--mem-per-gpu"} else []),
         *([f"--partition={slurm.partition}"] if slurm.partition else []),
         *([f"--account={slurm.account}"] if slurm.account else []),
-        *([f"--gres={gres}"] if (gres := gres_of(experiment)) else []),
+        *([f"--gres={gres}"] if (gres := choose_gres(experiment)) else []),
         f"--time={time}",
         *(["--signal=B:TERM@60"] if seconds is None or seconds >= _LEAST_FOR_A_SIGNAL else []),
         "--requeue",
@@ -84,9 +86,9 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
     return BatchScript(tuple(options), (*run, "--output", directory, *flags))
 
 
-def gres_of(experiment: Experiment) -> str | None:
+def choose_gres(experiment: Experiment) -> str | None:
     """Return the generic resources to request: those of --gres, or the GPUs that --device and -g name."""
-    resources, gres = experiment.resources, experiment.settings_of(SlurmSettings).gres
+    resources, gres = experiment.resources, experiment.select_settings(SlurmSettings).gres
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
     return f"gpu:{resources.gpus_per_host}"

@@ -79,7 +79,7 @@ def read_status(job: SlurmJob) -> JobStatus:
     return JobStatus(state.split()[0], exit_code=exit_code, signal=signal)
 
 
-def largest_node(partition: str | None) -> tuple[int, int] | None:
+def find_largest_node(partition: str | None) -> tuple[int, int] | None:
     """Return the most CPUs and GPUs of a node of a partition, or of all. None where Slurm does not say."""
     partition_option = [f"--partition={partition}"] if partition else []
     try:

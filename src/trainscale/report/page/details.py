@@ -12,7 +12,7 @@ from ...analyse.cost import Price
 from ...analyse.explanation.explain import PointExplanation, explain_records
 from ...analyse.explanation.runs import LOCAL
 from ...analyse.series import Series
-from ...spec.further import without_exchange
+from ...spec.further import remove_exchange
 from ..best import list_sentences, make_best_grid
 from ..grid import Grid
 from ..reported_run import ReportedRun
@@ -116,7 +116,7 @@ def _explain(run: ReportedRun, charted: Sequence[Series]) -> list[PointExplanati
     records, shown = run.recorded.records, _select_series(run, charted)
     if len(shown) < len(run.in_full):
         configs = {series.config for series in shown}
-        needed = configs | {without_exchange(config) for config in configs}
+        needed = configs | {remove_exchange(config) for config in configs}
         records = [
             record for record in records if record.trial.config in needed or record.trial.config.strategy == LOCAL
         ]

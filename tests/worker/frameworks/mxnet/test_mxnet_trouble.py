@@ -71,7 +71,7 @@ def test_a_killed_server_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[list[int]] = []
-    find_ports = ConnectedHosts.ports
+    find_ports = ConnectedHosts.find_ports
     with socket.socket() as other:
 
         def taken_once(connected: ConnectedHosts, counts: dict[str, int]) -> dict[str, list[int]]:
@@ -82,7 +82,7 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
                 other.listen()
             return answer
 
-        monkeypatch.setattr(ConnectedHosts, "ports", taken_once)
+        monkeypatch.setattr(ConnectedHosts, "find_ports", taken_once)
         outcome = run_trial(tmp_path, framework="mxnet", strategies=("ps:1",), models=("plain-graph:8",))
     assert outcome.record.ok, outcome.record.failure
     assert len(tries) == 2
