@@ -105,7 +105,7 @@ def _read_cpu_model() -> str:
                 return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return platform.machine()  # platform.processor() would start a process
 
 
 def _count_threads_per_core() -> int:
