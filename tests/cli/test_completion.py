@@ -73,6 +73,11 @@ def test_every_command_and_every_flag_of_its_help_is_described(
         assert shown <= {spelling for flag in command.flags for spelling in flag.names}, name
 
 
+def test_every_flag_has_a_help_text(commands: dict[str, CommandLine]) -> None:
+    without = [(name, flag.names) for name, command in commands.items() for flag in command.flags if not flag.help]
+    assert without == []
+
+
 def _option_lines(text: str) -> list[str]:
     """The parts of --help that list the spellings of flags: what begins a line, before the help text."""
     return [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  -", line)]

@@ -131,7 +131,9 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
         if setting.value_type.bare:
             parser.bare_flags |= dict.fromkeys(setting.flags, setting.value_type)
         if setting.value_type.negated:
-            options = {"dest": setting.key, "action": "append_const", "const": setting.value_type.negated}
+            value = setting.value_type.negated
+            options = {"dest": setting.key, "action": "append_const", "const": value}
+            options["help"] = f"the same as {setting.flag} {value}"
             argument_groups[setting.group].add_argument(f"--no-{setting.flag[2:]}", **options)
 
 
