@@ -125,12 +125,12 @@ CAUSES: dict[str, Cause] = {
         (causes.COMMUNICATION, causes.CROSSING), ("inception-bn-28-small:4",), link="100mbit", forks=False
     ),
     "another process on a worker's core": Cause(
-        (f"{explain.SLOW_RANK}: {ANOTHER_PROGRAM}",), ("nets:plain:64",), settings=_SMALL, plant=another_program
+        (f"{explain.SLOW_RANK}: {ANOTHER_PROGRAM}",), ("nets:plain:256",), settings=_SMALL, plant=another_program
     ),
     "a worker with half a core": Cause(
-        (f"{explain.SLOW_RANK}: {LIMIT}",), ("nets:plain:64",), settings=_SMALL, plant=lambda _: Stopped()
+        (f"{explain.SLOW_RANK}: {LIMIT}",), ("nets:plain:256",), settings=_SMALL, plant=lambda _: Stopped()
     ),
-    "all workers on one core": Cause((causes.CONTENTION,), ("nets:plain:64",), cores=(0, 0), settings=_SMALL),
+    "all workers on one core": Cause((causes.CONTENTION,), ("nets:plain:256",), cores=(0, 0), settings=_SMALL),
     "a loader slower by 50 ms": Cause(
         (causes.INPUT,),
         ("nets:plain:16",),

@@ -52,6 +52,14 @@ def test_the_verdict_on_an_exchange_has_its_size_its_rate_and_a_batch() -> None:
     assert "at 100 MB/s between these processes a batch of" in text
 
 
+def test_short_windows_are_a_note_with_the_steps_that_would_do() -> None:
+    """A scheduler shares a core by milliseconds: in such windows a late rank looks like a slow exchange."""
+    text = text_of(run(CONFIG, 0.005, 0.006, 0.015))
+    assert "the shortest windows took 0.20 s, too short to tell late ranks from a slow exchange" in text
+    assert "--steps 200 makes them a second long" in text
+    assert "shortest windows" not in text_of(run(CONFIG, 0.03, 0.036, 0.09))
+
+
 def test_contention_says_whether_ranks_had_their_cores() -> None:
     assert "got 0.50 of its core, so they share cores" in text_of(
         run(CONFIG, 0.05, 0.09, 0.095, rank={"cpu_seconds": 40 * 0.045})

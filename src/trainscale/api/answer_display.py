@@ -11,6 +11,7 @@ from ..analyse.explanation.explain import PointExplanation
 from ..report import best as best_report
 from ..report import comparison as comparison_report
 from ..report import explanation_sentences as sentences
+from ..report.explanation_notes import list_notes
 from ..report.explanation_text import format_limits, round_to_percents
 from ..report.grid import Grid
 from ..report.numbers import THIN
@@ -31,9 +32,7 @@ def _render_point(point: PointExplanation) -> str:
     )
     title = render_heading(f"{point.title} · {format_device_count(point.devices)}", 4)
     sentence = render_paragraph(f"{sentences.describe_verdict(point)}.")
-    return (
-        f"{title}{sentence}{render_grid(Grid(point.title, _HEADER, rows))}{render_items(sentences.list_notes(point))}"
-    )
+    return f"{title}{sentence}{render_grid(Grid(point.title, _HEADER, rows))}{render_items(list_notes(point))}"
 
 
 def render_best(all_best: Sequence[BestOfWork], question: Question) -> str:

@@ -13,9 +13,8 @@ from ..analyse.explanation.parts import Part
 from ..analyse.explanation.ranks import SlowRank
 from ..analyse.statistics import Interval
 from ..analyse.titles import find_model_title
-from ..spec.config import STRONG
 from ..worker.frameworks.catalog import FRAMEWORKS
-from .explanation_gpus import describe_clocks, describe_limited_gpus, explain_slow_gpu
+from .explanation_gpus import describe_clocks, explain_slow_gpu
 from .numbers import THIN, format_duration, format_percent, format_significant
 
 _NARROW = 0.005  # half an interval: below it, whole per cents would say ± 0
@@ -58,36 +57,6 @@ def format_share(interval: Interval) -> str:
     decimals = 1 if half is not None and half < _NARROW else 0
     mean = f"{interval.mean * 100:.{decimals}f}".replace("-", "−")
     return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.{decimals}f}{THIN}%"
-
-
-def list_notes(point: PointExplanation) -> list[str]:
-    """Return what limits the answer: causes that are not separated, missing repeats, impossible values."""
-    lines = []
-    if point.missing:
-        lines.append(f"not measured: {join_causes(point.missing)}")
-    if point.has_few_repeats:
-        lines.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
-    if point.other_cores > OTHER_CORES:
-        lines.append(
-            f"other programs used {format_significant(point.other_cores, 2)} cores while this was measured, so a part"
-            " of it may be theirs; an idle machine would tell"
-        )
-    lines += describe_limited_gpus(point)
-    for part in point.parts:
-        if part.is_impossible:
-            lines.append(
-                f"{name_part(part)} was measured as {format_share(part.measured)}, which cannot be: it is shown as 0,"
-                f" and the points that it was computed from do not fit together{_name_suspect(part)}"
-            )
-    if point.config.scaling == STRONG and not point.missing:
-        lines.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
-    return lines
-
-
-def _name_suspect(part: Part) -> str:
-    if CONTENTION in part.causes:
-        return " (the one-device trials were slower than those of several devices: was the machine busy?)"
-    return ""
 
 
 def _say_work_unknown(point: PointExplanation) -> str:

@@ -11,6 +11,7 @@ from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
 from ..worker.type_aliases import JsonObject
 from . import explanation_sentences as sentences
+from .explanation_notes import list_notes
 from .grid import Grid, escape, render_markdown
 from .numbers import THIN
 
@@ -39,7 +40,7 @@ def _render_lines(points: Sequence[PointExplanation], command: str) -> Iterator[
             bar = "█" * round(part.share * min(_BAR, COLUMNS - len(start)))
             yield f"{start}{bar}".rstrip()
         yield from _wrap(sentences.describe_verdict(point) + ".")
-        for note in sentences.list_notes(point):
+        for note in list_notes(point):
             yield from _wrap(f"note: {note}")
     if any(point.missing for point in points):
         yield from ("", _MEASURES, f"  {command}")
@@ -87,7 +88,7 @@ def render_explanation_markdown(points: Sequence[PointExplanation], command: str
         )
         blocks.append(f"### {_describe_point(point)}\n\n{render_markdown(Grid(title, _HEADER, rows))}")
         blocks.append(escape(sentences.describe_verdict(point)) + ".\n")
-        blocks += [f"- {escape(note)}" for note in sentences.list_notes(point)]
+        blocks += [f"- {escape(note)}" for note in list_notes(point)]
     if any(point.missing for point in points):
         blocks.append(f"\n{_MEASURES}\n\n    {command}")
     return "\n".join(blocks)
@@ -111,5 +112,5 @@ def _encode_point(point: PointExplanation) -> JsonObject:
         if exchange is None
         else {**asdict(exchange), "alone_seconds": exchange.alone_seconds, "hidden_seconds": exchange.hidden_seconds},
         "sentence": sentences.describe_verdict(point),
-        "notes": sentences.list_notes(point),
+        "notes": list_notes(point),
     }

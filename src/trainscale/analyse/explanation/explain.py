@@ -60,6 +60,8 @@ class PointExplanation:
     missing: tuple[str, ...] = ()
     has_few_repeats: bool = False
     other_cores: float = 0.0  # that other programs used on the busiest host, in the median trial that was compared
+    steps: int = 0  # of the windows of the point's own trials
+    shortest_window_seconds: float | None = None  # of all trials that were compared
 
 
 def explain_records(records: Sequence[TrialRecord]) -> list[PointExplanation]:
@@ -115,9 +117,10 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
         gpu_clocks=compare_clocks(sources.one_device_records, sources.apart_records),
         missing=sources.missing,
         has_few_repeats=min(map(len, sources.runs.values())) < LEAST_REPEATS,
-        other_cores=median(
-            record.machine.other_cores or 0.0
-            for record in (*sources.records, *sources.apart_records, *sources.one_device_records)
+        other_cores=median(record.machine.other_cores or 0.0 for record in sources.compared_records),
+        steps=max(record.steps for record in sources.records),
+        shortest_window_seconds=min(
+            (rank.window_seconds for record in sources.compared_records for rank in record.ranks), default=None
         ),
     )
 

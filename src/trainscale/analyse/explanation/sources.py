@@ -51,6 +51,10 @@ class Sources:
         return self.config.data != SYNTHETIC
 
     @property
+    def compared_records(self) -> tuple[TrialRecord, ...]:
+        return (*self.records, *self.apart_records, *self.one_device_records)
+
+    @property
     def repeats(self) -> int:
         return len(self.records)
 

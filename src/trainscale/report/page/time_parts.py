@@ -12,7 +12,8 @@ from ...analyse.explanation.explain import PointExplanation
 from ...analyse.explanation.parts import Part
 from .. import wording
 from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
-from ..explanation_sentences import describe_verdict, format_milliseconds, list_notes, name_part
+from ..explanation_notes import list_notes
+from ..explanation_sentences import describe_verdict, format_milliseconds, name_part
 from ..explanation_text import format_limits, round_to_percents
 from ..grid import Grid
 from ..numbers import THIN, format_integer, format_significant
