@@ -52,6 +52,12 @@ def test_the_verdict_on_an_exchange_has_its_size_its_rate_and_a_batch() -> None:
     assert "at 100 MB/s between these processes a batch of" in text
 
 
+def test_an_exchange_of_which_less_than_half_a_per_cent_hides_says_nothing_of_it() -> None:
+    exchanges = tuple(ExchangeTime(size, 2, 2 * size / 1.589e8) for size in (1_000_000, 10_000_000))
+    text = text_of(run(CONFIG, 0.07, 0.07, 0.1, rank={"exchanges": exchanges}))
+    assert "30 % is the exchange of 4.8 MB a step; at 159 MB/s between these processes" in text
+
+
 def test_short_windows_are_a_note_with_the_steps_that_would_do() -> None:
     """A scheduler shares a core by milliseconds: in such windows a late rank looks like a slow exchange."""
     text = text_of(run(CONFIG, 0.005, 0.006, 0.015))

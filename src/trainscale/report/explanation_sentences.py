@@ -17,7 +17,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS
 from .explanation_gpus import describe_clocks, explain_slow_gpu
 from .numbers import THIN, format_duration, format_percent, format_significant
 
-_NARROW = 0.005  # half an interval: below it, whole per cents would say ± 0
+_NARROW = 0.005  # whole per cents would show less than this as 0
 _FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
 
 
@@ -161,10 +161,9 @@ def _describe_communication(point: PointExplanation) -> str:
         text = f"{format_percent(main.share)} is the exchange of gradients"
         return f"{text}; one that is twice as fast would give {_estimate_efficiency_without(point, main.seconds / 2)}"
     text = f"{format_percent(main.share)} is the exchange of {format_megabytes(exchange.bytes)} a step"
-    if exchange.hidden_seconds:
-        text += (
-            f", of which another {format_percent(exchange.hidden_seconds / point.step_seconds)} hides behind computing"
-        )
+    hidden_share = (exchange.hidden_seconds or 0.0) / point.step_seconds
+    if hidden_share >= _NARROW:
+        text += f", of which another {format_percent(hidden_share)} hides behind computing"
     if exchange.bytes_per_second is not None:
         between = f"at {format_megabytes(exchange.bytes_per_second)}/s between these processes"
     else:
