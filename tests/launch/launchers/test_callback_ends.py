@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,9 @@ from callback_keepers import Here
 from keepers import events_of, read_until, ready
 from processes import marked, program, until
 
+from trainscale.launch.connections.decoding import ReceivedEvent
 from trainscale.launch.connections.event_reader import HostLost
-from trainscale.launch.connections.keeper import stop_all
+from trainscale.launch.connections.keeper import KeeperConnection, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task
@@ -28,14 +29,19 @@ from trainscale.worker.supervision.requests import encode_tasks
 SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 
 
+def start_tasks(keepers: Sequence[KeeperConnection]) -> list[ReceivedEvent]:
+    """Start a task on every keeper. Return the events until each task has printed the process id of its keeper."""
+    ready(keepers, {})
+    for rank, keeper in enumerate(keepers):
+        keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
+    return read_until(keepers, lambda received: len(events_of(received, LogLine)) == len(keepers))
+
+
 def end_second_keeper(launcher: Here) -> HostLost:
     """Send SIGTERM to the second of two keepers that have a task each. Return what is reported about it."""
     keepers = launcher.open(launcher.names)
     try:
-        ready(keepers, {})
-        for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", SAY_PARENT])], 600))
-        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        received = start_tasks(keepers)
         second = next(int(item.event.text) for item in received if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
         received = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
@@ -82,10 +88,7 @@ def test_a_command_that_somebody_ends_while_its_keepers_work_is_the_cause_and_no
     launcher = Here(2, first)
     keepers = launcher.open(launcher.names)
     try:
-        ready(keepers, {})
-        for rank, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
-        received = read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+        received = start_tasks(keepers)
         assert launcher.process is not None
         os.kill(launcher.process.pid, number)
         for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
