@@ -1,6 +1,7 @@
 """Simulates what a ladder costs in device time until all speeds and efficiencies are within ±1 %.
 
 python bench/budget.py [--runs 300] [--seed 1] [--target 0.01] [--table repeats|windows]
+python bench/budget.py --measure DIR [--model alexnet:8] [--devices 1,2]
 
 In the table of repeats every simulated trial takes the same seconds, so it costs its number of devices. Compared are
 
@@ -17,6 +18,9 @@ take besides their steps (start, first step, proofs, end) and their steps. Compa
 
     100 steps        until-interval with windows of 100 steps
     chosen           until-interval with the windows of measure/windows.py
+
+With ``--measure`` nothing is simulated: a ladder is measured both ways on this machine, and ``compare`` says whether
+the results differ. If ``--seconds`` end it, it exits with 3 and the same command continues.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 from coverage import DISTRIBUTIONS
+from measured_budget import measure
 from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
 from trainscale.measure.allocation import MOST_REPEATS, Point, Repeated, choose_point, find_widest_interval
@@ -191,7 +197,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", type=float, default=0.01)
     parser.add_argument("--table", choices=("repeats", "windows"), help="only this one")
+    parser.add_argument("--measure", type=Path, metavar="DIR", help="measure real ladders; their runs are kept in DIR")
+    parser.add_argument("--model", default="alexnet:8", help="of --measure")
+    parser.add_argument("--devices", default="1,2", help="of --measure")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="of --measure")
     arguments = parser.parse_args()
+    if arguments.measure:
+        return measure(arguments.measure, arguments.model, arguments.devices, arguments.target, arguments.seconds)
     print(f"seed {arguments.seed}, {arguments.runs} runs in each row, target ±{arguments.target:.1%}")
     if arguments.table != "windows":
         print_repeats(arguments.runs, arguments.seed, arguments.target)

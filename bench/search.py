@@ -20,15 +20,13 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from continued_runs import UNFINISHED, compute_device_seconds, continue_run
 from trainscale.analyse.best.choose import Answer, find_best
 from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
@@ -46,7 +44,6 @@ SPACE = (
 )  # fmt: skip
 MOST_SHARE = 0.5  # of the device time of the sweep
 RIGHT = 0.95  # of the replayed searches
-UNFINISHED = 3  # exit code of a call that has to be repeated
 
 
 @dataclass(frozen=True)
@@ -96,31 +93,11 @@ def measure(folder: Path, repetitions: int, seconds: float) -> int:
     return print_outcomes(outcomes)
 
 
-def continue_run(directory: Path, arguments: Sequence[str], end: float) -> bool:
-    """Return whether the run is complete. It is interrupted at ``end``."""
-    if (directory / "complete").exists():
-        return True
-    if time.monotonic() >= end:
-        return False
-    command = [sys.executable, "-m", "trainscale", "run", *arguments, "-o", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        process.wait(max(1.0, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-    if process.returncode == 0:
-        (directory / "complete").touch()
-    elif process.returncode != 130:
-        raise SystemExit(f"{directory}: the run failed with {process.returncode}")
-    return process.returncode == 0
-
-
 def judge_search(sweep: RecordedRun, directory: Path) -> Outcome:
     search = read_recorded(directory)
     (race,) = replay_races_of_run(search.run, search.records, search.verdicts)
     (answer,) = answers(sweep)
-    share = device_seconds(search.records) / device_seconds(sweep.records)
+    share = compute_device_seconds(search.records) / compute_device_seconds(sweep.records)
     winner = race.state.winner
     return Outcome(directory.name, describe(winner), winner in equals(answer), len(search.records), share)
 
@@ -241,10 +218,6 @@ def equals(answer: Answer) -> set[Config]:
     """Return the leader of a sweep and those that noise does not separate from it."""
     assert answer.leader is not None
     return {answer.leader.config, *(other.candidate.config for other in answer.tied)}
-
-
-def device_seconds(records: Sequence[TrialRecord]) -> float:
-    return sum(record.seconds * record.trial.devices for record in records)
 
 
 def describe(config: Config | None) -> str:

@@ -28,7 +28,10 @@ def small_config(**changes: Any) -> Config:
 def trials(
     config: Config, devices: int, seconds: Sequence[float] | float, repeats: int = REPEATS, **changes: Any
 ) -> list[TrialRecord]:
-    """The trials of a point. ``seconds`` is the step of every rank, or of all of them; ``rank`` changes samples."""
+    """The trials of a point. ``seconds`` is the step of every rank, or of all of them; ``rank`` changes samples.
+
+    Every rank has its core whole.
+    """
     rank_changes = changes.pop("rank", {})
     per_rank = [seconds] * devices if isinstance(seconds, float) else list(seconds)
     batch = config.batch_per_device(devices)
@@ -36,7 +39,10 @@ def trials(
     records = []
     for repeat in range(repeats):
         factor = 1 + SPREAD * offsets[repeat % len(offsets)]
-        ranks = [make_rank(rank, [step * factor] * STEPS, batch, **rank_changes) for rank, step in enumerate(per_rank)]
+        ranks = [
+            make_rank(rank, [step * factor] * STEPS, batch, **{"cpu_seconds": step * factor * STEPS, **rank_changes})
+            for rank, step in enumerate(per_rank)
+        ]
         records.append(make_record(config, devices, repeat, ranks, **{"parameters": PARAMETERS, **changes}))
     return records
 
@@ -62,3 +68,15 @@ def run(
 def change_rank(record: TrialRecord, number: int, **changes: Any) -> TrialRecord:
     ranks: list[RankSample] = [replace(rank, **changes) if rank.rank == number else rank for rank in record.ranks]
     return replace(record, ranks=tuple(ranks))
+
+
+def give_cores(records: Sequence[TrialRecord], shares: Sequence[float], waits: Sequence[float]) -> list[TrialRecord]:
+    """Return the trials with the share of its core that each rank gets, and the share of time that it waits for it."""
+    changed = []
+    for record in records:
+        for rank in record.ranks:
+            window = rank.window_seconds
+            cpu, wait = shares[rank.rank] * window, waits[rank.rank] * window
+            record = change_rank(record, rank.rank, cpu_seconds=cpu, core_wait_seconds=wait)
+        changed.append(record)
+    return changed

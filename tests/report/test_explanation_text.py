@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted import change_rank, run, small_config, trials
+from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 
 from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.statistics import Interval
@@ -95,6 +95,14 @@ def test_a_slow_rank_is_named_with_its_reason(core_wait: float, reason: str) -> 
     text = text_of(records)
     assert "waiting for rank 1 on localhost, whose steps take 2.0 times as long" in text
     assert reason in text
+
+
+def test_a_rank_that_lacks_its_core_is_named_where_its_steps_do_not_show_it() -> None:
+    records = run(CONFIG, 0.0048, (0.0065, 0.0068), 0.017)
+    several = [record for record in records if record.trial.devices == 2]
+    text = text_of([*records[:REPEATS], *give_cores(several, (1.0, 0.5), (0.0, 0.5))])
+    assert "waiting for rank 1 on localhost, which does not get its core whole. It got 0.50 of its core" in text
+    assert "times as long" not in text
 
 
 def test_what_was_not_measured_is_said_with_the_command_that_measures_it() -> None:

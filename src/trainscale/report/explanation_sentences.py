@@ -116,11 +116,17 @@ def _describe_slow_rank(point: PointExplanation) -> str:
     main, slow = _require_main_part(point), point.slow_ranks[0]
     others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
     return (
-        f"{format_percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, whose"
-        f" steps take {format_significant(slow.factor, 2)} times as long as those of the others,"
-        f" {_describe_start(slow)}{_explain_slow_rank(point, slow)};"
+        f"{format_percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others},"
+        f" {_describe_slowness(slow)}{_explain_slow_rank(point, slow)};"
         f" without it the efficiency would be {_estimate_efficiency_without(point, main.seconds)}"
     )
+
+
+def _describe_slowness(slow: SlowRank) -> str:
+    if not slow.has_longer_steps:
+        return "which does not get its core whole"
+    factor = format_significant(slow.factor, 2)
+    return f"whose steps take {factor} times as long as those of the others, {_describe_start(slow)}"
 
 
 def _describe_start(slow: SlowRank) -> str:

@@ -18,7 +18,6 @@ from trainscale.analyse.explanation.causes import (
     WORK,
 )
 from trainscale.analyse.explanation.explain import PointExplanation, explain_records
-from trainscale.analyse.explanation.ranks import LIMIT
 from trainscale.record.trial import ServerSample, TrialRecord
 from trainscale.spec.further import remove_exchange
 
@@ -61,37 +60,14 @@ def test_a_slow_rank_is_named_and_its_slowness_is_no_contention() -> None:
     assert slow.since_step is None
 
 
-def test_a_rank_without_its_core_is_named_also_where_it_is_not_equally_slow_in_all_repeats() -> None:
-    # As measured with a worker that is stopped half of the time.
-    records = run(CONFIG, work=0.008, apart=(0.0077, 0.0225), step=0.0257, repeats=3)
-    steps = {0: 0.0225, 1: 0.0225, 2: 0.0149}
-    for index, record in enumerate(records):
-        if record.trial.devices == 2:
-            record = change_rank(record, 0, cpu_seconds=record.ranks[0].window_seconds, core_wait_seconds=0.0)
-            window = 40 * steps[record.trial.repeat] if record.trial.config.strategy == "independent" else 40 * 0.0257
-            records[index] = change_rank(
-                record,
-                1,
-                step_seconds=(window / 40,) * 40,
-                window_seconds=window,
-                cpu_seconds=0.55 * window,
-                core_wait_seconds=0.1 * window,
-            )
-    point = only(records)
-    waiting = next(part for part in point.parts if part.causes == (STRAGGLERS,))
-    assert waiting.measured.low is not None
-    assert waiting.measured.low < 0  # the interval alone would not tell
-    assert point.verdict == explain.SLOW_RANK
-    assert point.slow_ranks[0].reason == LIMIT
-
-
 def test_ranks_that_take_turns_in_being_slow_are_stragglers() -> None:
     records = run(CONFIG, work=0.05, apart=0.05, step=0.105)
     turns = {0: [0.04, 0.1] * 20, 1: [0.1, 0.04] * 20}
     for index, record in enumerate(records):
         if record.trial.config.strategy == "independent" and record.trial.devices == 2:
             for rank, steps in turns.items():
-                record = change_rank(record, rank, step_seconds=tuple(steps), window_seconds=sum(steps))
+                window = sum(steps)
+                record = change_rank(record, rank, step_seconds=tuple(steps), window_seconds=window, cpu_seconds=window)
             records[index] = record
     point = only(records)
     assert point.verdict == STRAGGLERS
@@ -267,21 +243,3 @@ def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> Non
     point = only(varied)
     assert explain.stands_out(next(part for part in point.parts if part.causes == (CONTENTION,)))
     assert point.verdict == explain.NOISE
-
-
-def test_a_rank_without_its_core_comes_before_the_exchange_that_it_holds_up() -> None:
-    records = run(CONFIG, work=0.05, apart=(0.05, 0.08), step=0.12)
-    lacking = {"cpu_seconds": 2.0, "core_wait_seconds": 1.2}
-    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
-    records = [change_rank(record, 1, **lacking) if record.trial.devices == 2 else record for record in records]
-    point = only(records)
-    assert shares(point)[COMMUNICATION] > shares(point)[STRAGGLERS]
-    assert point.verdict == explain.SLOW_RANK
-
-
-def test_a_much_larger_exchange_comes_before_a_slow_rank() -> None:
-    records = run(CONFIG, work=0.05, apart=(0.05, 0.08), step=0.3)
-    lacking = {"cpu_seconds": 2.0, "core_wait_seconds": 1.2}
-    records = [change_rank(record, 0, cpu_seconds=2.0) for record in records]
-    records = [change_rank(record, 1, **lacking) if record.trial.devices == 2 else record for record in records]
-    assert only(records).verdict == COMMUNICATION

@@ -13,10 +13,11 @@ from ..throughput import is_synchronous
 from ..titles import make_series_titles
 from .batches import BatchAdvice, OneDeviceTimes, advise_batch, find_equal_batch
 from .causes import COMMUNICATION, STRAGGLERS, WORK
+from .cores import compute_core_share
 from .exchange import Exchange, describe_exchange, is_too_small
 from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
 from .parts import Part, split_step
-from .ranks import SlowRank, compute_core_share
+from .ranks import SlowRank
 from .runs import group_records
 from .sources import ONE_DEVICE, Sources, find_sources
 
@@ -91,7 +92,7 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
     exchange = describe_exchange(sources, parts)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
-    main = _choose_main_part(others, sources.slow_ranks)
+    main = _choose_main_part(others)
     work_seconds = work.seconds if work else None
     too_small = main is not None and is_too_small(exchange, work_seconds, main.seconds, sources.devices)
     verdict = _decide_verdict(sources, main, work, too_small)
@@ -125,24 +126,9 @@ def _explain(title: str, sources: Sources, parts: tuple[Part, ...]) -> PointExpl
     )
 
 
-def _choose_main_part(parts: Sequence[Part], slow_ranks: Sequence[SlowRank]) -> Part | None:
-    """Return the largest part that stands out, or else the largest.
-
-    Waiting for a rank that lacked its core in every repeat stands out also where its size varies from repeat to repeat.
-
-    A rank that lacks its core is also late in every exchange, which ranks that exchange nothing do not show. So waiting
-    for it comes before an exchange that is not more than twice as large.
-    """
-    main = max(
-        [part for part in parts if stands_out(part) or _waits_for_core(part, slow_ranks)] or parts,
-        key=lambda part: part.share,
-        default=None,
-    )
-    waiting = next((part for part in parts if part.causes == (STRAGGLERS,)), None)
-    if main is None or waiting is None or not any(slow.lacks_its_core for slow in slow_ranks):
-        return main
-    comes_first = main.causes == (COMMUNICATION,) and stands_out(waiting) and main.share <= 2 * waiting.share
-    return waiting if comes_first else main
+def _choose_main_part(parts: Sequence[Part]) -> Part | None:
+    """Return the largest part that stands out, or else the largest."""
+    return max([part for part in parts if stands_out(part)] or parts, key=lambda part: part.share, default=None)
 
 
 def _compute_loss(work: Part) -> Interval:
@@ -156,8 +142,7 @@ def _decide_verdict(sources: Sources, main: Part | None, work: Part | None, too_
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
-    is_shown = stands_out(main) or _waits_for_core(main, sources.slow_ranks)
-    if not is_shown or (work is not None and _is_explained_by_chance(_compute_loss(work))):
+    if not stands_out(main) or (work is not None and _is_explained_by_chance(_compute_loss(work))):
         return NOISE
     if COMMUNICATION in main.causes and too_small:
         return TOO_SMALL
@@ -176,16 +161,6 @@ def stands_out(part: Part) -> bool:
     if part.measured.low is None:
         return part.share > SMALL_WITHOUT_INTERVAL
     return part.share > SMALL_LOSS and part.measured.low > 0
-
-
-def _waits_for_core(part: Part, slow_ranks: Sequence[SlowRank]) -> bool:
-    """Whether a part is large, and waits for ranks that were slow in every repeat for want of their core."""
-    return (
-        part.causes == (STRAGGLERS,)
-        and part.share > SMALL_LOSS
-        and part.measured.low is not None
-        and any(slow.lacks_its_core for slow in slow_ranks)
-    )
 
 
 def _find_waited_share(records: Sequence[TrialRecord]) -> float | None:

@@ -85,12 +85,12 @@ def make_levels(sources: Sources) -> list[Level]:
     has_near, has_hosts = sources.has(NEAR, NEAR_APART), sources.hosts > 1 and sources.near_devices > 0
     result: list[Level] = [
         (WORK, _make_work_level(sources)),
-        (CONTENTION, _read_compute if sources.has(APART) else None),
-        (STRAGGLERS, _add_stragglers if sources.has(APART) else None),
+        (CONTENTION, _make_contention_level(sources) if sources.has(APART) else None),
+        (STRAGGLERS, _make_stragglers_level(sources) if sources.has(APART) else None),
     ]
     if sources.has_servers:
         can_split = sources.has(ONE_DEVICE, ALONE, APART) and not sources.one_device_exchanges
-        result.append((COMMUNICATION, _add_exchange_with_one_worker if can_split else None))
+        result.append((COMMUNICATION, _make_one_worker_level(sources) if can_split else None))
         if has_hosts:
             can_split = can_split and has_near
             result.append((SERVERS, _make_servers_level(sources) if can_split else None))
@@ -109,12 +109,25 @@ def _make_work_level(sources: Sources) -> Quantity | None:
     return lambda means: means[ONE_DEVICE].compute * sources.work_scale
 
 
-def _read_compute(means: Means) -> Any:
-    return means[APART].compute
+def _make_contention_level(sources: Sources) -> Quantity:
+    """Ranks that share cores also need longer for the exchange, which those that exchange nothing do not show."""
+    work = _make_work_level(sources)
+    if work is None or not sources.lacks_cores:
+        return lambda means: means[APART].compute
+    return lambda means: _larger(means[APART].compute, work(means) + means[POINT].core_delay)
 
 
-def _add_stragglers(means: Means) -> Any:
-    return means[APART].compute + means[APART].stragglers
+def _make_stragglers_level(sources: Sources) -> Quantity:
+    """A rank that lacks its core is late by its computing and by its part of the exchange."""
+    contention = _make_contention_level(sources)
+
+    def level(means: Means) -> Any:
+        late_alone = means[APART].compute + means[APART].stragglers
+        if not sources.lacks_cores:
+            return late_alone
+        return _larger(late_alone, contention(means) + means[POINT].further_core_delay)
+
+    return level
 
 
 def _read_point_compute(means: Means) -> Any:
@@ -125,19 +138,21 @@ def _read_point_step(means: Means) -> Any:
     return means[POINT].step
 
 
-def _add_exchange_with_one_worker(means: Means) -> Any:
+def _make_one_worker_level(sources: Sources) -> Quantity:
     """What one worker pays for the exchange with its servers, every worker pays."""
-    return _add_stragglers(means) + _clip_at_zero(means[ALONE].compute - means[ONE_DEVICE].compute)
+    stragglers = _make_stragglers_level(sources)
+    return lambda means: stragglers(means) + _larger(means[ALONE].compute - means[ONE_DEVICE].compute, 0.0)
 
 
 def _make_servers_level(sources: Sources) -> Quantity:
     """The servers' work for several workers, as on one host, grows with the number of workers."""
     growth = (sources.devices - 1) / (sources.near_devices - 1)
+    one_worker = _make_one_worker_level(sources)
 
     def level(means: Means) -> Any:
         near = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-        exchange = _clip_at_zero(means[ALONE].compute - means[ONE_DEVICE].compute)
-        return _add_exchange_with_one_worker(means) + _clip_at_zero(near - exchange) * growth
+        exchange = _larger(means[ALONE].compute - means[ONE_DEVICE].compute, 0.0)
+        return one_worker(means) + _larger(near - exchange, 0.0) * growth
 
     return level
 
@@ -146,15 +161,16 @@ def _make_one_host_level(sources: Sources) -> Quantity:
     """A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that."""
     near, here = sources.near_devices, sources.devices
     growth = ((here - 1) / here) / ((near - 1) / near)
+    stragglers = _make_stragglers_level(sources)
 
     def level(means: Means) -> Any:
         exposed = means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-        return _add_stragglers(means) + _clip_at_zero(exposed) * growth
+        return stragglers(means) + _larger(exposed, 0.0) * growth
 
     return level
 
 
-def _clip_at_zero(value: Any) -> Any:
+def _larger(first: Any, second: Any) -> Any:
     import numpy as np
 
-    return np.maximum(value, 0.0)
+    return np.maximum(first, second)

@@ -9,6 +9,7 @@ from statistics import fmean, median, median_low
 
 from ...record.trial import RankSample, TrialRecord
 from ..statistics import mean_interval
+from .cores import FULL_CORE, compute_core_share, has_comparable_cores
 from .gpus import LimitedGpu, compute_mean_clock, find_limited_gpus
 from .runs import compute_rank_step
 
@@ -19,9 +20,9 @@ _LEAST_STEPS = 20  # of a window in which a change is looked for
 _CHANGE = 1.10  # the least change within a window
 _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
 _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
-_FULL_CORE = 0.85  # of what the others get: a rank that gets less lacks its core
 # A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
 _READY = 0.5  # of the time in which it does not run
+_HELD_UP = 0.15  # of the window: a rank that is ready to run for longer without a core is not slow by its device alone
 
 _LOW_CLOCK = 0.95  # of the others': a GPU below it runs slower than theirs
 
@@ -31,7 +32,10 @@ ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, SLOW_CLOCK = "another program", "a limit", 
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank whose steps take ``factor`` times as long as those of the others while nothing is exchanged."""
+    """A rank whose steps take ``factor`` times as long as those of the others, or that gets less of its core.
+
+    Both are measured while nothing is exchanged.
+    """
 
     rank: int
     host: str
@@ -53,13 +57,14 @@ class SlowRank:
             return SLOW_CLOCK
         if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
             return None
-        if self.core_share > _FULL_CORE * self.others_core_share:
-            return SLOW_DEVICE
+        if self.core_share > FULL_CORE * self.others_core_share:
+            return SLOW_DEVICE if self.core_wait_share < _HELD_UP else None
         return ANOTHER_PROGRAM if self.core_wait_share > _READY * (1 - self.core_share) else LIMIT
 
     @property
-    def lacks_its_core(self) -> bool:
-        return self.reason in (ANOTHER_PROGRAM, LIMIT)
+    def has_longer_steps(self) -> bool:
+        """Whether its steps take clearly longer. Short windows may show only that it gets less of its core."""
+        return self.factor > _SLOWER
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
@@ -71,7 +76,8 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     slow = []
     for number in ranks:
         factors = [_compute_factor(record, number) for record in records]
-        if fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH):
+        is_slower = fmean(factors) > _SLOWER and _is_always_above(factors, _SLOWER_EACH)
+        if is_slower or all(_lacks_its_core(record, number) for record in records):
             slow.append(_describe(records, number, fmean(factors)))
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
 
@@ -91,6 +97,16 @@ def _compute_factor(record: TrialRecord, number: int) -> float:
     """Return the rank's mean step over the median of the other ranks."""
     own, others = _split(record, number)
     return compute_rank_step(record, own) / median_low(compute_rank_step(record, rank) for rank in others)
+
+
+def _lacks_its_core(record: TrialRecord, number: int) -> bool:
+    """Whether the rank got less CPU time than the others, in a trial that uses its cores all the time."""
+    own, others = _split(record, number)
+    share, of_others = compute_core_share([own]), [compute_core_share([rank]) for rank in others]
+    known = [other for other in of_others if other is not None]
+    if share is None or not known or not has_comparable_cores(record.trial.config):
+        return False
+    return share < FULL_CORE * median_low(known)
 
 
 def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> SlowRank:
@@ -113,12 +129,6 @@ def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> Slo
         since_step=since + 1 if since else None,
         since_seconds=fmean(seconds) if seconds else None,
     )
-
-
-def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
-    """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
-    shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
-    return fmean(shares) if shares else None
 
 
 def _compute_core_wait_share(ranks: Sequence[RankSample]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
@@ -31,7 +32,7 @@ class Resampled:
         self._draws: dict[str, RunMean] = {}
         self._fewest = min(map(len, runs.values()))
         for name, of_point in runs.items():
-            table = np.array([(run.step, run.compute, run.stragglers) for run in of_point])
+            table = np.array([astuple(run) for run in of_point])
             chosen = random.integers(len(of_point), size=(DRAWS, len(of_point)))
             self.means[name] = RunMean(*map(float, table.mean(axis=0)))
             self._draws[name] = RunMean(*np.moveaxis(table[chosen].mean(axis=1), -1, 0))

@@ -25,6 +25,8 @@ class RunMean:
     step: float
     compute: float
     stragglers: float = 0.0  # of ranks that do not wait for each other
+    core_delay: float = 0.0  # of every rank of the point, because it does not get its core whole
+    further_core_delay: float = 0.0  # of the most delayed rank
 
 
 def group_records(records: Iterable[TrialRecord]) -> PointRecords:

@@ -9,6 +9,7 @@ from ...record.trial import TrialRecord
 from ...spec.config import Config
 from ...spec.further import remove_exchange
 from ...worker.data.facts import SYNTHETIC
+from .cores import CoreShares, find_core_shares
 from .ranks import SlowRank, find_slow_ranks
 from .runs import LOCAL, PointRecords, RunMean, compute_run_mean
 
@@ -51,6 +52,11 @@ class Sources:
         return self.config.data != SYNTHETIC
 
     @property
+    def lacks_cores(self) -> bool:
+        """Whether ranks of the point do not get their cores whole."""
+        return any(run.core_delay or run.further_core_delay for run in self.runs[POINT])
+
+    @property
     def compared_records(self) -> tuple[TrialRecord, ...]:
         return (*self.records, *self.apart_records, *self.one_device_records)
 
@@ -73,9 +79,10 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
     one_device_records, one_device_exchanges = _find_one_device(points, config)
     apart_records = points.get((apart, devices), [])
     slow_ranks = find_slow_ranks(apart_records)
+    core_shares = find_core_shares(one_device_records, apart_records)
     near_devices = _find_near_devices(points, config, devices)
     runs = {
-        POINT: [compute_run_mean(record) for record in points[config, devices]],
+        POINT: _compute_point_means(points[config, devices], core_shares),
         ONE_DEVICE: [compute_run_mean(record) for record in one_device_records],
         ALONE: [compute_run_mean(r) for r in points.get((config, 1), [])]
         if config.strategy in SERVER_STRATEGIES
@@ -96,6 +103,16 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
         slow_ranks,
         _list_missing(config, devices, bool(one_device_records), bool(apart_records)),
     )
+
+
+def _compute_point_means(records: Sequence[TrialRecord], shares: CoreShares | None) -> list[RunMean]:
+    means = [compute_run_mean(record) for record in records]
+    if shares is None:
+        return means
+    return [
+        replace(mean, core_delay=delay.all_ranks, further_core_delay=delay.one_rank)
+        for mean, delay in zip(means, shares.compute_delays(records), strict=True)
+    ]
 
 
 def _find_one_device(points: PointRecords, config: Config) -> tuple[Sequence[TrialRecord], bool]:
