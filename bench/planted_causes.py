@@ -120,17 +120,26 @@ def slow_loader(folder: Path) -> Iterator[Watcher]:
 
 
 _SMALL = {"image_size": 32, "classes": 10}
+
+
+def _make_core_causes(images: int, ending: str = "") -> dict[str, Cause]:
+    """Return the causes by which workers lack a core."""
+    models = (f"nets:plain:{images}",)
+    another, limit = (f"{explain.SLOW_RANK}: {reason}" for reason in (ANOTHER_PROGRAM, LIMIT))
+    causes_by_name = {
+        "another process on a worker's core": Cause((another,), models, settings=_SMALL, plant=another_program),
+        "a worker with half a core": Cause((limit,), models, settings=_SMALL, plant=lambda _: Stopped()),
+        "all workers on one core": Cause((causes.CONTENTION,), models, cores=(0, 0), settings=_SMALL),
+    }
+    return {f"{name}{ending}": cause for name, cause in causes_by_name.items()}
+
+
 CAUSES: dict[str, Cause] = {
     "a link of 100 Mbit/s": Cause(
         (causes.COMMUNICATION, causes.CROSSING), ("inception-bn-28-small:4",), link="100mbit", forks=False
     ),
-    "another process on a worker's core": Cause(
-        (f"{explain.SLOW_RANK}: {ANOTHER_PROGRAM}",), ("nets:plain:256",), settings=_SMALL, plant=another_program
-    ),
-    "a worker with half a core": Cause(
-        (f"{explain.SLOW_RANK}: {LIMIT}",), ("nets:plain:256",), settings=_SMALL, plant=lambda _: Stopped()
-    ),
-    "all workers on one core": Cause((causes.CONTENTION,), ("nets:plain:256",), cores=(0, 0), settings=_SMALL),
+    **_make_core_causes(256),
+    **_make_core_causes(64, ", short steps"),
     "a loader slower by 50 ms": Cause(
         (causes.INPUT,),
         ("nets:plain:16",),
