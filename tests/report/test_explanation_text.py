@@ -58,12 +58,18 @@ def test_an_exchange_of_which_less_than_half_a_per_cent_hides_says_nothing_of_it
     assert "30 % is the exchange of 4.8 MB a step; at 159 MB/s between these processes" in text
 
 
-def test_short_windows_are_a_note_with_the_steps_that_would_do() -> None:
+@pytest.mark.parametrize(("data", "cpu"), [("mnist", {}), ("synthetic", {"cpu_seconds": None})])
+def test_short_windows_are_a_note_where_cpu_time_does_not_tell(data: str, cpu: dict[str, None]) -> None:
     """A scheduler shares a core by milliseconds: in such windows a late rank looks like a slow exchange."""
-    text = text_of(run(CONFIG, 0.005, 0.006, 0.015))
+    config = small_config(data=data)
+    text = text_of(run(config, 0.005, 0.006, 0.015, rank=cpu))
     assert "the shortest windows took 0.20 s, too short to tell late ranks from a slow exchange" in text
     assert "--steps 200 makes them a second long" in text
-    assert "shortest windows" not in text_of(run(CONFIG, 0.03, 0.036, 0.09))
+    assert "shortest windows" not in text_of(run(config, 0.03, 0.036, 0.09, rank=cpu))
+
+
+def test_short_windows_are_no_note_where_cpu_time_tells() -> None:
+    assert "shortest windows" not in text_of(run(CONFIG, 0.005, 0.006, 0.015))
 
 
 def test_contention_says_whether_ranks_had_their_cores() -> None:

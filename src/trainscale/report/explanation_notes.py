@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..analyse.checks import OTHER_CORES
 from ..analyse.explanation.causes import CONTENTION
+from ..analyse.explanation.cores import has_comparable_cores
 from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
 from ..spec.config import STRONG
@@ -11,7 +12,8 @@ from .explanation_gpus import describe_limited_gpus
 from .explanation_sentences import format_share, join_causes, name_part
 from .numbers import format_seconds, format_significant
 
-# In windows of 0.2 s a rank that lacked its core looked like a slow exchange (docs/method.md, planted causes).
+# In windows of 0.2 s the step times of a rank that lacked its core looked like a slow exchange (docs/method.md, planted
+# causes). The CPU time of ranks tells the two apart, where it can be compared.
 _SHORT_WINDOW_SECONDS = 0.5
 
 
@@ -27,11 +29,7 @@ def list_notes(point: PointExplanation) -> list[str]:
             f"other programs used {format_significant(point.other_cores, 2)} cores while this was measured, so a part"
             " of it may be theirs; an idle machine would tell"
         )
-    if point.shortest_window_seconds is not None and 0 < point.shortest_window_seconds < _SHORT_WINDOW_SECONDS:
-        lines.append(
-            f"the shortest windows took {format_seconds(point.shortest_window_seconds)} s, too short to tell late ranks"
-            f" from a slow exchange; --steps {_estimate_steps(point)} makes them a second long"
-        )
+    lines += _describe_short_windows(point)
     lines += describe_limited_gpus(point)
     for part in point.parts:
         if part.is_impossible:
@@ -44,10 +42,16 @@ def list_notes(point: PointExplanation) -> list[str]:
     return lines
 
 
-def _estimate_steps(point: PointExplanation) -> int:
-    """Return the steps with which the shortest windows would take about a second, to two digits."""
-    assert point.shortest_window_seconds
-    return int(float(f"{point.steps / point.shortest_window_seconds:.1e}"))
+def _describe_short_windows(point: PointExplanation) -> list[str]:
+    window = point.shortest_window_seconds
+    tells_cores = has_comparable_cores(point.config) and point.core_share is not None
+    if tells_cores or not window or window >= _SHORT_WINDOW_SECONDS:
+        return []
+    steps = int(float(f"{point.steps / window:.1e}"))  # of about a second, to two digits
+    return [
+        f"the shortest windows took {format_seconds(window)} s, too short to tell late ranks from a slow exchange;"
+        f" --steps {steps} makes them a second long"
+    ]
 
 
 def _name_suspect(part: Part) -> str:
