@@ -207,6 +207,13 @@ def test_a_part_that_is_negative_by_more_than_chance_is_flagged() -> None:
     assert shares(point)[WORK] == pytest.approx(0.6, abs=0.005)
 
 
+@pytest.mark.parametrize(("apart", "is_impossible"), [(0.055, False), (0.045, True)])
+def test_without_an_interval_only_a_large_negative_part_is_flagged(apart: float, is_impossible: bool) -> None:
+    point = only(run(CONFIG, work=0.06, apart=apart, step=0.1, repeats=1))
+    contention = next(part for part in point.parts if part.causes == (CONTENTION,))
+    assert contention.is_impossible == is_impossible
+
+
 def test_a_point_that_is_faster_than_one_device_is_all_work() -> None:
     point = only(run(CONFIG, work=0.06, apart=0.06, step=0.05))
     assert shares(point)[WORK] == 1

@@ -16,7 +16,7 @@ from .causes import COMMUNICATION, STRAGGLERS, WORK
 from .cores import compute_core_share
 from .exchange import Exchange, describe_exchange, is_too_small
 from .gpus import GpuClocks, LimitedGpu, compare_clocks, find_limited_gpus
-from .parts import Part, split_step
+from .parts import SMALL_WITHOUT_INTERVAL, Part, split_step
 from .ranks import SlowRank
 from .runs import group_records
 from .sources import ONE_DEVICE, Sources, find_sources
@@ -31,8 +31,6 @@ UNKNOWN = "unknown"  # there is no one-device point
 
 # Losses below 5 % are those of a curve that scales well; repeats on a quiet machine differ by 2 %.
 SMALL_LOSS = 0.05
-# One repeat has no interval, so a part must be larger to count.
-SMALL_WITHOUT_INTERVAL = 0.1
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from .causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGL
 from .resampling import Means, Quantity, Resampled
 from .sources import ALONE, APART, NEAR, NEAR_APART, ONE_DEVICE, POINT, Sources
 
+# One or two repeats have no interval, so a part must be larger to count.
+SMALL_WITHOUT_INTERVAL = 0.1
+
 
 @dataclass(frozen=True)
 class Part:
@@ -34,7 +37,9 @@ class Part:
     @property
     def is_impossible(self) -> bool:
         """Whether it is negative by more than chance: a point that it was computed from is not what it should be."""
-        return self.measured.mean < 0 and (self.measured.high is None or self.measured.high < 0)
+        if self.measured.high is None:
+            return self.measured.mean < -SMALL_WITHOUT_INTERVAL
+        return self.measured.mean < 0 and self.measured.high < 0
 
 
 Level = tuple[str, Quantity | None]
