@@ -111,6 +111,15 @@ def test_a_rank_that_lacks_its_core_is_named_where_its_steps_do_not_show_it() ->
     assert "times as long" not in text
 
 
+def test_a_slow_rank_is_named_where_the_work_alone_is_not_known() -> None:
+    config = small_config(strategy="ps", servers=1)
+    several = [record for record in run(config, 0.05, (0.05, 0.1), 0.12) if record.trial.devices == 2]
+    text = text_of([*several, *trials(config, 1, 0.07)])
+    assert "not known, because the strategy independent on 1 device was not measured" in text
+    assert "is waiting for rank 1 on localhost, whose steps take 2.0 times as long" in text
+    assert "without it a step would take 70.0 ms" in text
+
+
 def test_what_was_not_measured_is_said_with_the_command_that_measures_it() -> None:
     text = text_of([*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)])
     assert "contention, stragglers and communication together" in text

@@ -14,7 +14,8 @@ from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device
 
 
-def a_plan(devices: int = 8, **settings: Any) -> Plan:
+def a_plan(devices: int = 8, ladder: tuple[int, ...] = (), **settings: Any) -> Plan:
+    settings |= {"devices": ladder} if ladder else {}
     supply = AvailableDevices.on_this_machine(
         "cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices"
     )
@@ -60,6 +61,18 @@ def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str
 def test_short_trials_beside_a_ladder_of_two_points_have_fewer_repeats(repeats: int, further: int) -> None:
     (point,) = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=repeats).further_points
     assert (point.devices, point.repeats) == (2, further)
+
+
+def test_servers_need_one_device_without_them_and_have_fewer_repeats_for_it() -> None:
+    """One worker with its server exchanges gradients too, so its step is not the work alone."""
+    plan = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=3, strategies=("ps:1",))
+    assert [(further.devices, further.repeats) for further in plan.further_points] == [(2, 1), (1, 1)]
+    assert plan.further_seconds <= MOST_TIME * plan.ladder_seconds
+
+
+def test_a_ladder_without_one_device_needs_it() -> None:
+    plan = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=6, ladder=(2,))
+    assert [further.devices for further in plan.further_points] == [2, 1]
 
 
 def test_repeats_are_three_where_the_ladder_has_as_many() -> None:

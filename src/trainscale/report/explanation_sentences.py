@@ -28,7 +28,8 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
     """
     subject = f"{point.title if with_title else find_model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
-        return f"{subject}: {_say_work_unknown(point)}"
+        cause = f". {_describe_slow_rank(point)}" if point.verdict == explain.SLOW_RANK else ""
+        return f"{subject}: {_say_work_unknown(point)}{cause}"
     if point.loss.mean < 0:
         return (
             f"{subject} loses nothing: it is {format_percent(-point.loss.mean)} faster than one device. Suspect the"
@@ -71,6 +72,12 @@ def _estimate_efficiency_without(point: PointExplanation, seconds: float) -> str
     """Return the efficiency if a step took that much less."""
     assert point.work_seconds is not None
     return format_percent(min(1.0, point.work_seconds / max(point.step_seconds - seconds, point.work_seconds)))
+
+
+def _say_gain(point: PointExplanation, seconds: float) -> str:
+    if point.work_seconds is None:
+        return f"a step would take {format_milliseconds(max(0.0, point.step_seconds - seconds))}"
+    return f"the efficiency would be {_estimate_efficiency_without(point, seconds)}"
 
 
 def _require_main_part(point: PointExplanation) -> Part:
@@ -117,8 +124,7 @@ def _describe_slow_rank(point: PointExplanation) -> str:
     others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
     return (
         f"{format_percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others},"
-        f" {_describe_slowness(slow)}{_explain_slow_rank(point, slow)};"
-        f" without it the efficiency would be {_estimate_efficiency_without(point, main.seconds)}"
+        f" {_describe_slowness(slow)}{_explain_slow_rank(point, slow)}; without it {_say_gain(point, main.seconds)}"
     )
 
 

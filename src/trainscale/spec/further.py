@@ -2,7 +2,8 @@
 
 They are chosen so that, with what is measured at the end of trials, they take at most 40 % of the estimated time of the
 ladder. Those that an explanation needs most come first: the most devices, then one device, then the counts in between,
-from the largest. Where a ladder is so short that not even the first fits, it has fewer repeats.
+from the largest. Where a ladder is so short that not even those fit without which nothing is known of the first series,
+all have fewer repeats.
 """
 
 from __future__ import annotations
@@ -48,21 +49,39 @@ def remove_exchange(config: Config) -> Config:
 
 
 def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
-    """Return the points that fit into the time, with fewer repeats where none does otherwise. The point that is needed
-    most is always among them, and measured at least once.
+    """Return the points that fit into the time, with fewer repeats where those that are needed do not fit otherwise.
+
+    The point that is needed most is always among them, and measured at least once.
     """
     measurement = plan.experiment.measurement
     if not measurement.explain:
         return ()
     candidates = list(dict.fromkeys(_list_candidates(plan)))
+    needed = _find_needed(plan, candidates)
     most = _REPEATS if measurement.is_sequential else min(_REPEATS, measurement.repeats)
+    found: list[tuple[FurtherPoint, ...]] = []
     for repeats in range(most, 0, -1):
         measures = [_make_measure(plan, repeats, len(candidates), share) for share in _STEPS_SHARES]
         # The most points, and of as many points those with the most steps.
         chosen = max((_select_fitting(plan, candidates, repeats, measure) for measure in measures), key=len)
-        if chosen:
+        if needed <= {further.point for further in chosen}:
             return chosen
-    return tuple(FurtherPoint(*point, 1, measures[-1]) for point in candidates[:1])
+        found.append(chosen)
+    return next(filter(None, found), tuple(FurtherPoint(*point, 1, measures[-1]) for point in candidates[:1]))
+
+
+def _find_needed(plan: Plan, candidates: list[tuple[Config, int]]) -> set[tuple[Config, int]]:
+    """Return the candidates without which the first series has no answer.
+
+    Its one-device point is the work alone, unless it has servers, with which it exchanges gradients.
+    """
+    if not candidates:
+        return set()
+    needed, of_first = set(candidates[:1]), candidates[0][0]
+    for config, ladder in zip(plan.configs, plan.ladders, strict=True):
+        if remove_exchange(config) == of_first and (config.servers or 1 not in ladder):
+            needed |= {(of_first, 1)} & set(candidates)
+    return needed
 
 
 def _select_fitting(

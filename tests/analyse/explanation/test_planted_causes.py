@@ -104,6 +104,7 @@ def test_one_worker_with_its_server_is_not_the_work_alone() -> None:
     records = [record for record in run(config, 0.05, 0.06, 0.1) if record.trial.devices > 1]
     point = only([*records, *trials(config, 1, 0.07)])
     assert list(shares(point)) == [f"{WORK} and {CONTENTION}", STRAGGLERS, f"{COMMUNICATION} and {SERVERS}"]
+    assert point.missing == ("the strategy independent on 1 device",)
 
 
 def test_crossing_hosts_is_what_the_exchange_takes_longer_than_on_one_host() -> None:

@@ -101,7 +101,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
         apart_records,
         one_device_records,
         slow_ranks,
-        _list_missing(config, devices, bool(one_device_records), bool(apart_records)),
+        _list_missing(config, devices, bool(one_device_records), one_device_exchanges, bool(apart_records)),
     )
 
 
@@ -136,10 +136,12 @@ def _find_near_devices(points: PointRecords, config: Config, devices: int) -> in
     return max(on_one_host, default=0)
 
 
-def _list_missing(config: Config, devices: int, has_one: bool, has_apart: bool) -> tuple[str, ...]:
+def _list_missing(config: Config, devices: int, has_one: bool, one_exchanges: bool, has_apart: bool) -> tuple[str, ...]:
     phrases = []
     if not has_one:
         phrases.append("the same work on one device")
+    elif one_exchanges and config.strategy in SERVER_STRATEGIES:
+        phrases.append("the strategy independent on 1 device")
     if not has_apart:
         phrases.append(f"the strategy independent on {devices} devices")
     return tuple(phrases)
