@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+
+from trainscale.interruptible import wait_for_futures
 
 from .faults import FAULTS, LAUNCHERS, Fault
 from .judge import violations
@@ -14,8 +16,6 @@ from .outcome import Outcome
 from .perform import Interrupted, Performance
 from .places import Place
 from .scenario import Scenario, make_scenario
-
-_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,9 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
     with ThreadPoolExecutor(settings.at_once) as pool:
         futures = [pool.submit(work) for _ in range(settings.at_once)]
         try:
-            # If the system gives Ctrl-C to another thread, Python does not notice it before this one goes on.
-            while wait(futures, _POLL_SECONDS).not_done:
-                pass
+            wait_for_futures(futures)
         except KeyboardInterrupt:
             interrupted.set()
-    for future in futures:
-        future.result()
     return outcomes
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
+from ..interruptible import wait_for_futures
 from ..launch.connections.connected_hosts import ConnectedHosts
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.inspection.parity import FP32, FP64, ParityTask, compute
@@ -134,8 +135,7 @@ class _Computation:
             self._free_devices.put(device)
         with ThreadPoolExecutor(self._free_devices.qsize()) as pool:
             try:
-                configs, precisions = zip(*folders, strict=True)
-                list(pool.map(self._compute, configs, precisions, folders.values()))
+                wait_for_futures([pool.submit(self._compute, *key, folder) for key, folder in folders.items()])
             except BaseException:
                 self._stopped.set()
                 for connected in tuple(self._connected):

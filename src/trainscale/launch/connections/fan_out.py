@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from ...interruptible import wait_for_condition
+
 # In a hurry, the later half of the hosts gets this many times as long as the first half took, but at least so long.
 HURRY_FACTOR, HURRY_SECONDS = 3.0, 8.0
 # Each may be an ssh, which takes processor time here and a place at a jump host (MaxStartups of its sshd).
@@ -79,9 +81,9 @@ def _wait_for_answers(changed: threading.Condition, answers: Mapping[str, object
     began = time.monotonic()
     seconds = None
     if hurry:
-        changed.wait_for(lambda: 2 * len(answers) >= hosts)
+        wait_for_condition(changed, lambda: 2 * len(answers) >= hosts)
         seconds = compute_hurry_seconds(time.monotonic() - began)
-    changed.wait_for(lambda: len(answers) == hosts, seconds)
+    wait_for_condition(changed, lambda: len(answers) == hosts, seconds)
 
 
 def compute_hurry_seconds(passed: float) -> float:
