@@ -111,6 +111,16 @@ def test_a_rank_that_lacks_its_core_is_named_where_its_steps_do_not_show_it() ->
     assert "times as long" not in text
 
 
+def test_a_loss_with_servers_says_that_it_is_not_the_complement_of_the_efficiency() -> None:
+    """The efficiency is relative to one worker with its server, the loss to the work alone."""
+    config = small_config(strategy="ps", servers=1)
+    alone = trials(config, 1, 0.07)
+    assert "loses 50 ± " in (text := text_of([*run(config, 0.06, 0.06, 0.12), *alone]))
+    assert "against one device without servers: " in text
+    without_work = [*trials(config, 2, 0.12), *alone]
+    assert "without servers" not in text_of(without_work)
+
+
 def test_a_slow_rank_is_named_where_the_work_alone_is_not_known() -> None:
     config = small_config(strategy="ps", servers=1)
     several = [record for record in run(config, 0.05, (0.05, 0.1), 0.12) if record.trial.devices == 2]

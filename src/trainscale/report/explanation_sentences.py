@@ -35,7 +35,9 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
             f"{subject} loses nothing: it is {format_percent(-point.loss.mean)} faster than one device. Suspect the"
             " one-device point."
         )
-    return f"{subject} loses {format_share(point.loss)}: {_SENTENCES[point.verdict](point)}"
+    # The efficiency of servers is relative to one worker that exchanges gradients with them, too.
+    against = " against one device without servers" if point.config.servers and not point.missing else ""
+    return f"{subject} loses {format_share(point.loss)}{against}: {_SENTENCES[point.verdict](point)}"
 
 
 def join_causes(causes: tuple[str, ...]) -> str:
@@ -121,7 +123,8 @@ def _describe_contention(point: PointExplanation) -> str:
 
 def _describe_slow_rank(point: PointExplanation) -> str:
     main, slow = _require_main_part(point), point.slow_ranks[0]
-    others = "" if len(point.slow_ranks) == 1 else f" (and {len(point.slow_ranks) - 1} more slow ranks)"
+    further = len(point.slow_ranks) - 1
+    others = f" (and {further} more slow rank{'s' if further > 1 else ''})" if further else ""
     return (
         f"{format_percent(main.share)} is waiting for rank {slow.rank} on {slow.host or 'its host'}{others},"
         f" {_describe_slowness(slow)}{_explain_slow_rank(point, slow)}; without it {_say_gain(point, main.seconds)}"
