@@ -30,6 +30,9 @@ from .slurm import Slurm
 CONTROLLER = "controller"
 _PREFIX = "trainscale-lab-"
 _SCRIPTS = Path(__file__).parent
+# Linux remembers at most 1,024 hardware addresses in all network namespaces together, and then says "no route to host".
+# Addresses that are set by hand do not count, but with them it takes longer to notice a host that has lost power.
+_MOST_NEIGHBOURS = 900
 # Services of the lab itself; a test did not leave them behind.
 _SERVICES = ("sshd", "munged", "slurmctld", "slurmd", "slurmscriptd")
 _numbers = itertools.count()
@@ -249,8 +252,10 @@ class Lab:
             program: list[str | Path] = [_SCRIPTS / script, name, self.folder, *mounts]
             log, cores = self.folder / f"{name}.log", self._cores.get(name, ())
             self._spaces[name] = Namespaces(kinds, program, log, within=self._switch, cores=cores)
+        is_large = len(self.hosts) ** 2 > _MOST_NEIGHBOURS
+        known = [self.controller_address, *self._addresses.values()] if is_large else []
         for name in names:
-            self._links[name].plug(self._spaces[name], self.address(name))
+            self._links[name].plug(self._spaces[name], self.address(name), known)
         for name in names:
             if name != CONTROLLER:
                 self._wait_for_sshd(name)

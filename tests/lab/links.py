@@ -6,7 +6,7 @@ import contextlib
 import re
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,16 +65,20 @@ class Link:
         self._host: Namespaces | None = None
         self._delayer: subprocess.Popen[bytes] | None = None
 
-    def plug(self, host: Namespaces, address: str) -> None:
-        """Connect this host and set its address."""
+    def plug(self, host: Namespaces, address: str, known: Sequence[str] = ()) -> None:
+        """Connect this host and set its address. It knows the hardware of hosts at ``known`` addresses."""
         self._host = host
-        # The hardware address is the same at every boot, because other hosts remember it.
-        hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+        hardware = _make_hardware_address(address)
         self._at_switch(
             f"link add {self._port} type veth peer name {INTERFACE} address {hardware} netns {host.pid}",
             f"link set {self._port} master {BRIDGE} up",
         )
-        _ip(host, f"addr add {address}/24 dev {INTERFACE}", f"link set {INTERFACE} up")
+        neighbours = [
+            f"neigh replace {other} lladdr {_make_hardware_address(other)} nud permanent dev {INTERFACE}"
+            for other in known
+            if other != address
+        ]
+        _ip(host, f"addr add {address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", *neighbours)
         self.apply(self.shape)
 
     def unplug(self) -> None:
@@ -160,6 +164,11 @@ def build(folder: Path) -> Path:
         source = Path(__file__).with_name("delay_link.c")
         subprocess.run(["cc", "-O2", "-pthread", "-o", str(program), str(source)], check=True)
     return program
+
+
+def _make_hardware_address(address: str) -> str:
+    """Return an address that is the same at every boot, because other hosts remember it."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def _ip(space: Namespaces, *lines: str) -> None:
