@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import trainscale
@@ -11,28 +10,31 @@ from continued_runs import UNFINISHED, compute_device_seconds, continue_run
 from trainscale.analyse.statistics import Interval
 from trainscale.record.journal import read_trials
 
+UNTIL_INTERVAL, FIXED = "until-interval", "fixed"  # the directories of the runs
+
 
 def measure(folder: Path, model: str, devices: str, target: float, seconds: float) -> int:
     """Measure, and print what both runs took and found. The exit code is 1 if ``compare`` says that they differ."""
     folder.mkdir(parents=True, exist_ok=True)
     ladder = ("--models", model, "--devices", devices, "--warmup", "10", "--steps", "100")
     runs = {
-        "until-interval": (*ladder, "--until-interval", f"{target:.2%}"),
-        "5 x (10 + 100) steps": (*ladder, "--repeats", "5"),
+        UNTIL_INTERVAL: (*ladder, "--until-interval", f"{target:.2%}"),
+        FIXED: (*ladder, "--repeats", "5"),
     }
     end = time.monotonic() + seconds
     for name, arguments in runs.items():
-        if not continue_run(folder / name.split()[0], arguments, end):
+        if not continue_run(folder / name, arguments, end):
             print(f"{name} is not complete; the same command continues it")
             return UNFINISHED
-    return print_runs([(name, folder / name.split()[0]) for name in runs])
+    return print_runs(folder)
 
 
-def print_runs(runs: Sequence[tuple[str, Path]]) -> int:
-    whole = compute_device_seconds(read_trials(runs[-1][1]))
+def print_runs(folder: Path) -> int:
+    until, fixed = folder / UNTIL_INTERVAL, folder / FIXED
+    whole = compute_device_seconds(read_trials(fixed))
     print("| run | trials | steps of a window | device time | share | images/s | efficiency |")
     print("|" + " --- |" * 7)
-    for name, directory in runs:
+    for directory in (until, fixed):
         records = read_trials(directory)
         seconds = compute_device_seconds(records)
         points = trainscale.load(directory).points
@@ -40,10 +42,9 @@ def print_runs(runs: Sequence[tuple[str, Path]]) -> int:
         efficiencies = ", ".join(f"{point.devices}: {_format(point.efficiency)}" for point in points[1:])
         steps = sorted(record.steps for record in records)
         print(
-            f"| {name} | {len(records)} | {steps[0]} to {steps[-1]} | {seconds:.0f} s | {seconds / whole:.2f}"
+            f"| {directory.name} | {len(records)} | {steps[0]} to {steps[-1]} | {seconds:.0f} s | {seconds / whole:.2f}"
             f" | {speeds} | {efficiencies} |"
         )
-    (_, until), (_, fixed) = runs
     comparison = trainscale.compare(fixed, until)
     print("\nuntil-interval over the fixed repeats, by compare:", comparison.verdict)
     for point in comparison.points:

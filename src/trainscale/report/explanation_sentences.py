@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..analyse.checks import OTHER_CORES
 from ..analyse.explanation import explain, ranks
 from ..analyse.explanation.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
+from ..analyse.explanation.cores import FULL_CORE
 from ..analyse.explanation.exchange import estimate_good_exchange_seconds
 from ..analyse.explanation.explain import PointExplanation
 from ..analyse.explanation.parts import Part
@@ -18,7 +19,6 @@ from .explanation_gpus import describe_clocks, explain_slow_gpu
 from .numbers import THIN, format_duration, format_percent, format_significant
 
 _NARROW = 0.005  # whole per cents would show less than this as 0
-_FULL_CORE = 0.85  # of its cores: a rank that gets less has to share them
 
 
 def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
@@ -110,7 +110,7 @@ def _describe_contention(point: PointExplanation) -> str:
     cores = point.config.cores_per_device
     if point.config.device == "cpu" and point.core_share is not None:
         got = point.core_share / cores
-        if got < _FULL_CORE:
+        if got < FULL_CORE:
             reason = (
                 "because other programs ran there, too" if point.other_cores > OTHER_CORES else "so they share cores"
             )

@@ -15,7 +15,7 @@ from ...record.trial import RankSample, TrialRecord
 from ...spec.config import Config
 from ...worker.data.facts import SYNTHETIC
 
-FULL_CORE = 0.85  # of what others get, or of what one device alone gets: a rank that gets less lacks its core
+FULL_CORE = 0.85  # of what others, one device alone or its cores give: a rank that gets less lacks its core
 _BUSY = 2 / 3  # of its share, used in the point itself
 
 
