@@ -1,23 +1,53 @@
-"""``trainscale notebook DIR``: write a notebook that repeats the analysis of a run; with ``--open``, open it."""
+"""``trainscale notebook DIR``: write a notebook that repeats the analysis of a run; with ``--open``, open it in Jupyter
+here, on a host over ssh, or in a Slurm job, until Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import sys
+import webbrowser
 from argparse import Namespace
 from pathlib import Path
 
-from ..errors import InputError
+from ..cluster.hosts import Host
+from ..errors import InputError, TrainscaleError
 from ..export.base import write_file
-from ..export.notebook import make_analysis_cells, render_notebook_json
 from ..export.stored_run import StoredRun, read_stored_run
-from ..launch.notebooks.session import NotebookRequest
+from ..launch.launchers.slurm import SlurmSettings
+from ..launch.launchers.ssh import SshSettings
+from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
 from ..measure.remote_journal import RemoteJournal
+from ..worker.type_aliases import JsonObject
 from .damage import warn_of_damage
 from .explain import check_can_explain
-from .notebook_server import SETTINGS, SLURM, JupyterTarget, read_target, serve
-from .parser import Parser, add_settings
+from .parser import Parser, add_settings, read_experiment
+from .signals import interrupt_on_signals
 
 _FILE = "analysis.ipynb"
+_SLURM = "slurm"
+_SETTINGS = ("ssh_config", "forward_agent", "partition", "account", "gres", "time")
+_HOST = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+)", re.ASCII)
+
+# The cells of the notebook.
+_BEGIN = """\
+import altair
+import trainscale as ts
+
+# Pictures need no network. With "html" charts show their numbers under the mouse, and the browser loads scripts.
+altair.renderers.enable("svg")
+run = ts.load({directory!r})
+run"""
+_INTRODUCTION = "Everything below is computed from the journal of the run when a cell is executed."
+_UNEXPLAINED = "This run has no point that can be explained: it needs synchronous training on several devices."
+_FAILED = "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"
+_MEANS = """\
+good = trials[trials.status == "ok"]
+good.groupby(["series", "devices"]).samples_per_second.agg(["count", "mean", "std"])"""
+_EVERY_TRIAL = "## Every trial\n\nThe columns are described in docs/export.md. This needs `pip install pandas`."
 
 
 def main(argv: list[str]) -> int:
@@ -26,9 +56,12 @@ def main(argv: list[str]) -> int:
         _check_flags_of_open(options)
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
-    target, port = read_target(options), _read_port(options.port)
-    request = _make_request_on_host(options, target) if target.host else _make_request_here(options)
-    return serve(target, request, port, open_browser=not options.no_browser)
+    target, port = _read_target(options), _read_port(options.port)
+    if target.host:
+        request = _make_request_on_host(options, target, target.host)
+    else:  # a notebook that somebody changed is opened as it is
+        request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
+    return _serve(target, request, port, open_browser=not options.no_browser)
 
 
 def _make_parser() -> Parser:
@@ -41,7 +74,7 @@ def _make_parser() -> Parser:
     add("directory", type=Path, metavar="DIR", help="the directory of a run; with --on HOST, its path there")
     add("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")
     add("--open", action="store_true", help="start Jupyter and open the notebook")
-    add("--on", metavar="WHERE", help=f"where Jupyter runs: a HOST, over ssh, or {SLURM} (default: here)")
+    add("--on", metavar="WHERE", help=f"where Jupyter runs: a HOST, over ssh, or {_SLURM} (default: here)")
     add("--port", metavar="N", help="the port on this machine (default: a free one)")
     add("--no-browser", action="store_true", help="start no browser")
     add(
@@ -50,7 +83,7 @@ def _make_parser() -> Parser:
         metavar="PROGRAM",
         help="the jupyter to use there (default: next to Python, else on the PATH)",
     )
-    add_settings(parser, SETTINGS)
+    add_settings(parser, _SETTINGS)
     return parser
 
 
@@ -70,19 +103,13 @@ def _read_port(text: str | None) -> int:
     return int(text)
 
 
-def _make_request_here(options: Namespace) -> NotebookRequest:
-    """Write the notebook. One that somebody changed is opened as it is."""
-    return NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
-
-
-def _make_request_on_host(options: Namespace, target: JupyterTarget) -> NotebookRequest:
+def _make_request_on_host(options: Namespace, target: JupyterTarget, host: Host) -> NotebookRequest:
     """Read the run over ssh, and have the notebook written beside it, unless there is one."""
     if options.output:
         raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
-    assert target.host is not None
     directory = str(options.directory)
-    with RemoteJournal(target.host, directory, target.ssh) as remote:
-        text = _make_notebook(read_stored_run(remote.directory, warn_of_damage), ".", f"{target.host.name}:{directory}")
+    with RemoteJournal(host, directory, target.ssh) as remote:
+        text = _make_notebook(read_stored_run(remote.directory, warn_of_damage), ".", f"{host.name}:{directory}")
     return NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
 
 
@@ -103,18 +130,91 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
 
 
 def _make_notebook(run: StoredRun, directory: str, where: str) -> str:
-    """Return the notebook of a run in ``directory``, a path that is relative to the notebook's folder."""
+    """Return the notebook of a run in ``directory``, a path relative to the notebook's folder, in Jupyter's format 4.5.
+
+    It holds no results: each cell computes them from the journal.
+    """
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
     from ..report.wording import make_title
 
-    learns = any(series.learns for series in run.series)
-    return render_notebook_json(make_analysis_cells(directory, make_title(run.series), _can_explain(run), learns))
-
-
-def _can_explain(run: StoredRun) -> bool:
     try:
         check_can_explain(run.directory, run.records)
+        explanation = ("code", "ts.explain(run)")
     except InputError:
-        return False
-    return True
+        explanation = ("markdown", _UNEXPLAINED)
+    charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if any(s.learns for s in run.series) else [])]
+    cells = [
+        ("markdown", f"# {make_title(run.series)}\n\n{_INTRODUCTION}"),
+        ("code", _BEGIN.format(directory=directory)),
+        ("markdown", "## Charts"),
+        *(("code", f'run.chart("{name}")') for name in charts),
+        ("markdown", "## Where the efficiency went"),
+        explanation,
+        ("markdown", "## The best configuration of every device count"),
+        ("code", "ts.best(run)"),
+        ("markdown", "## What failed"),
+        ("code", _FAILED),
+        ("markdown", _EVERY_TRIAL),
+        ("code", "trials = run.to_pandas()\ntrials"),
+        ("code", _MEANS),
+        ("markdown", "## Where it was measured"),
+        ("code", "run.provenance"),
+    ]
+    document = {
+        "cells": [_encode_cell(number, *cell) for number, cell in enumerate(cells)],
+        "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _encode_cell(number: int, kind: str, source: str) -> JsonObject:
+    outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    lines = source.splitlines(keepends=True)
+    return {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs}
+
+
+# ---- with --open
+
+
+def _read_target(options: Namespace) -> JupyterTarget:
+    """Return where Jupyter runs. An InputError says why it cannot run there."""
+    experiment = read_experiment(options)
+    ssh = experiment.select_settings(SshSettings)
+    if ssh.config_path and not ssh.config_path.is_file():
+        raise InputError(f"ssh config {ssh.config_path}: there is no such file")
+    if options.on is None:
+        return JupyterTarget(None, ssh, None)
+    if options.on == _SLURM:
+        if not shutil.which("srun"):
+            raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
+        return JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
+    match = _HOST.fullmatch(options.on)
+    if match is None:
+        raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {_SLURM}")
+    return JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
+
+
+def _serve(target: JupyterTarget, request: NotebookRequest, port: int, open_browser: bool) -> int:
+    """Run Jupyter until Ctrl-C, or until somebody shuts it down in the browser."""
+    try:
+        with interrupt_on_signals():
+            if target.slurm:
+                print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
+            with NotebookSession(target, request, port) as session:
+                print(f"Jupyter{target.name} has {session.notebook}")
+                print(f"  address: {session.url}")
+                print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")
+                print("  Ctrl-C ends Jupyter and its kernels", flush=True)
+                # A browser without a window would take over the terminal. The token is in the file, not on its
+                # command line.
+                has_window = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+                if open_browser and (has_window or sys.platform == "darwin"):
+                    webbrowser.open(session.redirect.as_uri())
+                session.wait()
+    except KeyboardInterrupt:
+        print(f"Jupyter{target.name} has ended", file=sys.stderr)
+        return 130
+    raise TrainscaleError(f"Jupyter{target.name} has ended by itself, or the connection to it is lost")
