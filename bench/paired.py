@@ -48,7 +48,7 @@ from trainscale.spec.config import Trial
 from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK
 from trainscale.worker.job import Measure, Task
-from trainscale.worker.supervision.ports import find_free_ports
+from trainscale.worker.listening import find_free_ports
 
 RANK = Path(__file__).with_name("paired_rank.py")
 HARNESS, WITNESS = "harness", "witness"  # what the two sides differ in

@@ -19,10 +19,10 @@ BIN = Path(sys.executable).parent
 # Findings of bandit that are no weakness here: file and test → why.
 EXPLAINED = {
     (
-        "worker/supervision/bootstrap.py",
+        "worker/keeper/bootstrap.py",
         "B202",
     ): "the archive is the controller's own and checked by its digest",
-    ("worker/supervision/program.py", "B202"): "the archive holds the user's own folder, sent by the user's controller",
+    ("worker/keeper/program.py", "B202"): "the archive holds the user's own folder, sent by the user's controller",
     ("cluster/download.py", "B310"): "http, https and files of the user; what arrives is checked by its checksum",
     ("cluster/yarn.py", "B104"): "a default of Hadoop that is recognised, not an address to listen on",
     ("cluster/yarn.py", "B314"): "Hadoop's own configuration files, which its administrator wrote",

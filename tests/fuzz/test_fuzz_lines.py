@@ -13,7 +13,7 @@ from trainscale.launch.connections.decoding import decode_line
 from trainscale.report.epoch_table import FORMATS, render_epoch_table
 from trainscale.report.step_table import render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
-from trainscale.worker.supervision.keeper import _extract_event
+from trainscale.worker.keeper.keeper import _extract_event
 
 KINDS = st.sampled_from([*sorted(EVENTS), "unknown", ""])
 FIELDS = sorted({name for event in EVENTS.values() for name in event.__dataclass_fields__})

@@ -86,9 +86,8 @@ def become_program(argv: list[str]) -> int:
 
 
 def become_keeper() -> int:
-    running_task = importlib.import_module("trainscale.worker.supervision.running_task")
-    running_task.subprocess = types.SimpleNamespace(Popen=start_task, PIPE=subprocess.PIPE)
-    keeper = importlib.import_module("trainscale.worker.supervision.keeper")
+    keeper = importlib.import_module("trainscale.worker.keeper.keeper")
+    keeper.subprocess = types.SimpleNamespace(Popen=start_task, PIPE=subprocess.PIPE)
     return int(keeper.main([]))
 
 
@@ -207,7 +206,7 @@ def import_framework(worker: str, job: str) -> None:
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.inspection import parity  # noqa: F401
     from trainscale.worker.job import Job
-    from trainscale.worker.supervision import keeper  # noqa: F401
+    from trainscale.worker.keeper import keeper  # noqa: F401
     from trainscale.worker.training import rank  # noqa: F401
 
     decoded = Job.from_json(job)

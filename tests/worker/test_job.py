@@ -9,7 +9,7 @@ import pytest
 
 from trainscale.worker.config import Config
 from trainscale.worker.job import Device, Job, Measure, Task
-from trainscale.worker.supervision.requests import TasksRequest, decode_request, encode_tasks
+from trainscale.worker.keeper.requests import TasksRequest, decode_request, encode_tasks
 
 JOB = Job(
     role="worker",

@@ -22,8 +22,8 @@ from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest
+from ..worker.listening import find_free_ports
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
-from ..worker.supervision.ports import find_free_ports
 from .parser import Parser, add_experiment, read_experiment
 from .plugins import print_broken
 

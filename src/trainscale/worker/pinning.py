@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from .supervision.leased_host import end_with_parent
+from .keeper.leased_host import end_with_parent
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 

@@ -13,13 +13,13 @@ import types
 
 ROLES = {
     "rank": "training.rank",
-    "keeper": "supervision.keeper",
+    "keeper": "keeper.keeper",
     "look": "inspection.host_facts",
     "links": "inspection.links",
     "probe": "inspection.probe",
     "parity": "inspection.parity",
     "expectation": "witness.expectation",
-    "program": "supervision.program",
+    "program": "keeper.program",
     "loader": "data.loader",
 }
 

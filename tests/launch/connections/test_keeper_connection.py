@@ -26,7 +26,7 @@ from trainscale.launch.connections.pipe_connection import PipeConnection
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import SignalRequest, encode_request, encode_tasks
+from trainscale.worker.keeper.requests import SignalRequest, encode_request, encode_tasks
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from trainscale.launch.launchers.callback import (
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.inspection.host_facts import list_addresses
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.keeper.requests import encode_tasks
 
 # ---- keepers that come
 

@@ -24,7 +24,7 @@ from trainscale.launch.connections.keeper import KeeperConnection, stop_all
 from trainscale.launch.connections.launcher_process import LauncherProcess
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.keeper.requests import encode_tasks
 
 SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 

@@ -28,7 +28,7 @@ from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.keeper.requests import encode_tasks
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """

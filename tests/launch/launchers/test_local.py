@@ -12,7 +12,7 @@ import trainscale
 from trainscale.launch.launchers.base import ITS_START, START
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job, Measure, Task
-from trainscale.worker.supervision.requests import TasksRequest, decode_request, encode_tasks
+from trainscale.worker.keeper.requests import TasksRequest, decode_request, encode_tasks
 
 JOB = make_job(device=Device("cpu", 0, (0,)), config=make_config(model="a'; echo foo"), batch=4, measure=Measure(2, 3))
 

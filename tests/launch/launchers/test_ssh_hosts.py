@@ -26,7 +26,7 @@ from trainscale.launch.connections.keeper import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.keeper.requests import encode_tasks
 
 pytestmark = pytest.mark.hosts
 

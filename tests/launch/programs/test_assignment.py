@@ -14,7 +14,7 @@ from trainscale.launch.programs.assignment import Program, ProgramRequest, assig
 from trainscale.launch.programs.variables import ProgramCommand, build_program_jobs
 from trainscale.spec.config import FILL, ROUND_ROBIN
 from trainscale.worker.inspection.machine import Gpu, Machine
-from trainscale.worker.supervision.program import ProgramJob
+from trainscale.worker.keeper.program import ProgramJob
 
 GIB = 2**30
 

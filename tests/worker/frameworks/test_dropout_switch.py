@@ -19,8 +19,8 @@ from jobs import make_config, make_job
 from packages import EXAMPLE
 
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Job
+from trainscale.worker.listening import find_free_ports
 from trainscale.worker.plugin_reference import PluginReference
-from trainscale.worker.supervision.ports import find_free_ports
 
 pytestmark = pytest.mark.framework
 

@@ -19,8 +19,7 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.events import Links
 from trainscale.worker.inspection import links
 from trainscale.worker.inspection.links import LinksRequest, measure
-from trainscale.worker.listening import GreetingReader, listen
-from trainscale.worker.supervision.ports import find_free_ports
+from trainscale.worker.listening import GreetingReader, find_free_ports, listen
 
 TOKEN = "a token that nobody guesses"
 

@@ -19,7 +19,7 @@ from trainscale.launch.launchers.base import START
 from trainscale.worker.inspection import memory
 from trainscale.worker.inspection.nvml import Nvml, NvmlError
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.requests import encode_tasks
+from trainscale.worker.keeper.requests import encode_tasks
 
 pytestmark = pytest.mark.processes
 

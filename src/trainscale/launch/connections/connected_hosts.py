@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from ...errors import TrainscaleError
 from ...worker.job import Task
-from ...worker.supervision.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
+from ...worker.keeper.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
 from .decoding import ReceivedEvent
 from .event_reader import POLL_SECONDS, EventReader
 from .fan_out import fan_out

@@ -57,4 +57,4 @@ def make_bootstrap_line(folder: str, role: str) -> bytes:
     """Return the line for RUN_FIRST_LINE that gets the worker into ``folder`` of a host and runs ``role`` of it."""
     archive = build_archive()
     call = f"\nbootstrap({folder!r}, {archive.digest!r}, {len(archive.data)}, {role!r})\n"
-    return repr((WORKER / "supervision/bootstrap.py").read_text() + call).encode() + b"\n"
+    return repr((WORKER / "keeper/bootstrap.py").read_text() + call).encode() + b"\n"

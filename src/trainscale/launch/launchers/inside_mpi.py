@@ -24,8 +24,8 @@ from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
 from ...worker.inspection.host_facts import list_addresses
-from ...worker.supervision.leased_host import run_leased_host
-from ...worker.supervision.mpi_variables import MPI_PREFIXES
+from ...worker.keeper.leased_host import run_leased_host
+from ...worker.keeper.program import MPI_PREFIXES
 from ..connections.callback_server import Caller
 from ..connections.launcher_process import LauncherProcess
 from ..connections.worker_archive import RUN_FIRST_LINE

@@ -1,6 +1,6 @@
 """Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
 
-One command gets the hosts. On each of them a small program (worker/supervision/leased_host.py) calls back with a token
+One command gets the hosts. On each of them a small program (worker/keeper/leased_host.py) calls back with a token
 that is valid until all hosts have called. It holds its connection open and starts a keeper whenever it is asked to. A
 lost connection means a lost host, and closing the connections ends everything on the hosts.
 """
@@ -35,7 +35,7 @@ def make_leased_host_program(*arguments: str) -> str:
     """Return the program that runs on a host for the whole run. The arguments are Python expressions, evaluated on the
     host, for those of ``run_leased_host`` after its first.
     """
-    text = (WORKER / "supervision/leased_host.py").read_text()
+    text = (WORKER / "keeper/leased_host.py").read_text()
     return f"{text}\nsys.exit(run_leased_host({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
 
 

@@ -24,7 +24,7 @@ from ...cluster.mpi_world import is_inside_mpi
 from ...errors import InputError
 from ...spec.settings import SettingGroup
 from ...worker.inspection.host_facts import list_addresses
-from ...worker.supervision.mpi_variables import MPI_PREFIXES
+from ...worker.keeper.program import MPI_PREFIXES
 from ..connections.keeper import KeeperConnection
 from ..connections.ssh_errors import SshError
 from .callback import (

@@ -13,7 +13,7 @@ from ...cluster.hosts import Host
 from ...errors import InputError, TrainscaleError
 from ...worker.events import FolderState
 from ...worker.inspection.host_facts import HostFacts, HostFactsRequest
-from ...worker.supervision.program import FolderRequest
+from ...worker.keeper.program import FolderRequest
 from ..connections.connected_hosts import ConnectOptions
 from ..connections.keeper import HostError, select_causes
 from ..inspection.host_facts import decode_facts, make_usable_host

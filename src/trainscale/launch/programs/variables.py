@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...cluster.devices import UsableHost
 from ...spec.devices import LOOPBACK
 from ...worker.job import SCHEDULER, SERVER, WORKER
-from ...worker.supervision.program import ProgramJob
+from ...worker.keeper.program import ProgramJob
 from ...worker.type_aliases import JsonObject
 from ..trial.placement import find_loopback_interface
 from .assignment import MEETINGS, Program, ProgramRequest

@@ -166,6 +166,19 @@ def test_several_at_once_on_one_file_system_do_not_harm_each_other(arrive: Arriv
 
 
 @pytest.mark.processes
+def test_what_another_keeper_removes_meanwhile_does_not_matter(arrive: Arrive, tmp_path: Path) -> None:
+    """A temporary folder that is listed may be gone when it is looked at, and so may a damaged copy's file."""
+    program = ast.literal_eval(make_bootstrap_line(str(tmp_path), "keeper").decode())
+    gone = "import os\nlistdir, walk = os.listdir, os.walk\nos.listdir = lambda path: [*listdir(path), '.removed']\n"
+    damaged = (
+        "os.walk = lambda top: iter([*walk(top), (top, [], ['removed'])] if not os.path.isdir(top) else walk(top))\n"
+    )
+    copied, output = settle(arrive(tmp_path, repr(gone + damaged + program).encode() + b"\n"))
+    assert copied
+    assert "start" in output
+
+
+@pytest.mark.processes
 def test_copies_that_nobody_used_for_a_week_make_room(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir(mode=0o700)
     for name, days in (("old", 8), (".half", 8), ("recent", 6)):
@@ -262,7 +275,7 @@ def test_an_old_python_is_named_with_what_is_needed(arrive: Arrive, tmp_path: Pa
 
 
 def test_it_parses_under_every_python_3() -> None:
-    tree = ast.parse((WORKER / "supervision/bootstrap.py").read_text(), feature_version=(3, 4))
+    tree = ast.parse((WORKER / "keeper/bootstrap.py").read_text(), feature_version=(3, 4))
     younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
     assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
 

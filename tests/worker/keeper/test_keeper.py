@@ -1,15 +1,51 @@
-"""The process of a task: the environment that its keeper gives it."""
+"""The processes of a keeper's tasks: their environment and output, and how they end with their keeper."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+from processes import is_living, until
 
 from trainscale.worker.job import Task
-from trainscale.worker.supervision.running_task import RunningTask
+from trainscale.worker.keeper.keeper import RunningTask
 
 pytestmark = pytest.mark.processes
+
+IMPORTS = """
+import os, signal, subprocess, sys, time
+from trainscale.worker.job import Task
+from trainscale.worker.keeper.leased_host import end_with_parent
+from trainscale.worker.keeper.keeper import RunningTask
+"""
+ORPHAN = """
+parent = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    end_with_parent(signal.SIGNAL, parent)
+    print("it goes on", flush=True)
+os._exit(0)
+"""
+CHILD = """
+parent = os.getpid()
+if os.fork() == 0:
+    end_with_parent(signal.SIGTERM, parent)
+    print("it goes on", flush=True)
+    os._exit(0)
+os.wait()
+"""
+GRANDCHILD = """
+script = "import os, sys; from trainscale.worker.keeper.leased_host import end_with_parent;"
+script += "end_with_parent(15, int(sys.argv[1])); print('it goes on')"
+sys.exit(subprocess.call(["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(os.getpid())]))
+"""
+KEEPER = """
+print(RunningTask(Task("localhost", 0, ["sleep", "600"])).popen.pid, flush=True)
+time.sleep(600)
+"""
 
 
 def printed(task: Task) -> str:
@@ -66,3 +102,29 @@ def test_a_tasks_variables_replace_the_hosts_and_its_defaults_yield_to_them(monk
 def test_a_task_without_defaults_has_no_allocator_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
     assert printed(Task("localhost", 0, ["sh", "-c", "echo ${MALLOC_TOP_PAD_-unset}"])) == "unset\n"
+
+
+def output_of(script: str) -> str:
+    """Return what a script and all its descendants print until the last of them has ended."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS + script], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_a_process_whose_parent_has_ended_already_ends_at_once(number: str) -> None:
+    assert output_of(ORPHAN.replace("SIGNAL", number)) == ""
+
+
+@pytest.mark.parametrize("script", [CHILD, GRANDCHILD], ids=["child", "child of a wrapper"])
+def test_a_process_whose_parent_runs_goes_on(script: str) -> None:
+    assert output_of(script) == "it goes on\n"
+
+
+def test_the_program_of_a_task_ends_with_a_keeper_that_is_killed_and_need_not_ask_for_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", IMPORTS + KEEPER], stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        task = int(keeper.stdout.readline())
+        assert is_living(task)
+        keeper.kill()
+    until(lambda: not is_living(task), "the end of the task")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import trainscale
-from trainscale.worker.supervision.program import FolderRequest, ProgramJob, build_environment
+from trainscale.worker.keeper.program import FolderRequest, ProgramJob, build_environment
 
 START = Path(trainscale.__file__).parent / "worker" / "start.py"
 

@@ -19,12 +19,13 @@ from typing import Any
 from ..emitter import encode
 from ..events.inspections import FolderState
 from ..pinning import die_with_parent, find_visible_gpu
-from .mpi_variables import MPI_PREFIXES
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes that shells use
 
+# Variables by which a process of an mpirun knows that it is one of its ranks.
+MPI_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "MPIR_", "HYDRA_", "HYDI_")
 # Variables that tell the keeper which process of an MPI or Slurm job it is. A program would take the keeper's rank for
 # its own: JAX and Lightning read these.
 _OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")

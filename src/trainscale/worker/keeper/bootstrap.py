@@ -57,8 +57,11 @@ def _compute_digest(copy: str) -> str:
         folders[:] = [name for name in folders if name != "__pycache__"]
         names += [os.path.relpath(os.path.join(folder, name), copy) for name in files if not name.startswith(".")]
     for name in sorted(names, key=lambda name: name.split(os.sep)):
-        with open(os.path.join(copy, name), "rb") as file:
-            content = file.read()
+        try:
+            with open(os.path.join(copy, name), "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            return ""  # another keeper is replacing this copy
         digest.update(("%s\0%d\0" % (name, len(content))).encode() + content)
     return digest.hexdigest()[:16]
 
@@ -73,7 +76,11 @@ def _unpack(data: bytes, base: str, copy: str) -> None:
 
     for name in os.listdir(base):
         path = os.path.join(base, name)
-        if time.time() - os.lstat(path).st_mtime > _KEEP_SECONDS:
+        try:
+            age = time.time() - os.lstat(path).st_mtime
+        except OSError:
+            continue  # another keeper's temporary folder, which it has removed since
+        if age > _KEEP_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
     temporary = tempfile.mkdtemp(prefix=".", dir=base)
     new, old = os.path.join(temporary, "new"), os.path.join(temporary, "old")

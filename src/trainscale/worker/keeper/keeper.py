@@ -1,20 +1,24 @@
 """The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
 It reads the requests of requests.py from its standard input. When that input closes, when the deadline passes, or when
-it receives a signal to end, it ends every process it started and every process those started. So nobody has to clean up
-after a dead controller, a closed ssh or a Ctrl-C. A controller that needs the host again has it stay for further tasks.
+it receives a signal to end, it ends every process that it started, and all their descendants. So nobody has to clean up
+after a dead controller, a closed ssh or a Ctrl-C. If the controller needs the host again, the keeper stays for further
+tasks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import resource
 import selectors
 import signal
+import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from ..emitter import encode
@@ -23,19 +27,125 @@ from ..events.supervision import Deadline, End, Exit, LogLine, Ports
 from ..inspection.gpu_state import GpuSampler
 from ..inspection.memory import GpuMemory
 from ..job import Task
-from .host_counters import HostCounters
-from .keeper_input import KeeperInput
-from .ports import find_free_ports
-from .requests import EndTasksRequest, PortsRequest, SignalRequest, TasksRequest
-from .running_task import RunningTask
+from ..listening import find_free_ports
+from .leased_host import end_with_parent
+from .requests import EndTasksRequest, KeeperInput, PortsRequest, SignalRequest, TasksRequest
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
 _RESULT = f'"kind":"{RESULT_KIND}"'
 _LONGEST_IN_TAIL = 1000  # characters
+_LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
 _CANNOT_START = 127  # the exit code that shells use
+_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+_SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
+
+
+@dataclass(frozen=True)
+class HostCounters:
+    """Counters since the host started. Their differences show what else ran on it during a trial. None where the system
+    does not report a value.
+    """
+
+    busy_seconds: float | None  # CPU time of all processes, and of other virtual machines on this one's cores
+    waited_seconds: float | None  # in which some process, ours included, had work but no core (the kernel's PSI)
+    kernel_kills: int  # because memory ran out
+
+    @classmethod
+    def read(cls) -> HostCounters:
+        busy_seconds = waited_seconds = None
+        kernel_kills = 0
+        try:
+            with open("/proc/stat") as file:  # noqa: PTH123
+                ticks = [int(value) for value in file.readline().split()[1:9]]
+            idle, waiting_for_disks = ticks[3:5]
+            # Stolen time is part of the sum: in it a hypervisor gave a core to another virtual machine.
+            busy_seconds = (sum(ticks) - idle - waiting_for_disks) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            pass
+        try:
+            with open("/proc/pressure/cpu") as file:  # noqa: PTH123
+                waited_seconds = int(file.readline().rpartition("total=")[2]) / 1e6
+        except (OSError, ValueError):
+            pass
+        try:
+            with open("/proc/vmstat") as file:  # noqa: PTH123
+                kernel_kills = next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+        except (OSError, StopIteration):
+            pass
+        return cls(busy_seconds, waited_seconds, kernel_kills)
+
+
+class RunningTask:
+    """The process of a task, and the end of what it has printed."""
+
+    def __init__(self, task: Task) -> None:
+        self.rank = task.rank
+        self.uses_gpu = task.uses_gpu
+        self.gpu = task.gpu
+        self.tail: list[str] = []
+        self.exited = False
+        self.output_left = task.most_output  # characters that may still be relayed; None: any number
+        self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self.streams: dict[str, int] = {}
+        # A session of its own, so that one signal reaches the process and all its children.
+        self.popen = subprocess.Popen(
+            [_SUBSTITUTES.get(argument, argument) for argument in task.command],
+            cwd=task.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**task.defaults, **os.environ, **task.environment},
+            start_new_session=True,
+            # Also while the program starts, it must not outlive a keeper that is killed.
+            preexec_fn=functools.partial(end_with_parent, signal.SIGKILL, os.getpid()),
+        )
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(task.document.encode() + b"\n")
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended at once; its exit code and its log say why
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
+            self.streams[name] = stream.fileno()
+            os.set_blocking(stream.fileno(), False)
+
+    def poll_exit_code(self) -> int | None:
+        """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
+        status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+    def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
+        """Return the lines that the data completes, and for each whether it goes on: a very long line comes in parts.
+
+        No data means the end: return what remains.
+        """
+        *lines, remainder = (self._buffers[stream] + data).split(b"\n")
+        parts = [(line, False) for line in lines]
+        if not data and remainder:
+            parts.append((remainder, False))
+            remainder = b""
+        elif len(remainder) > _LONGEST_LINE:
+            # Cut before the last character of UTF-8 text, because it may be incomplete; at the end, if this is no text.
+            last = range(len(remainder) - 1, len(remainder) - 5, -1)
+            end = next((n for n in last if remainder[n] & 0xC0 != 0x80), len(remainder))
+            parts.append((remainder[:end], True))
+            remainder = remainder[end:]
+        self._buffers[stream] = remainder
+        return [(part.decode(errors="replace").rstrip("\r"), goes_on) for part, goes_on in parts]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process and all its children."""
+        try:
+            os.killpg(self.popen.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 class Keeper:
@@ -153,7 +263,22 @@ class Keeper:
                 self._report_gpu(running.rank, line)
         elif line.strip():
             running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
-            _relay_log(running, stream, line, goes_on)
+            self._relay_log(running, stream, line, goes_on)
+
+    def _relay_log(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
+        """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
+        left = sys.maxsize if running.output_left is None else running.output_left
+        if left <= 0:
+            return
+        is_last = len(line) >= left
+        line = line[:left]
+        if running.output_left is not None:
+            running.output_left = left - len(line)
+        for start in range(0, len(line), _LOG_PIECE):
+            end = start + _LOG_PIECE
+            _send(LogLine(line[start:end], stream, more=goes_on or end < len(line)), running.rank)
+        if is_last:
+            _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
     def _report_gpu(self, rank: int, line: str) -> None:
         """Report what a rank's GPU did in the window that its result describes."""
@@ -174,7 +299,17 @@ class Keeper:
             running.send_signal(signal.SIGKILL)
         for running in self._running:
             running.popen.wait()
-        _end_orphans()
+        # What tasks started in sessions of their own: these processes are children of this one now.
+        for _ in range(50):
+            children = _list_children()
+            if not children:
+                break
+            for child in children:
+                try:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                except (ProcessLookupError, ChildProcessError):
+                    continue
         self._selector.close()
 
 
@@ -244,22 +379,6 @@ def _read_children_cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _relay_log(running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-    """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
-    left = sys.maxsize if running.output_left is None else running.output_left
-    if left <= 0:
-        return
-    is_last = len(line) >= left
-    line = line[:left]
-    if running.output_left is not None:
-        running.output_left = left - len(line)
-    for start in range(0, len(line), _LOG_PIECE):
-        end = start + _LOG_PIECE
-        _send(LogLine(line[start:end], stream, more=goes_on or end < len(line)), running.rank)
-    if is_last:
-        _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
-
-
 def _extract_event(line: str, rank: int) -> bytes | None:
     """Return the event in a line with its rank, or None if there is none. Roles that are no ranks of a trial do not
     know the number of their task.
@@ -284,20 +403,6 @@ def _send(event: Event, rank: int | None = None) -> None:
 def _write(line: bytes) -> None:
     while line:  # a socket may accept only a part
         line = line[os.write(1, line) :]
-
-
-def _end_orphans() -> None:
-    """End processes that tasks started in sessions of their own. They are children of this process now."""
-    for _ in range(50):
-        children = _list_children()
-        if not children:
-            return
-        for child in children:
-            try:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            except (ProcessLookupError, ChildProcessError):
-                continue
 
 
 def _list_children() -> list[int]:
