@@ -108,7 +108,7 @@ class WitnessSides:
         for _ in range(count_first_steps(self._adapter.config)):
             self._take_steps(1)
             witness.observe(self._adapter.loss())
-        witness.report_window(self._adapter.weights(), self._steps, 0.0)
+        witness.report_window(self._adapter.proof.weights(), self._steps, 0.0)
         witness.take_closing_steps(self._source, self._steps, self._adapter.loss())
 
     def _take_steps(self, count: int) -> None:
@@ -144,7 +144,7 @@ def serve_requests(adapter: Adapter, descriptor: int, make_sides: Any) -> None:
         line = sys.stdin.readline() if job.rank == 0 else ""
         request = json.loads(rendezvous.exchange("request", line)[0])
         blocks = [take_block(sides, rendezvous, side, request["steps"]) for side in request["order"]]
-        answer: Any = blocks or compute_weights_digest(adapter.weights())
+        answer: Any = blocks or compute_weights_digest(adapter.proof.weights())
         if job.rank == 0:
             os.write(descriptor, json.dumps(answer).encode() + b"\n")
         if not blocks:

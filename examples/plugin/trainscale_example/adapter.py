@@ -12,12 +12,12 @@ import numpy as np
 
 from trainscale.worker import models
 from trainscale.worker.config import Config
-from trainscale.worker.frameworks.base import Adapter, learning_rate_schedule
+from trainscale.worker.frameworks.base import Adapter, Proof, learning_rate_schedule
 
 from .network import Network, cross_entropy
 
 
-class NumpyAdapter(Adapter):
+class NumpyAdapter(Adapter, Proof):
     switches_dropout = True
 
     @classmethod

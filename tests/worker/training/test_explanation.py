@@ -9,7 +9,7 @@ import pytest
 from jobs import make_job
 
 from trainscale.worker.config import Config
-from trainscale.worker.frameworks.base import Adapter
+from trainscale.worker.frameworks.base import Adapter, Proof
 from trainscale.worker.job import Job
 from trainscale.worker.training import explanation, loop
 from trainscale.worker.training.rendezvous import Rendezvous
@@ -28,7 +28,7 @@ class Heartbeat:
     phase, step = "", 0
 
 
-class ExchangingDevice(Adapter):
+class ExchangingDevice(Adapter, Proof):
     """Steps take a millisecond for each sample; an exchange has a latency and a rate."""
 
     takes_any_batch = True
@@ -130,7 +130,7 @@ def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: Exchangi
 
 
 def test_an_adapter_without_exchanges_reports_none(device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ExchangingDevice, "make_exchange", Adapter.make_exchange)
+    monkeypatch.setattr(ExchangingDevice, "make_exchange", Proof.make_exchange)
     assert exchanges(device, 500_000) is None
 
 

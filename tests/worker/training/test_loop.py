@@ -13,7 +13,7 @@ from jobs import make_config, make_job
 
 from trainscale.worker.config import Config
 from trainscale.worker.events import Resident
-from trainscale.worker.frameworks.base import Adapter
+from trainscale.worker.frameworks.base import Adapter, Proof
 from trainscale.worker.job import Measure
 from trainscale.worker.training import loop
 from trainscale.worker.training.rendezvous import Rendezvous
@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
 
-class FakeDevice(Adapter):
+class FakeDevice(Adapter, Proof):
     """Steps last as long as told, one after the other; ``step`` returns before they are done."""
 
     @classmethod

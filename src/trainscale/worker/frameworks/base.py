@@ -1,18 +1,20 @@
 """Contract 3, the framework adapter: what a framework must do so that the loop can measure it.
 
-An adapter joins the cluster, builds the network natively, takes steps, and reports. It never times anything, never
-decides how many steps are taken, and sends no events: training/loop.py does that, alike for every framework.
+``Adapter`` is for training: it joins the cluster, builds the network natively and takes steps. It never times anything,
+never decides how many steps are taken, and sends no events: training/loop.py does that, alike for every framework.
+
+``Proof`` is for everything that is asked of a process besides training: by the witness of a trial
+(training/witness.py), by a parity check (inspection/parity.py) and for --explain. None of it is called inside a window.
+The adapters of this package derive from both.
 
 A function ``environment(framework, job)``, which the catalogue names, gives the environment variables that a framework
 reads when it is imported (threads, backend, roles). It is called before the adapter's module is imported, with no job
 when the framework is only inspected.
 
-Where a trial trains to an accuracy (``config.trains_epochs``), steps also count correct predictions, the learning rate
-follows ``learning_rate_schedule(job)``, and ``tally`` and ``predict`` are called. Elsewhere a step must not pay for
-them, and the rate is constant.
+Where a trial trains to an accuracy (``config.trains_epochs``), steps also count correct predictions, and the learning
+rate follows ``learning_rate_schedule(job)``. Elsewhere a step must not pay for either, and the rate is constant.
 
-A parity check asks an adapter for more than a trial does: ``config.precision`` may be ``fp64``, ``job.dropout`` may be
-False, and ``macs`` and ``logits`` are called.
+In a parity check ``config.precision`` may be ``fp64``, and ``job.dropout`` may be False.
 """
 
 from __future__ import annotations
@@ -52,15 +54,125 @@ def list_common_versions() -> dict[str, str]:
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
 
 
+class Proof(ABC):
+    """What proves the work of one process. The defaults are right, but may be slow or leave a trial unproven."""
+
+    job: Job
+    config: Config
+    switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
+    restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
+    # Whether an update starts from the weights that ``restore`` has set. It does not where servers keep weights of
+    # their own and overwrite the worker's copy.
+    updates_restored_weights = True
+    takes_any_batch = False  # whether steps with another batch need no other compiled program
+    has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
+
+    @abstractmethod
+    def weights(self) -> NamedArrays:
+        """Return the trainable parameters as numpy arrays by canonical name, gathered where they are sharded.
+
+        All ranks call it together.
+        """
+
+    @property
+    def catalogue_graph(self) -> Graph | None:
+        """The network as a graph; None if it is a user's own network."""
+        config = self.config
+        return None if resolve(config.model) is None else build(config.model, config.image_size, config.classes)
+
+    def has_layer(self, kind: str) -> bool:
+        """Whether the network has a layer of this kind. Unknown layers of a user's own network do not count."""
+        return self.catalogue_graph is not None and any(layer.kind == kind for layer in self.catalogue_graph.layers)
+
+    @property
+    def can_switch_dropout(self) -> bool:
+        """Whether ``set_dropout`` has its effect. It has none in users' own networks, whose layers are unknown."""
+        return self.catalogue_graph is not None and (self.switches_dropout or not self.has_layer("dropout"))
+
+    def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
+        """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
+
+        The compiled program stays the same, and so does the time of a step: only a number on the device changes. While
+        dropout is off, the framework still draws its random numbers, but every value passes unchanged.
+        """
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        """Set all parameters of a network of the catalogue for the next step. The state of the optimizer stays.
+
+        The arrays are those of ``models.weights.initial_weights``: float32, by canonical name, in canonical layout. All
+        ranks call it together.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not restore weights")
+
+    def skipped_updates(self) -> int:
+        """Return how many steps so far have left the weights unchanged because a loss scale was too large."""
+        return 0
+
+    def counted_updates(self) -> int | None:
+        """Return how many updates the weights have had, by a counter of the framework, of the compiled program or of
+        the servers, which counts what was really done; None where there is none. All ranks have ended their steps.
+        """
+        return None
+
+    def drain(self) -> None:
+        """Return when the device has done all steps so far.
+
+        It copies weights to the host and does not rely on ``wait``, which it verifies. A few values are enough. Ranks
+        do not call it together, unless an adapter leaves it at this default where weights are sharded.
+        """
+        self.weights()
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        """Return a function that exchanges a gradient of ``size`` bytes as the strategy does, and waits for it.
+
+        None if the strategy exchanges nothing, cannot exchange that size, or the adapter does not offer it. All ranks
+        call both together, after the window; weights may change.
+        """
+        return None
+
+    def statistics(self) -> NamedArrays:
+        """Return the running statistics of every batch norm of this rank as numpy arrays.
+
+        The names are ``LAYER.mean`` and ``LAYER.variance``. ``has_biased_variance`` says which variance it is.
+        """
+        if not self.has_layer("batch_norm"):
+            return {}
+        raise NotImplementedError(f"{type(self).__name__} does not give its running statistics")
+
+    def drop(self, layer: str, values: Any) -> Any:
+        """Return what a dropout layer, by its name in the graph, makes of values in a training step.
+
+        Both are numpy arrays (samples, features). ``set_dropout`` applies. A parity check calls it, on one device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not show what its dropout drops")
+
+    def read_batch(self, batch: Any) -> tuple[Any, ...]:
+        """Return the images and labels of a placed batch as numpy arrays, in the layout that they have there."""
+        import numpy as np
+
+        return tuple(np.asarray(part) for part in batch)
+
+    def macs(self) -> int:
+        """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.
+
+        They are counted on the network as this framework built it: on its own operations and shapes, never by the
+        graph's count.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not count its operations")
+
+    def logits(self, batch: Any) -> list[Any]:
+        """Return the logits of every head, the main one first, as numpy arrays (samples, classes).
+
+        It is the forward pass of a training step, with the batch's own statistics, and changes no weight.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not give its logits")
+
+
 class Adapter(ABC):
     """One process of a trial. ``lag`` is how many steps may be in flight; 0 if ``step`` returns when it is done."""
 
     lag = 0
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
-    has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
-    takes_any_batch = False  # whether steps with another batch need no other compiled program
-    switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
-    restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
     ends_at_once = False  # whether a process may end without tearing down the framework, after ``leave``
 
     def __init__(self, job: Job) -> None:
@@ -70,6 +182,12 @@ class Adapter(ABC):
         if self.samples.loss not in self.losses:
             valid = ", ".join(self.losses)
             raise ValueError(f"{job.config.framework} has no loss {self.samples.loss!r}; it has {valid}")
+
+    @property
+    def proof(self) -> Proof:
+        """What proves this process's work: the adapter itself, if it derives from ``Proof``."""
+        assert isinstance(self, Proof)
+        return self
 
     @classmethod
     @abstractmethod
@@ -148,14 +266,6 @@ class Adapter(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not predict")
 
-    def make_exchange(self, size: int) -> Callable[[], None] | None:
-        """Return a function that exchanges a gradient of ``size`` bytes as the strategy does, and waits for it.
-
-        None if the strategy exchanges nothing, cannot exchange that size, or the adapter does not offer it. All ranks
-        call both together, after the window; weights may change.
-        """
-        return None
-
     def compilation(self) -> str:
         """Return ``cold`` if the rank has compiled a program, ``warm`` if a cache had all programs that it needed so
         far, and ``none`` if it needed none. The cache's own counters or files show it.
@@ -165,108 +275,6 @@ class Adapter(ABC):
     def device_peak_bytes(self) -> int | None:
         """Return the most device memory that the framework's allocator held; None if it is not counted."""
         return None
-
-    @abstractmethod
-    def weights(self) -> NamedArrays:
-        """Return the trainable parameters as numpy arrays by canonical name, gathered where they are sharded.
-
-        All ranks call it together.
-        """
-
-    @property
-    def catalogue_graph(self) -> Graph | None:
-        """The network as a graph; None if it is a user's own network."""
-        config = self.config
-        if resolve(config.model) is None:
-            return None
-        return build(config.model, config.image_size, config.classes)
-
-    def has_layer(self, kind: str) -> bool:
-        """Whether the network has a layer of this kind. Unknown layers of a user's own network do not count."""
-        return self.catalogue_graph is not None and any(layer.kind == kind for layer in self.catalogue_graph.layers)
-
-    @property
-    def can_switch_dropout(self) -> bool:
-        """Whether ``set_dropout`` has its effect. It has none in users' own networks, whose layers are unknown."""
-        return self.catalogue_graph is not None and (self.switches_dropout or not self.has_layer("dropout"))
-
-    def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
-        """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
-
-        The compiled program stays the same, and so does the time of a step: only a number on the device changes. While
-        dropout is off, the framework still draws its random numbers, but every value passes unchanged.
-        """
-
-    @property
-    def updates_restored_weights(self) -> bool:
-        """Whether an update starts from the weights that ``restore`` has set.
-
-        It is False where servers keep weights of their own, and the worker's copy is overwritten by them.
-        """
-        return True
-
-    def restore(self, weights: Mapping[str, Any]) -> None:
-        """Set all parameters of a network of the catalogue for the next step. The state of the optimizer stays.
-
-        The arrays are those of ``models.weights.initial_weights``: float32, by canonical name, in canonical layout. All
-        ranks call it together.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not restore weights")
-
-    def skipped_updates(self) -> int:
-        """Return how many steps so far have left the weights unchanged because a loss scale was too large."""
-        return 0
-
-    def counted_updates(self) -> int | None:
-        """Return how many updates the weights have had, by a counter of the framework, of the compiled program or of
-        the servers, which counts what was really done; None where there is none. All ranks have ended their steps.
-        """
-        return None
-
-    def drain(self) -> None:
-        """Return when the device has done all steps so far.
-
-        It copies weights to the host and does not rely on ``wait``, which it verifies. A few values are enough. Ranks
-        do not call it together, unless an adapter leaves it at this default where weights are sharded.
-        """
-        self.weights()
-
-    def statistics(self) -> NamedArrays:
-        """Return the running statistics of every batch norm of this rank as numpy arrays.
-
-        The names are ``LAYER.mean`` and ``LAYER.variance``. ``has_biased_variance`` says which variance it is.
-        """
-        if not self.has_layer("batch_norm"):
-            return {}
-        raise NotImplementedError(f"{type(self).__name__} does not give its running statistics")
-
-    def drop(self, layer: str, values: Any) -> Any:
-        """Return what a dropout layer, by its name in the graph, makes of values in a training step.
-
-        Both are numpy arrays (samples, features). ``set_dropout`` applies. A parity check calls it, on one device.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not show what its dropout drops")
-
-    def read_batch(self, batch: Any) -> tuple[Any, ...]:
-        """Return the images and labels of a placed batch as numpy arrays, in the layout that they have there."""
-        import numpy as np
-
-        return tuple(np.asarray(part) for part in batch)
-
-    def macs(self) -> int:
-        """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.
-
-        They are counted on the network as this framework built it: on its own operations and shapes, never by the
-        graph's count.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not count its operations")
-
-    def logits(self, batch: Any) -> list[Any]:
-        """Return the logits of every head, the main one first, as numpy arrays (samples, classes).
-
-        It is the forward pass of a training step, with the batch's own statistics, and changes no weight.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not give its logits")
 
     def leave(self) -> None:  # noqa: B027  (most strategies have nothing to leave)
         """Leave the cluster. Parameter servers end by this."""

@@ -87,7 +87,10 @@ class Framework:
             variables: dict[str, str] = _import_reference(self.environment)(self.name, job)
             os.environ.update(variables)
         adapter: type[Adapter] = _import_reference(self.adapter)
-        return adapter
+        # A plug-in for version 0.1 derives from Adapter alone. Its own methods come before the defaults of Proof.
+        from .base import Proof
+
+        return adapter if issubclass(adapter, Proof) else type(adapter.__name__, (adapter, Proof), {})
 
     def refuses(self, config: Config) -> str | None:
         """Return why this framework cannot do what a config says, or None. No other place decides this."""

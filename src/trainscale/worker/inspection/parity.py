@@ -43,13 +43,13 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter.join()
     with use_varied_weights():
         parameters = adapter.build()
-    adapter.set_dropout(False)
+    adapter.proof.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:
         # The path that real images take, and the layers that training leaves out, in the timed precision.
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
-    macs = adapter.macs()
+    macs = adapter.proof.macs()
     seconds = time.perf_counter() - began
     counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
     numbers.send_arrays(emit, arrays, counts)
@@ -61,26 +61,26 @@ def _make_adapter(job: Job) -> Adapter:
     """Return the adapter. If it cannot switch dropout off, the network is built without it."""
     framework = FRAMEWORKS[job.config.framework].load(job)
     adapter = framework(job)
-    return adapter if adapter.can_switch_dropout else framework(replace(job, dropout=False))
+    return adapter if adapter.proof.can_switch_dropout else framework(replace(job, dropout=False))
 
 
 def _train(adapter: Adapter, job: Job) -> NamedArrays:
     import numpy as np
 
     batch = synthetic.make_batch(job, adapter.place)
-    arrays: NamedArrays = {f"before/{name}": fold(values) for name, values in adapter.weights().items()}
-    for number, head in enumerate(adapter.logits(batch)):
+    arrays: NamedArrays = {f"before/{name}": fold(values) for name, values in adapter.proof.weights().items()}
+    for number, head in enumerate(adapter.proof.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
-    statistics = adapter.statistics()
+    statistics = adapter.proof.statistics()
     losses = []
     for step in range(job.measure.steps):
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())
         if step == 0:
-            arrays.update({f"first/{name}": fold(values) for name, values in adapter.weights().items()})
+            arrays.update({f"first/{name}": fold(values) for name, values in adapter.proof.weights().items()})
             arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "first-statistics", steps=1))
     arrays["losses"] = np.array(losses, dtype=np.float64)
-    arrays.update({f"after/{name}": fold(values) for name, values in adapter.weights().items()})
+    arrays.update({f"after/{name}": fold(values) for name, values in adapter.proof.weights().items()})
     arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "statistics", job.measure.steps))
     return arrays
 
@@ -93,10 +93,10 @@ def _compute_new_statistics(adapter: Adapter, batch: int, before: NamedArrays, p
     import numpy as np
 
     arrays = {}
-    for name, values in adapter.statistics().items():
+    for name, values in adapter.proof.statistics().items():
         kept = (1 - BATCH_NORM_MOMENTUM) ** steps
         added = np.asarray(values, np.float64) - kept * np.asarray(before[name], np.float64)
-        if name.endswith(".variance") and adapter.has_biased_variance:
+        if name.endswith(".variance") and adapter.proof.has_biased_variance:
             added *= _compute_bias_correction(adapter, name, batch)
         arrays[f"{part}/{name}"] = added
     return arrays
@@ -104,7 +104,7 @@ def _compute_new_statistics(adapter: Adapter, batch: int, before: NamedArrays, p
 
 def _compute_bias_correction(adapter: Adapter, name: str, batch: int) -> float:
     """Return n / (n - 1) for the n values over which a batch norm averages."""
-    graph = adapter.catalogue_graph
+    graph = adapter.proof.catalogue_graph
     if graph is None:
         return 1.0
     count = batch
@@ -119,12 +119,12 @@ def _measure_dropout(adapter: Adapter) -> NamedArrays:
     """
     import numpy as np
 
-    graph = adapter.catalogue_graph
-    adapter.set_dropout(True)
+    graph = adapter.proof.catalogue_graph
+    adapter.proof.set_dropout(True)
     arrays = {}
     for layer in graph.layers if graph else ():
         if layer.kind == "dropout":
-            outputs = np.asarray(adapter.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
+            outputs = np.asarray(adapter.proof.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
             kept = outputs[outputs != 0]
             mean = kept.mean() if kept.size else 0.0
             arrays[f"dropout/{layer.name}"] = np.array(
@@ -147,8 +147,8 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     # Every pixel differs from its neighbours, from row to row and from channel to channel.
     pixels: Any = (np.arange(job.batch * int(np.prod(shape))) * 37 % 256).astype(np.uint8).reshape(job.batch, *shape)
     labels: Any = np.arange(job.batch, dtype=np.int64) % job.config.classes
-    expected = adapter.read_batch(adapter.place(normalization(pixels), labels.copy()))
-    placed = adapter.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
+    expected = adapter.proof.read_batch(adapter.place(normalization(pixels), labels.copy()))
+    placed = adapter.proof.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
     if placed[0].shape != expected[0].shape:
         return {"pixels": np.array([np.inf, 0.0])}
     images, right = (np.asarray(part[0], np.float64) for part in (placed, expected))

@@ -47,7 +47,7 @@ class ClosingStepTaker:
 
         The initial weights and the batch are those of the first step; ``rates`` are the learning rates to come.
         """
-        is_restored = self._adapter.updates_restored_weights
+        is_restored = self._adapter.proof.updates_restored_weights
         start = self._initial if is_restored else self._read()
         losses: list[float] = []
         starts: list[numpy.ndarray] = []
@@ -67,7 +67,7 @@ class ClosingStepTaker:
     def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
         """No rank restores weights before all have read those of the last step, nor takes a step before all have."""
         self._meet(f"restore {number}")
-        self._adapter.restore(weights)
+        self._adapter.proof.restore(weights)
         self._meet(f"restored {number}")
         self._adapter.wait(self._adapter.step(batch))
         return self._adapter.loss()
@@ -85,7 +85,7 @@ class ClosingStepTaker:
         return result
 
     def _read(self) -> numpy.ndarray:
-        return self._stack_sketches(sketch_weights(self._adapter.weights()))
+        return self._stack_sketches(sketch_weights(self._adapter.proof.weights()))
 
     def _stack_sketches(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
         """Return one row for each tensor."""

@@ -34,7 +34,7 @@ def measure_exchanges(
     sizes = choose_exchange_sizes(gradients)
     measured = Exchanges([], [], [])
     for index, size in enumerate(sizes):
-        exchange = adapter.make_exchange(size)
+        exchange = adapter.proof.make_exchange(size)
         if exchange is None:
             continue
         rendezvous.exchange(f"exchange {size}")
@@ -69,7 +69,7 @@ def compute_allowed_seconds(window_seconds: float) -> float:
 
 def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> FurtherBatches | None:
     """Take steps with two other batches, on samples that stay on the device. None where that would compile anew."""
-    if not adapter.takes_any_batch:
+    if not adapter.proof.takes_any_batch:
         return None
     heartbeat.phase, heartbeat.step = "batches", 0
     measured = FurtherBatches([], [], [])

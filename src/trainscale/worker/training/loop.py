@@ -137,9 +137,9 @@ def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
 def time_unfinished(adapter: Adapter) -> float:
     """Return how long the device is still busy: how much longer it takes to read a weight now than once more."""
     began = clock()
-    adapter.drain()
+    adapter.proof.drain()
     middle = clock()
-    adapter.drain()
+    adapter.proof.drain()
     return max(0.0, (middle - began) - (clock() - middle))
 
 
@@ -152,7 +152,7 @@ def take_first_step(
         began = clock()
         take_step(adapter, batches)
         seconds = clock() - began
-    adapter.drain()  # once before it verifies a window, because frameworks may compile in the first call
+    adapter.proof.drain()  # once before it verifies a window, because frameworks may compile in the first call
     loss = adapter.loss()
     witness.observe(loss)
     return seconds, loss

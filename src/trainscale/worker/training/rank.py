@@ -210,7 +210,7 @@ def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
             loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.sum_children_peak_bytes(),
         )
     )
-    weights = adapter.weights()
+    weights = adapter.proof.weights()
     if job.save_weights:
         import numpy as np
 

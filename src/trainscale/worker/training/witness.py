@@ -43,7 +43,7 @@ class Witness:
         self._steps_left = 0
         self._outer_seconds = 0.0
         self.seconds = 0.0  # that it has taken so far, besides the first steps themselves, which are warm-up
-        if self._job.witness and adapter.catalogue_graph is not None:
+        if self._job.witness and adapter.proof.catalogue_graph is not None:
             self._begin()
 
     @contextmanager
@@ -53,14 +53,14 @@ class Witness:
         self.seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
-        if not self._adapter.can_switch_dropout:
+        if not self._adapter.proof.can_switch_dropout:
             obstacle = f"{self._job.config.framework} cannot switch off the dropout of this network"
             self._emit(FirstSteps([], "", obstacle))
             return
         self._steps_left = count_first_steps(self._job.config)
         with self._count_own_seconds():
-            self._before = sketch_weights(self._adapter.weights())
-            self._adapter.set_dropout(False)
+            self._before = sketch_weights(self._adapter.proof.weights())
+            self._adapter.proof.set_dropout(False)
             if self._takes_turns:  # no rank changes the servers' weights before all have read them
                 self._rendezvous.exchange("initial weights")
 
@@ -93,16 +93,16 @@ class Witness:
         if not self._steps_left:
             with self._count_own_seconds():
                 self._report()
-                self._adapter.set_dropout(True)
+                self._adapter.proof.set_dropout(True)
                 if self._takes_turns:  # nor does one take its next step before all have read what the turns changed
                     self._rendezvous.exchange("changed weights")
 
     def _report(self) -> None:
-        skipped = self._adapter.skipped_updates()
+        skipped = self._adapter.proof.skipped_updates()
         if skipped:
             self._emit(FirstSteps([], "", f"the loss scale was too large for {skipped} of its first steps"))
             return
-        sketches = sketch_changes(self._before, self._adapter.weights())
+        sketches = sketch_changes(self._before, self._adapter.proof.weights())
         self._emit(FirstSteps(self._losses, encode_numbers(sum_sketches(sketches))))
         self._report_tensors(sketches, is_closing=False)
 
@@ -137,17 +137,17 @@ class Witness:
                 decay=compute_remaining_share(job.config, job.seed, weights),
                 expected_decay=compute_decay(job.config, rate, updates),
                 next_decay=compute_decay(job.config, rate, updates + 1),
-                counted_updates=self._adapter.counted_updates(),
+                counted_updates=self._adapter.proof.counted_updates(),
                 outer_seconds=self._outer_seconds,
             )
         )
 
     def take_closing_steps(self, source: Any, steps: int, last_loss: float) -> None:
         """Take the closing steps, and report them. All ranks call it together. ``steps`` are those taken so far."""
-        adapter, graph = self._adapter, self._adapter.catalogue_graph
+        adapter, graph = self._adapter, self._adapter.proof.catalogue_graph
         # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
         has_known_rates = not (self._takes_turns and self._job.config.trains_epochs)
-        can_take = adapter.restores_weights and adapter.can_switch_dropout and has_known_rates
+        can_take = adapter.proof.restores_weights and adapter.proof.can_switch_dropout and has_known_rates
         if not self._job.witness or graph is None or not can_take:
             return
         rate = learning_rate_schedule(self._job)
@@ -156,7 +156,7 @@ class Witness:
         if not (min(rates) > 0 and all(self._rendezvous.exchange("closing", math.isfinite(last_loss)))):
             return
         with self._count_own_seconds():
-            adapter.set_dropout(False)
+            adapter.proof.set_dropout(False)
             if not self._takes_turns:
                 self._close(graph, source, rates)
             else:
@@ -164,7 +164,7 @@ class Witness:
                     if rank == self._job.rank:
                         self._close(graph, source, rates)
                     self._rendezvous.exchange(f"closing turn {rank}")
-            adapter.set_dropout(True)
+            adapter.proof.set_dropout(True)
 
     def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
         """Take the closing steps of this rank, with the others or alone, and report them."""

@@ -18,7 +18,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, list_common_versions
+from ..base import Adapter, Proof, list_common_versions
 from . import counting, layers
 from . import network as networks
 from .compilation import ProgramCounter, let_every_rank_write
@@ -27,7 +27,7 @@ from .engines import engine_for
 _TOGETHER = ("allreduce", "sharded")
 
 
-class JaxAdapter(Adapter):
+class JaxAdapter(Adapter, Proof):
     switches_dropout = True
     restores_weights = True
     ends_at_once = True

@@ -13,7 +13,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, learning_rate_schedule, list_common_versions
+from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
 from ..user_networks import list_heads
 from . import network as networks
 
@@ -34,7 +34,7 @@ class Sgd(keras.optimizers.SGD):
         self.assign_sub(variable, ops.multiply(gradient, ops.cast(learning_rate, variable.dtype)))
 
 
-class KerasAdapter(Adapter):
+class KerasAdapter(Adapter, Proof):
     switches_dropout = True
     restores_weights = True
     ends_at_once = True

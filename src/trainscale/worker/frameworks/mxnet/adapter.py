@@ -13,7 +13,7 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, learning_rate_schedule, list_common_versions
+from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
 from ..user_networks import list_heads
 from .environment import restore_numpy_names
 from .server import serve
@@ -31,7 +31,7 @@ _EXCHANGE_KEYS = 10**6  # keys from here on belong to no parameter
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
-class MxnetAdapter(Adapter):
+class MxnetAdapter(Adapter, Proof):
     switches_dropout = True
     restores_weights = True
     # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.

@@ -16,7 +16,7 @@ from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, list_common_versions
+from ..base import Adapter, Proof, list_common_versions
 from . import network as networks
 from .compilation import CachedPrograms
 from .devices import list_gpu_names, make_pixel_converter, read_gpu_peak_bytes
@@ -28,7 +28,7 @@ _GPU_LAG = 2
 _WEIGHTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 
 
-class TensorFlowAdapter(Adapter):
+class TensorFlowAdapter(Adapter, Proof):
     switches_dropout = True
     restores_weights = True
     ends_at_once = True

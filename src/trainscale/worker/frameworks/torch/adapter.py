@@ -18,7 +18,7 @@ from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import find_samples
 from ...type_aliases import NamedArrays
-from ..base import Adapter, list_common_versions
+from ..base import Adapter, Proof, list_common_versions
 from ..catalog import WITH_SERVERS
 from ..network_variables import make_network_variables
 from ..user_networks import list_heads
@@ -33,7 +33,7 @@ _WITHOUT_GROUP = ("local", "independent")
 _ON_DEVICE = ("allreduce", "sharded")
 
 
-class TorchAdapter(Adapter):
+class TorchAdapter(Adapter, Proof):
     switches_dropout = True
     restores_weights = True
     ends_at_once = True
