@@ -11,7 +11,7 @@ from doc_pages import blocks, rows, text
 from factories import curve
 from stored_runs import ALLREDUCE, SERVERS, write_run
 
-from trainscale.export.catalog import EXPORTERS
+from trainscale.export.base import EXPORTERS
 
 EXAMPLES = blocks(text("python.md"), "python")
 

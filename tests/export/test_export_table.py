@@ -14,12 +14,10 @@ from pyarrow import parquet
 from stored_runs import ALLREDUCE, two_series, write_run
 
 from trainscale.analyse.throughput import compute_samples_per_second
-from trainscale.export import frames
 from trainscale.export.base import Destination
 from trainscale.export.columns import COLUMNS, TrialRow
-from trainscale.export.packages import import_package
 from trainscale.export.stored_run import StoredRun, read_stored_run
-from trainscale.export.tables import CsvExporter, JsonExporter, ParquetExporter
+from trainscale.export.tables import CsvExporter, JsonExporter, ParquetExporter, to_arrow, to_pandas, to_polars
 from trainscale.record.trial import GpuState, MachineLoad, RankSample
 from trainscale.record.witness import WitnessVerdict
 from trainscale.spec.config import Config
@@ -178,7 +176,7 @@ def test_parquet_has_types_units_and_meanings(run: StoredRun, tmp_path: Path) ->
 
 
 def test_all_frames_hold_the_same_values(run: StoredRun) -> None:
-    arrow, polars, pandas = (make(run.rows) for make in (frames.to_arrow, frames.to_polars, frames.to_pandas))
+    arrow, polars, pandas = (make(run.rows) for make in (to_arrow, to_polars, to_pandas))
     rows = [asdict(row) for row in run.rows]
     assert arrow.to_pylist() == rows
     assert polars.to_dicts() == rows
@@ -194,11 +192,6 @@ def test_all_frames_hold_the_same_values(run: StoredRun) -> None:
 
 
 def test_a_frame_of_no_rows_has_all_columns() -> None:
-    assert frames.to_arrow(()).num_rows == 0
-    assert list(frames.to_pandas(()).columns) == [column.name for column in COLUMNS]
-    assert frames.to_polars(()).columns == [column.name for column in COLUMNS]
-
-
-def test_a_missing_package_is_one_message_with_the_command_that_installs_it() -> None:
-    with pytest.raises(Exception, match=r"to_x\(\) needs the package no_such_package.*\n.*pip install no-such-package"):
-        import_package("no_such_package", "to_x()", "no-such-package")
+    assert to_arrow(()).num_rows == 0
+    assert list(to_pandas(()).columns) == [column.name for column in COLUMNS]
+    assert to_polars(()).columns == [column.name for column in COLUMNS]

@@ -1,4 +1,4 @@
-"""MLflow, Weights & Biases and ReFrame themselves. `make test-all` installs them: they are 60 packages."""
+"""MLflow and Weights & Biases themselves. `make test-all` installs them: they are 60 packages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 from stored_runs import two_series, write_run
-
-from trainscale.export.stored_run import read_stored_run
-from trainscale.export.summary_lines import list_summary_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -143,42 +140,3 @@ for path in {[str(next(run.glob("*.wandb"))) for run in runs]!r}:
         "scaling|first: AlexNet · torch · ps:1",
         "2|150",
     ]
-
-
-# ---- ReFrame
-
-
-def run_reframe(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the exported test. In place of a measurement, the command prints lines."""
-    programs = folder / "bin"
-    programs.mkdir(exist_ok=True)
-    (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
-    (programs / "trainscale").write_text(f'#!/bin/sh\n[ "$1" = run ] && cat {folder}/lines\n')
-    (programs / "trainscale").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder)}
-    reframe = [sys.executable, "-c", "from reframe.frontend.cli import main; main()"]
-    command = [*reframe, "-c", "check.py", "-r", "--prefix", str(folder / "reframe"), "--nocolor"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_reframe_reads_the_lines_and_fails_where_a_point_is_slower(folder: Path) -> None:
-    export(folder, "--to", "reframe", "-o", "check.py")
-    run = read_stored_run(folder / "first")
-    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
-    lines[1] = "failed_trials: 0 trials"  # the failed points of this run have no reference
-    done = run_reframe(folder, lines)
-    assert done.returncode == 0, done.stdout
-    assert "torch_alexnet_b32_allreduce.n2.images_per_second: 190.0 images/s (r:190, l:-0.05, u:None)" in done.stdout
-    slower = [line.replace(": 190 images/s", ": 175 images/s") for line in lines]
-    assert slower != lines
-    done = run_reframe(folder, slower)
-    assert done.returncode == 1
-    assert "images_per_second=175.0 images/s, expected 190 (l=180.5, u=inf)" in done.stdout
-
-
-def test_reframe_fails_where_a_trial_fails(folder: Path) -> None:
-    export(folder, "--to", "reframe", "-o", "check.py")
-    run = read_stored_run(folder / "first")
-    done = run_reframe(folder, [str(line) for line in list_summary_lines(run.series, run.records)])
-    assert done.returncode == 1
-    assert "sanity" in done.stdout

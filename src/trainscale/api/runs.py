@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.series import Point, Series
 from ..analyse.statistics import Interval
 from ..errors import InputError
-from ..export import frames
+from ..export import tables
 from ..export.columns import TrialRow, column
 from ..export.stored_run import StoredRun, read_stored_run
 
@@ -120,15 +120,15 @@ class Run:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the trials as a pandas frame, one row for each."""
-        return frames.to_pandas(self.trials)
+        return tables.to_pandas(self.trials)
 
     def to_polars(self) -> polars.DataFrame:
         """Return the trials as a polars frame, one row for each."""
-        return frames.to_polars(self.trials)
+        return tables.to_polars(self.trials)
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the trials as an Arrow table, one row for each. Units and meanings are metadata of its fields."""
-        return frames.to_arrow(self.trials)
+        return tables.to_arrow(self.trials)
 
     def chart(self, quantity: str = "speedup") -> altair.LayerChart:
         """Return an Altair chart of all series: ``speedup``, ``throughput``, ``efficiency`` or ``accuracy``."""

@@ -25,7 +25,7 @@ COMMANDS = {
     "best": "show the best configuration that was measured for every device count",
     "predict": "predict the speed on more devices, with an interval, or explain why that would be a guess",
     "study": "write the scaling study of a proposal: tables, efficiency, cost, method",
-    "export": "export runs as one table, or to MLflow, W&B, Prometheus, Extra-P or ReFrame",
+    "export": "export runs as one table, or to MLflow or Weights & Biases",
     "notebook": "write a notebook that repeats the analysis of a run",
     "compare": "compare two runs: faster, slower or the same; can be a gate in CI and in acceptance tests",
     "published": "list scaling results that others have published, and compare a run with them",

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from ..export.base import DEFAULT_PROJECT, Destination
-from ..export.catalog import EXPORTERS, list_exporter_names, load_exporter
+from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter
 from ..export.stored_run import StoredRun, read_stored_run
 from .damage import warn_of_damage
 from .parser import Parser

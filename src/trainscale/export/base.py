@@ -1,18 +1,36 @@
-"""The contract of an exporter, which hands finished runs to another program. A plug-in may add one (catalog.py)."""
+"""The contract of an exporter, which hands finished runs to another program, and the exporters by name.
+
+A package adds one by an entry point of the group ``trainscale.exporters``.
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ..errors import InputError
+from ..errors import InputError, TrainscaleError, explain_unknown
+from ..launch.plugins import EXPORTER, load_plugins
 from ..record.files import write_atomically
 from .stored_run import StoredRun
 
 DEFAULT_PROJECT = "trainscale"
+
+# "module:class"; a module that begins with a dot is in this package. It is imported when it is used.
+EXPORTERS: dict[str, str] = {
+    "parquet": ".tables:ParquetExporter",
+    "csv": ".tables:CsvExporter",
+    "json": ".tables:JsonExporter",
+    "mlflow": ".trackers:MlflowExporter",
+    "wandb": ".trackers:WandbExporter",
+}
+# Formats of version 0.1 that a few lines of Python make from the table.
+_RECIPES = {"extra-p": "Extra-P", "prometheus": "Prometheus", "reframe": "ReFrame"}
 
 
 @dataclass(frozen=True)
@@ -68,3 +86,49 @@ def describe_file(path: Path, runs: Sequence[StoredRun]) -> str:
 
 def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def list_exporter_names() -> tuple[str, ...]:
+    """Return all names, those of trainscale first. A plug-in cannot take one of these."""
+    return tuple(_list_references())
+
+
+def load_exporter(name: str) -> Exporter:
+    """Import an exporter. An InputError says why one of a plug-in cannot be used."""
+    references = _list_references()
+    if name in _RECIPES and name not in references:
+        raise InputError(
+            f"--to {name}: trainscale no longer writes this format; docs/export.md, section {_RECIPES[name]}, has a"
+            f" recipe that makes it from --to csv; valid: {', '.join(references)}"
+        )
+    if name not in references:
+        raise explain_unknown("exporter", name, references, "--to")
+    module, _, attribute = references[name].partition(":")
+    if name in EXPORTERS:
+        built_in: type[Exporter] = getattr(importlib.import_module(module, __package__), attribute)
+        return built_in()
+    try:
+        loaded = operator.attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:
+        raise InputError(
+            f"--to {name}: the plug-in {references[name]} cannot be used: {type(error).__name__}: {error}"
+        ) from None
+    if not (isinstance(loaded, type) and issubclass(loaded, Exporter)) or inspect.isabstract(loaded):
+        raise InputError(f"--to {name}: {references[name]} is not a class that implements Exporter")
+    return loaded()
+
+
+def _list_references() -> dict[str, str]:
+    plugins = {plugin.name: plugin.reference for plugin in load_plugins() if plugin.kind == EXPORTER}
+    return {**EXPORTERS, **{name: plugins[name] for name in plugins if name not in EXPORTERS}}
+
+
+def import_package(name: str, purpose: str, distribution: str = "") -> Any:
+    """Import a package that only ``purpose`` needs. If it is missing, the error says how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise TrainscaleError(
+            f"{purpose} needs the package {name}, which cannot be imported ({error})\n"
+            f"  install it: pip install {distribution or name}"
+        ) from None

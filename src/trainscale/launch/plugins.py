@@ -93,7 +93,7 @@ def _read_name_and_version(distribution: metadata.Distribution) -> tuple[str, st
 def _add(kind: str, name: str, reference: str) -> str:
     """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import.
 
-    An exporter is imported by export/catalog.py, when it is used.
+    An exporter is imported by export/base.py, when it is used.
     """
     if kind == EXPORTER:
         return ""

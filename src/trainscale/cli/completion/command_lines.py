@@ -17,7 +17,7 @@ from ...analyse.comparison.differences import NAMES
 from ...analyse.comparison.sides import EFFICIENCY, SPEED
 from ...cluster.datasets import PUBLISHED
 from ...cluster.environments import DEFINITIONS
-from ...export.catalog import list_exporter_names
+from ...export.base import list_exporter_names
 from ...launch.launchers.catalog import LAUNCHERS, list_launcher_groups
 from ...published.selection import NORMALISATIONS
 from ...report import chart_files
