@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import re
 import shutil
 import subprocess
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from parsers import collect_parsers
 from terminal import open_terminal
 
 from trainscale import cli
-from trainscale.cli.completion import SHELLS, make_script
-from trainscale.cli.completion.command_lines import LIST, RUNS, WORDS, CommandLine, describe_commands, flatten
+from trainscale.cli.completion import NAMES, SHELLS, Completer, find_completer
 from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.spec.groups import collect_settings
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
+
+# The shell calls trainscale for every completion.
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+ENVIRONMENT = {**os.environ, "PATH": PATH, "COMP_WORDBREAKS": " \t\n\"'@><=;|&(:"}
 
 # What is typed, and what the shell makes of it: one word is left, so it is completed, with a space behind it.
 COMPLETED = {
@@ -36,15 +44,12 @@ COMPLETED = {
 
 
 @pytest.fixture(scope="module")
-def commands() -> dict[str, CommandLine]:
-    return {command.name: command for command in flatten(describe_commands())}
-
-
-@pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
-        (folder / shell).write_text(make_script(shell))
+        with redirect_stdout(io.StringIO()) as script:
+            assert cli.main(["completion", shell]) == 0
+        (folder / shell).write_text(script.getvalue())
     return {shell: folder / shell for shell in SHELLS}
 
 
@@ -59,59 +64,46 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# ---- what is described
+# ---- what is offered
 
 
-def test_every_command_and_every_flag_of_its_help_is_described(
-    commands: dict[str, CommandLine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert {name.split()[0] for name in commands} == set(cli.COMMANDS)
-    for name, command in commands.items():
-        with pytest.raises(SystemExit):
-            cli.main([*name.split(), "--help"])
-        shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*\b", "\n".join(_option_lines(capsys.readouterr().out))))
-        assert shown <= {spelling for flag in command.flags for spelling in flag.names}, name
+def find_offer(command: str, flag: str) -> Completer:
+    (action,) = (action for action in collect_parsers()[command].actions if flag in action.option_strings)
+    assert action.nargs != 0
+    return find_completer(command, action)
 
 
-def test_every_flag_has_a_help_text(commands: dict[str, CommandLine]) -> None:
-    without = [(name, flag.names) for name, command in commands.items() for flag in command.flags if not flag.help]
-    assert without == []
+def test_every_flag_has_a_help_text() -> None:
+    parsers = collect_parsers()
+    assert {name.split()[0] for name in parsers} == set(cli.COMMANDS)
+    assert [(name, a.option_strings) for name, parser in parsers.items() for a in parser.actions if not a.help] == []
 
 
-def _option_lines(text: str) -> list[str]:
-    """The parts of --help that list the spellings of flags: what begins a line, before the help text."""
-    return [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  -", line)]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_list_of_names_is_where_completion_looks_for_it(name: str) -> None:
+    command, _, dest = name.rpartition(" ")
+    assert list(find_completer(command, argparse.Action([], dest))(prefix=""))
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_the_values_of_settings_are_those_of_the_code(commands: dict[str, CommandLine], command: str) -> None:
-    values = {name: flag.values for flag in commands[command].flags for name in flag.names}
+def test_the_values_of_settings_are_those_of_the_code(command: str) -> None:
     for flag, names in (("--models", models.list_names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
-        offered = values[flag]
-        assert offered is not None
-        assert (offered.kind, offered.words) == (LIST, tuple(names))
+        assert list(find_offer(command, flag)(prefix="")) == list(names)
+        assert list(find_offer(command, flag)(prefix="a,")) == [f"a,{name}" for name in names]
     for setting in collect_settings(list_launcher_groups()).values():
-        offered = values[setting.flag]
-        if setting.value_type.choices:
-            assert offered is not None
-            assert offered.words == setting.value_type.choices
-            assert offered.kind == (LIST if setting.value_type.is_plural else WORDS)
-            for word in offered.words:
-                setting.read_text(word, setting.flag)  # every choice is valid
-
-
-def test_a_switch_takes_no_value(commands: dict[str, CommandLine]) -> None:
-    values = {name: flag.values for flag in commands["run"].flags for name in flag.names}
-    assert values["--fresh"] is None
-    assert values["--no-witness"] is None
-    assert values["--steps"] is not None
+        for word in setting.value_type.choices:
+            assert word in find_offer(command, setting.flag)(prefix="")
+            setting.read_text(word, setting.flag)  # every choice is valid
 
 
 @pytest.mark.parametrize(
     "command", ["report", "explain", "best", "compare", "export", "notebook", "predict", "study", "watch"]
 )
-def test_commands_that_read_runs_offer_runs(commands: dict[str, CommandLine], command: str) -> None:
-    assert {argument.values.kind for argument in commands[command].arguments} == {RUNS}
+def test_commands_that_read_runs_offer_runs(command: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs)
+    for action in collect_parsers()[command].actions:
+        if not action.option_strings:
+            assert list(find_completer(command, action)(prefix="")) == ["runs/alexnet-1a2b3c", "runs/my run"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["tcsh"], ["bash", "zsh"]])
@@ -122,18 +114,13 @@ def test_wrong_input_is_one_message(arguments: list[str], capsys: pytest.Capture
     assert captured.err.startswith("trainscale: ")
 
 
-def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "bash"]) == 0
-    assert capsys.readouterr().out == make_script("bash")
-
-
 # ---- bash
 
 CALL = """
 source "$1"; shift
 COMP_LINE=$1; shift
 COMP_POINT=${#COMP_LINE} COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-_trainscale
+_python_argcomplete trainscale
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -142,9 +129,8 @@ def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
     """What bash would show for a line. Its words are split as readline does, also at = and :."""
     words = [part for word in line.split(" ") for part in re.split(r"([=:])", word) if part or not word]
     argv = ["bash", "--norc", "-c", CALL, "bash", str(script), line, *words]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return [line for line in done.stdout.splitlines() if line]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    return [line.strip() for line in done.stdout.splitlines() if line]
 
 
 @pytest.mark.processes
@@ -159,12 +145,12 @@ def offered_by_bash(script: Path, line: str, folder: Path) -> list[str]:
         ("trainscale run --scaling ", ["weak", "strong"]),
         ("trainscale run --no-w", ["--no-witness"]),
         ("trainscale run --steps ", []),
-        ("trainscale report ", ["runs/alexnet-1a2b3c", "runs/my run"]),
+        ("trainscale report ", ["runs/alexnet-1a2b3c", "runs/my\\ run"]),
         ("trainscale report --until-accuracy 0.9 runs/al", ["runs/alexnet-1a2b3c"]),
-        ("trainscale report oth", ["other"]),
+        ("trainscale report oth", ["other/"]),
         ("trainscale run stu", ["study.toml"]),
-        ("trainscale run -o ru", ["runs"]),
-        ("trainscale data get ", ["mnist", "cifar10"]),
+        ("trainscale run -o ru", ["runs/"]),
+        ("trainscale data get ci", ["cifar10"]),
         ("trainscale compare a b --by ", ["efficiency", "speed"]),
         ("trainscale report a --format png,", ["png,png", "png,pdf", "png,svg"]),
         ("trainscale unknown ", []),
@@ -191,7 +177,7 @@ def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path]
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell} here (tests/needs.sh installs it on Debian)")
     argv, start = START[shell]
-    environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(runs), "LC_ALL": "C.UTF-8"}
+    environment = {"PATH": PATH, "TERM": "dumb", "HOME": str(runs), "LC_ALL": "C.UTF-8"}
     with open_terminal(argv, runs, environment) as terminal:
         terminal.type(f"{start.format(prompt=PROMPT)}\n")
         terminal.wait_for(rf"(?m)^\W*{PROMPT}")
@@ -220,7 +206,7 @@ def test_a_line_is_completed_as_it_is_typed(shell: str, scripts: dict[str, Path]
 )
 def test_fish_offers(line: str, expected: str, scripts: dict[str, Path], runs: Path) -> None:
     argv = ["fish", "--no-config", "-c", 'source $argv[1]; complete -C "$argv[2]"', str(scripts["fish"]), line]
-    done = subprocess.run(argv, cwd=runs, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, cwd=runs, capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert done.stderr == ""
     offered = [text.partition("\t")[0] for text in done.stdout.splitlines()]
     assert [text.partition("=")[2] if text.startswith("--") and "=" in text else text for text in offered] == [expected]

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import pytest
 from doc_pages import PAGES, ROOT, coded, rows, text
+from parsers import collect_parsers
 
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
-from trainscale.cli.completion.command_lines import describe_commands, flatten
 from trainscale.cluster.environments import (
     ABSENT,
     BROKEN,
@@ -64,8 +64,7 @@ def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
 
 @pytest.mark.parametrize("command", ["run", "watch", "study", "completion"])
 def test_every_flag_of_a_command_is_described(command: str) -> None:
-    (described,) = (line for line in flatten(describe_commands()) if line.name == command)
-    flags = {name for flag in described.flags for name in flag.names}
+    flags = {name for action in collect_parsers()[command].actions for name in action.option_strings}
     assert flags <= coded(text("options.md")) | coded(text("study.md"))
 
 

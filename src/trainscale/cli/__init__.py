@@ -60,12 +60,21 @@ Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrup
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    if "_ARGCOMPLETE" in os.environ and argv is None:  # a shell wants to complete a line
+        return guard([], _complete_line)
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
         with outlive_readers(goes_on=True):
             print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
         return 0
     return guard(argv, lambda: _run_command(argv[0], argv[1:]))
+
+
+def _complete_line() -> int:
+    from .completion import complete_line
+
+    complete_line()
+    return 0
 
 
 def _run_command(name: str, argv: list[str]) -> int:

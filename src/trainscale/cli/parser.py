@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Container
-from contextvars import ContextVar
+import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,29 +14,6 @@ from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingValues
 from ..spec.value_types import SWITCH, ValueType
-
-_wants_parser: ContextVar[bool] = ContextVar("wants_parser", default=False)
-
-
-class ParserReached(BaseException):
-    """Ends a command of which only the parser is wanted. It is no error, so nothing that handles errors catches it."""
-
-    def __init__(self, parser: Parser) -> None:
-        super().__init__(parser.prog)
-        self.parser = parser
-
-
-def find_parser(command: Callable[[], object]) -> Parser:
-    """Return the parser with which a command would read its arguments. The command goes no further than that."""
-    token = _wants_parser.set(True)
-    try:
-        command()
-    except ParserReached as reached:
-        return reached.parser
-    finally:
-        _wants_parser.reset(token)
-    raise RuntimeError("the command ended before it read its arguments")
-
 
 _MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
@@ -61,8 +38,10 @@ class Parser(argparse.ArgumentParser):
         return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def read(self, argv: list[str]) -> argparse.Namespace:
-        if _wants_parser.get():
-            raise ParserReached(self)
+        if "_ARGCOMPLETE" in os.environ:  # a shell wants to complete a line
+            from .completion import offer_arguments
+
+            offer_arguments(self)
         self._refuse_double_dashes(argv)
         self._refuse_nul(argv)
         options, extra = self.parse_known_args(self._complete(argv))

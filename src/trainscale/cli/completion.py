@@ -1,0 +1,152 @@
+"""``trainscale completion bash|zsh|fish``, and what a shell offers then: argcomplete asks the parsers of the commands.
+
+At every TAB the shell calls trainscale with the line in a variable. Words that a parser does not know, such as networks
+and directories of runs, are added here. Nothing else imports argcomplete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from ..errors import InputError, explain_unknown
+from . import COMMANDS
+from .parser import Parser
+
+Completer = Callable[..., Iterable[str]]
+
+SHELLS = ("bash", "zsh", "fish")
+_HELP = """Print a script that completes commands, flags and values. For this shell only:
+  bash: eval "$(trainscale completion bash)"
+  zsh: eval "$(trainscale completion zsh)"
+  fish: trainscale completion fish | source"""
+# The words that a flag or an argument takes, or where they are, if its parser does not hold them.
+NAMES: dict[str, str | tuple[str, ...]] = {
+    "models": "worker.models.list_names",
+    "frameworks": "worker.frameworks.catalog.FRAMEWORKS",
+    "strategies": "worker.frameworks.catalog.STRATEGIES",
+    "launcher": "launch.launchers.catalog.LAUNCHERS",
+    "data": "worker.data.facts.SOURCES",
+    "normalise": "published.selection.NORMALISATIONS",
+    "despite": "analyse.comparison.differences.NAMES",
+    "shell": SHELLS,
+    "purpose": "cli.study.PURPOSES",
+    "env create names": "cluster.environments.DEFINITIONS",
+    "env remove names": "cluster.environments.DEFINITIONS",
+    "best by": "analyse.best.criteria.CRITERIA",
+    "compare by": ("efficiency", "speed"),
+    "export to": "export.base.list_exporter_names",
+    "report format": "report.chart_files.FORMATS",
+    "study format": "cli.study.FORMATS",
+    "data get name": "cluster.datasets.PUBLISHED",
+    "data check sets": ("mnist", "cifar10", "imagefolder"),
+}
+_RUN_ARGUMENTS = ("directories", "directory", "a", "b", "like")  # the names under which parsers hold runs
+
+
+def main(argv: list[str]) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    parser = Parser("completion", _HELP, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("shell", nargs="?", metavar="SHELL", help=", ".join(SHELLS))
+    shell = parser.read(argv).shell
+    if shell is None:
+        raise InputError(f"completion: no shell is named\n  valid: {', '.join(SHELLS)}")
+    if shell not in SHELLS:
+        raise explain_unknown("shell", shell, SHELLS)
+    # Without bash's own defaults: they would offer files where a number is to be typed.
+    print(shellcode(["trainscale"], shell=shell, complete_arguments=["-o", "nospace"]), end="")
+    return 0
+
+
+def complete_line() -> None:
+    """Answer a shell: offer commands or actions, or else have the parser of the typed command answer."""
+    from argcomplete.lexers import split_line
+
+    typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
+    if not typed or typed[0] not in COMMANDS:
+        _offer_names(COMMANDS if not typed else {}, 1)
+    module = importlib.import_module(f".{typed[0].replace('-', '_')}", __package__)
+    actions: dict[str, str] = getattr(module, "ACTIONS", {})
+    if actions and (len(typed) == 1 or typed[1] not in actions):
+        _offer_names(actions if len(typed) == 1 else {}, 2)
+    # argcomplete takes it for the number of words before the parser's own, and one.
+    os.environ["_ARGCOMPLETE"] = "3" if actions else "2"
+    module.main([typed[1]] if actions else [])  # reads its arguments first, which ends in offer_arguments
+
+
+def _offer_names(names: dict[str, str], position: int) -> None:
+    import argcomplete
+
+    parser = argparse.ArgumentParser(add_help=False)
+    subparsers = parser.add_subparsers()
+    for name, text in names.items():
+        subparsers.add_parser(name, help=text)
+    os.environ["_ARGCOMPLETE"] = str(position)
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def offer_arguments(parser: Parser) -> None:
+    """Answer the shell with the flags, values and arguments of a parser, and end the process."""
+    import argcomplete
+
+    command = parser.prog.removeprefix("trainscale ")
+    for action in parser.actions:
+        if action.nargs != 0 and not action.choices:
+            action.completer = find_completer(command, action)  # type: ignore[attr-defined]
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def find_completer(command: str, action: argparse.Action) -> Completer:
+    """Return what offers the values of a flag or an argument that takes some."""
+    from argcomplete.completers import FilesCompleter
+
+    from ..launch.launchers.catalog import list_launcher_groups
+    from ..spec.groups import collect_settings
+
+    setting = collect_settings(list_launcher_groups()).get(action.dest)
+    words = NAMES.get(f"{command} {action.dest}") or NAMES.get(action.dest)
+    if isinstance(words, str):
+        module, _, name = words.rpartition(".")
+        names = getattr(importlib.import_module(f"trainscale.{module}"), name)
+        words = tuple(names() if callable(names) else names)
+    elif words is None:
+        words = setting.value_type.choices if setting else ()
+    if words:
+        is_list = setting.value_type.is_plural if setting else action.dest == "despite" or command == "report"
+        return partial(_offer_list_words if is_list else _offer_words, words)
+    if action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
+        return _offer_runs
+    if action.dest in ("file", "files") or action.metavar in ("FILE", "PATH", "PYTHON"):
+        files: Completer = FilesCompleter()
+        return files
+    return _offer_folders if action.metavar == "DIR" else partial(_offer_words, ())
+
+
+def _offer_words(words: Iterable[str], **_: object) -> Iterable[str]:
+    return words
+
+
+def _offer_list_words(words: Iterable[str], prefix: str, **_: object) -> Iterable[str]:
+    """Offer words for the last item of a list with commas."""
+    head = prefix[: prefix.rfind(",") + 1]
+    return [head + word for word in words]
+
+
+def _offer_runs(prefix: str, **_: object) -> Iterable[str]:
+    """Offer directories that hold a run, in the typed folder or in the folders there; else all directories."""
+    folder, start = prefix.rpartition("/")[::2]
+    root = Path(f"{folder}/" if "/" in prefix else ".")
+    files = [*root.glob(f"{start}*/run.json"), *root.glob(f"{start}*/*/run.json")]
+    return sorted(str(file.parent) for file in files) or _offer_folders(prefix)
+
+
+def _offer_folders(prefix: str, **_: object) -> Iterable[str]:
+    from argcomplete.completers import DirectoriesCompleter
+
+    return list(DirectoriesCompleter()(prefix))
