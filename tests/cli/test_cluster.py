@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster_commands import HERE, UP, output_of, refusal
@@ -19,8 +18,7 @@ from processes import until
 from simulated_aws import IMAGE, REGION, Server
 
 from trainscale import cli
-from trainscale.cluster.aws import stack as stacks
-from trainscale.cluster.aws.connect import AwsClients
+from trainscale.cluster import aws as stacks
 from trainscale.cluster.hosts import read_hosts
 
 # ---- the whole way
@@ -32,7 +30,6 @@ def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(account: S
     output = output_of(tmp_path, *UP, *HERE, "--yes", "--zone", f"{REGION}b")
     assert "3 workers p4d.24xlarge (8 × NVIDIA A100 40GB, 4 EFA each) and a master" in output
     assert "AWS bills for this until you run cluster down:\n  3 × p4d.24xlarge\n  a master, m7i.xlarge\n" in output
-    assert "$" not in output  # the simulated AWS has no price list
     assert "from 203.0.113.7/32, with the key pair key" in output
     assert "trainscale: ready in " in output
     assert f"trainscale cluster down --name trainscale --region {REGION}" in output
@@ -167,42 +164,17 @@ def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_do
     account: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The simulated AWS starts every instance; here its group says that it could not."""
-    follow = stacks.follow_stack
 
-    def follow_in_trouble(
-        clients: AwsClients, stack_id: str, watch: stacks.Watch, *arguments: Any
-    ) -> stacks.Stack | None:
-        if arguments:  # while it is taken down
-            return follow(clients, stack_id, watch, *arguments)
+    def fail(*_: object) -> None:
         assert len(account.resources()["instances"]) == 4
         raise stacks.CannotStartWorkers("VcpuLimitExceeded\n  ask for more")
 
-    monkeypatch.setattr(stacks, "follow_stack", follow_in_trouble)
+    monkeypatch.setattr(stacks, "wait_until_settled", fail)
     assert cli.main([*UP, *HERE, "--yes"]) == 1
     output = capsys.readouterr()
     assert "AWS cannot start the workers; removing what was created" in output.out
     assert output.err == "trainscale: trainscale was not created: VcpuLimitExceeded\n  ask for more\n"
     assert account.resources() == {}
-
-
-def test_down_lists_what_is_left_of_a_cluster_whose_stack_is_gone(own_cluster: Server, tmp_path: Path) -> None:
-    with own_cluster.forgetting_stacks():
-        own_cluster.client("cloudformation").delete_stack(StackName="trainscale")
-    assert "stacks" not in own_cluster.resources()
-    message = refusal(tmp_path, "cluster", "down", *HERE, "--yes", code=1)
-    assert message.startswith("not all of trainscale could be removed, and AWS may bill for it:\n")
-    kinds = re.findall(r"^  ([\w -]+) \S+$", message, re.MULTILINE)
-    assert kinds == [
-        "auto-scaling group",
-        *["instance"] * 4,
-        "file system",
-        "NAT gateway",
-        "network",
-    ]  # moto gives public addresses no tag
-    assert message.rstrip().endswith("its Tag Editor finds the tag trainscale-stack = trainscale")
-    own_cluster.remove_all("trainscale")
-    assert own_cluster.resources() == {}
-    assert "nothing is left of one" in output_of(tmp_path, "cluster", "down", *HERE, "--yes")
 
 
 @pytest.mark.slow
@@ -253,36 +225,31 @@ def test_ctrl_c_at_the_question_makes_nothing(account: Server, tmp_path: Path) -
     assert account.resources() == {}
 
 
-def signal_while_it_is_made(folder: Path, changes: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Run ``cluster up`` with changes to the module ``stack`` that create the file ``held`` and then wait; send a
-    signal when that file exists.
-    """
-    imports = (
-        "import sys; from pathlib import Path; from trainscale import cli; from trainscale.cluster.aws import stack"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(
+    number: signal.Signals, account: Server, tmp_path: Path
+) -> None:
+    """The simulated AWS makes a stack at once, so the command is held while it waits for it."""
+    script = (
+        "import sys; from pathlib import Path; from trainscale import cli; from trainscale.cluster import aws;"
+        "aws.wait_until_settled = lambda *_: (Path('held').touch(), sys.stdin.read()); sys.exit(cli.main(sys.argv[1:]))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{imports}; {changes}; sys.exit(cli.main(sys.argv[1:]))", *UP, *HERE, "--yes"],
-        cwd=folder,
+        [sys.executable, "-c", script, *UP, *HERE, "--yes"],
+        cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    until((folder / "held").exists, "the stack")
+    until((tmp_path / "held").exists, "the stack")
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def test_ctrl_c_while_it_is_made_says_how_to_go_on_and_how_to_remove_it(account: Server, tmp_path: Path) -> None:
-    """The simulated AWS makes a stack at once, so the command is held while it follows it."""
-    changes = "stack.follow_stack = lambda *_, **__: (Path('held').touch(), sys.stdin.read())"
-    done = signal_while_it_is_made(tmp_path, changes, signal.SIGINT)
-    assert done.returncode == 130
-    assert "AWS continues to create it, and bills for it" in done.stdout
-    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in done.stdout
-    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in done.stdout
-    assert done.stderr == "trainscale: interrupted\n"
+    assert process.returncode == 130
+    assert "AWS continues to create it, and bills for it" in out
+    assert f"trainscale cluster status --name trainscale --region {REGION} (--wait" in out
+    assert f"remove all: trainscale cluster down --name trainscale --region {REGION}" in out
+    assert err == "trainscale: interrupted\n"
 
 
 def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server, tmp_path: Path) -> None:
@@ -293,14 +260,3 @@ def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server
     assert "removes the cluster 'trainscale' and its shared file system; --yes" in refusal(
         tmp_path, "cluster", "down", *HERE
     )
-
-
-def test_a_termination_signal_is_an_interruption(tmp_path: Path, account: Server) -> None:
-    """While it waits for CloudFormation, which here never has news."""
-    changes = (
-        "stack.is_settled.__code__ = (lambda stack: False).__code__; stack._INTERVAL = 0.05;"
-        "stack.read_events = lambda *_: Path('held').touch() or []"
-    )
-    done = signal_while_it_is_made(tmp_path, changes, signal.SIGTERM)
-    assert done.returncode == 130
-    assert "AWS continues to create it" in done.stdout

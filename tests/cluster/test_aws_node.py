@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 
 from lab import CONTROLLER, Lab
-from trainscale.cluster.aws.nodes import MASTER, WORKER, ClusterNode, format_ssh_config
-from trainscale.cluster.aws.stack import Stack
+from trainscale.cluster.aws import MASTER, WORKER, ClusterNode, Stack, format_ssh_config
 
 pytestmark = pytest.mark.hosts
 
-SCRIPT = resources.files("trainscale.cluster.aws").joinpath("node.sh").read_text()
+SCRIPT = resources.files("trainscale.cluster").joinpath("aws_node.sh").read_text()
 SERVICES = Path(__file__).with_name("aws_boot.py")
 FILE_SYSTEM = "fs-1.efs.us-west-2.amazonaws.com"
 STAND_INS = {
@@ -129,7 +128,7 @@ def test_every_node_reaches_every_other_by_name_and_address_without_a_question(
 def test_the_ssh_configuration_leads_from_outside_through_the_master(
     lab: Lab, cluster: list[dict[str, str]], tmp_path: Path
 ) -> None:
-    stack = Stack("demo", "id", "CREATE_COMPLETE", "", datetime.now(UTC), {"Login": "ubuntu"}, {}, True)
+    stack = Stack("demo", "id", "CREATE_COMPLETE", "", datetime.now(UTC), {"Login": "ubuntu"}, {})
     hostnames = [
         ClusterNode("i-3", MASTER, "demo-master", "m7i.xlarge", "running", "10.0.0.1", lab.address("node3")),
         ClusterNode("i-1", WORKER, "demo-worker1", "p2.xlarge", "running", lab.address("node1"), ""),

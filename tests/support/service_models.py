@@ -6,7 +6,7 @@ import functools
 
 from botocore.loaders import JSONFileLoader, Loader
 
-from trainscale.cluster.aws.connect import connect
+from trainscale.cluster.aws import connect
 
 _load_file = JSONFileLoader.load_file
 _list_services = Loader.list_available_services

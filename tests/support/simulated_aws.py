@@ -11,7 +11,6 @@ from typing import Any
 
 from service_models import share_service_models
 from simulated_aws_removal import client as connect
-from simulated_aws_removal import remove_all
 
 REGION = "us-west-2"
 IMAGE = "ami-1e749f67"  # an Ubuntu image that moto has
@@ -38,26 +37,12 @@ class Server:
 
     @contextmanager
     def refusing_groups(self, reason: str) -> Iterator[None]:
-        with self._order("refuse-groups", reason):
-            yield
-
-    @contextmanager
-    def forgetting_stacks(self) -> Iterator[None]:
-        """Let a deleted stack vanish, while all that it created remains."""
-        with self._order("forget", ""):
-            yield
-
-    @contextmanager
-    def _order(self, name: str, text: str) -> Iterator[None]:
-        (self._orders / name).write_text(text)
+        order = self._orders / "refuse-groups"
+        order.write_text(reason)
         try:
             yield
         finally:
-            (self._orders / name).unlink()
-
-    def remove_all(self, name: str) -> None:
-        """Remove what is left of a cluster."""
-        remove_all(self.environment["AWS_ENDPOINT_URL"], REGION, name)
+            order.unlink()
 
     def resources(self) -> dict[str, list[str]]:
         """Return the ids of everything in the account but AWS's own things, by kind, without empty kinds."""

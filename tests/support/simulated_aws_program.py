@@ -3,8 +3,7 @@
 It knows the public parameters that name images, which moto does not. While the file ``refuse-groups`` exists in the
 folder, no group of instances can be created, for the reason that is in the file: a stack that is created then fails
 half-way, and its roll-back fails too, so that what was created is left. When a stack is deleted, all of it goes, as in
-CloudFormation; moto alone does not delete a network with a gateway. While the file ``forget`` exists, only the stack
-itself goes.
+CloudFormation; moto alone does not delete a network with a gateway.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from simulated_aws import IMAGE, REGION
 from simulated_aws_removal import remove_all
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from trainscale.cluster.aws.template import CPU_IMAGE, GPU_IMAGE
+from trainscale.cluster.aws_template import CPU_IMAGE, GPU_IMAGE
 
 ACCOUNT = "123456789012"
 
@@ -66,16 +65,15 @@ def refuse_groups(order: Path) -> None:
     Stack.create_resources = create_resources_or_fail
 
 
-def delete_like_cloudformation(order: Path, port: int) -> None:
+def delete_like_cloudformation(port: int) -> None:
     delete = ResourceMap.delete
 
-    def delete_or_forget(self: ResourceMap) -> None:
-        if not order.exists():
-            with suppress(Exception):  # moto stops at the first obstacle
-                delete(self)
-            remove_all(f"http://127.0.0.1:{port}", REGION, str(self._parsed_resources["AWS::StackName"]))
+    def delete_all(self: ResourceMap) -> None:
+        with suppress(Exception):  # moto stops at the first obstacle
+            delete(self)
+        remove_all(f"http://127.0.0.1:{port}", REGION, str(self._parsed_resources["AWS::StackName"]))
 
-    ResourceMap.delete = delete_or_forget
+    ResourceMap.delete = delete_all
 
 
 def forget_terminated_instances() -> None:
@@ -110,7 +108,7 @@ if __name__ == "__main__":
     refuse_groups(orders / "refuse-groups")
     forget_terminated_instances()
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-    delete_like_cloudformation(orders / "forget", server.server_port)
+    delete_like_cloudformation(server.server_port)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()  # it ends together with the process that started it

@@ -8,8 +8,7 @@ from typing import Any
 
 import boto3
 
-from trainscale.cluster.aws.nodes import TAG
-from trainscale.cluster.aws.stack import MARK
+from trainscale.cluster.aws import MARK, TAG
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import time
@@ -11,22 +12,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.aws import nodes, teardown
-from ..cluster.aws import stack as stacks
-from ..cluster.aws.connect import AwsClients, add_hint, connect, find_region
-from ..cluster.aws.instances import INSTANCE_TYPES, find_instance_type
-from ..cluster.aws.request import ClusterOptions, ClusterRequest, check_name, make_request, parse_ssh_range
-from ..cluster.aws.stack import MARK, Stack
+from ..cluster import aws as stacks
+from ..cluster.aws import AwsClients, add_hint, connect, find_region
+from ..cluster.aws_template import (
+    INSTANCE_TYPES,
+    ClusterRequest,
+    check_key,
+    find_image,
+    find_instance_type,
+    find_zone,
+    parse_ssh_range,
+    render_template,
+)
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
 from ..report.numbers import format_rough_duration
 from .actions import run_action
-from .cluster_view import confirm, print_nodes, print_request, show_events
 from .parser import Parser
 from .signals import interrupt_on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of the cluster's hosts
+_SMALLEST_DISK = 75  # GiB
 
 ACTIONS = {
     "up": "create a cluster: shows what AWS will bill for, asks, and waits until it is ready",
@@ -72,7 +81,8 @@ def _make_parser(action: str, description: str) -> Parser:
 
 def _read(parser: Parser, argv: list[str]) -> tuple[argparse.Namespace, str]:
     options = parser.read(argv)
-    check_name(options.name)
+    if not _NAME.fullmatch(options.name):
+        raise InputError(f"--name: {options.name!r}; valid: a letter, then at most 39 letters, digits and hyphens")
     return options, find_region(options.region)
 
 
@@ -91,19 +101,15 @@ def _make_console() -> Console:
 
 def _create_cluster(argv: list[str]) -> int:
     options, region = _read(_make_up_parser(), argv)
-    cluster_options = ClusterOptions(
-        options.name,
-        options.nodes,
-        find_instance_type(options.type, "--type"),
-        find_instance_type(options.master_type, "--master-type"),
-        options.image,
-        options.master_image,
-        options.disk,
-        options.key,
-        options.user,
-        options.zone,
-        parse_ssh_range(options.ssh_from),
-    )
+    worker = find_instance_type(options.type, "--type")
+    master = find_instance_type(options.master_type, "--master-type")
+    ssh_from = parse_ssh_range(options.ssh_from)
+    if options.nodes < 1:
+        raise InputError(f"--nodes: {options.nodes} is too small; valid: 1 or more")
+    if options.disk < _SMALLEST_DISK:
+        raise InputError(
+            f"--disk: {options.disk} GiB are too few for the images with drivers; valid: {_SMALLEST_DISK} or more"
+        )
     if not options.yes and not sys.stdin.isatty():
         raise InputError(
             f"AWS bills for {options.nodes} × {options.type} and a master, and there is no terminal to ask on; "
@@ -111,13 +117,51 @@ def _create_cluster(argv: list[str]) -> int:
         )
     aws = connect(region)
     stacks.check_name_is_free(aws, options.name)
-    request = make_request(aws, cluster_options)
-    print_request(request, region)
-    if not options.yes and not confirm("Create it?"):
+    check_key(aws, options.key)
+    request = ClusterRequest(
+        options.name,
+        options.nodes,
+        worker,
+        master,
+        find_image(aws, options.image, worker, "--image"),
+        find_image(aws, options.master_image, master, "--master-image"),
+        options.disk,
+        options.key,
+        options.user,
+        find_zone(aws, options.zone, worker, master),
+        ssh_from,
+    )
+    _print_request(request)
+    if not options.yes and not _confirm("Create it?"):
         print("nothing was created")
         return 1
     with interrupt_on_signals():
         return _create(aws, request)
+
+
+def _print_request(request: ClusterRequest) -> None:
+    nodes, worker = request.nodes, request.worker
+    devices = f"{worker.gpus} × {worker.gpu}" if worker.gpus else f"{worker.cpus} virtual CPUs"
+    fabric = f", {worker.efa} EFA" if worker.efa else ""
+    workers = f"{nodes} {'worker' if nodes == 1 else 'workers'} {worker.name} ({devices}{fabric} each)"
+    print(f"cluster {request.name} in {request.zone}: {workers} and a master")
+    print(f"  workers' image  {request.worker_image.id}, {request.worker_image.name}")
+    print(f"  master's image  {request.master_image.id}, {request.master_image.name}")
+    print(f"  ssh             from {request.ssh_from}, with the key pair {request.key}")
+    print("AWS bills for this until you run cluster down:")
+    print(f"  {nodes} × {worker.name}")
+    print(f"  a master, {request.master.name}")
+    print(f"  {nodes + 1} disks of {request.disk_gib} GiB")
+    print("  a NAT gateway and two public addresses")
+    print("  what the shared file system stores, and data that leaves AWS")
+
+
+def _confirm(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 def _make_up_parser() -> Parser:
@@ -149,26 +193,27 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     began = time.monotonic()
     name = request.name
     hints = (
-        f"  look: {_format_command('status', name, aws.region)} (--wait follows it as here)\n"
+        f"  look: {_format_command('status', name, aws.region)} (--wait waits as here)\n"
         f"  remove all: {_format_command('down', name, aws.region)}"
     )
-    stack_id = stacks.create_stack(aws, request)
+    stack_id = stacks.create_stack(aws, name, render_template(request.worker), request.make_parameters())
     try:
-        stack = _follow(console, aws, stack_id, name)
+        stack = _wait(console, aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
     except KeyboardInterrupt:
         console.print(f"{name}: AWS continues to create it, and bills for it\n{hints}", markup=False)
         raise
     except stacks.CannotStartWorkers as error:
-        # CloudFormation would wait half an hour before it gives up, and what did start would cost money meanwhile.
+        # What did start costs money.
         console.print(f"{name}: AWS cannot start the workers; removing what was created", markup=False)
-        _take_down(console, aws, name)
+        stacks.delete_stack(aws, stacks.find_cluster(aws, name))
         raise TrainscaleError(f"{name} was not created: {error}") from None
     except TrainscaleError as error:
         raise TrainscaleError(f"{error}\n{hints}") from error
     if stack is None or stack.status != stacks.READY:
-        reason = stacks.explain_creation_failure(aws, stack_id, stack)
+        reason = stacks.find_first_failure(aws, stack_id) or (stack.reason if stack else "") or "no reason given"
         raise TrainscaleError(
-            f"{name} was not created {reason}\n  remove what is left: {_format_command('down', name, aws.region)}"
+            f"{name} was not created ({stack.status if stack else 'gone'}): {reason}\n"
+            f"  remove what is left: {_format_command('down', name, aws.region)}"
         )
     console.print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}", markup=False)
     for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
@@ -176,9 +221,9 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     return 0
 
 
-def _follow(console: Console, aws: AwsClients, stack_id: str, name: str) -> Stack | None:
-    with show_events(console, name) as watch:
-        return stacks.follow_stack(aws, stack_id, watch)
+def _wait(console: Console, aws: AwsClients, stack_id: str, text: str) -> stacks.Stack | None:
+    with console.status(text):
+        return stacks.wait_until_settled(aws, stack_id, lambda message: console.print(message, markup=False))
 
 
 # ---- status
@@ -186,23 +231,28 @@ def _follow(console: Console, aws: AwsClients, stack_id: str, name: str) -> Stac
 
 def _show_status(argv: list[str]) -> int:
     parser = _make_parser("status", "Show the state of a cluster and its nodes.")
-    parser.add_argument("--wait", action="store_true", help="follow the events until nothing is in progress")
+    parser.add_argument("--wait", action="store_true", help="wait until nothing is in progress")
     options, region = _read(parser, argv)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
     if options.wait and stack.is_in_progress:
         with interrupt_on_signals():
-            _follow(_make_console(), aws, stack.id, stack.name)
+            _wait(_make_console(), aws, stack.id, f"waiting for {stack.name}")
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
     print(f"  created {format_rough_duration(age)} ago; AWS bills for it until cluster down")
-    print_nodes(nodes.list_nodes(aws, stack))
-    group = stack.outputs.get("Workers")
-    for message in dict.fromkeys(stacks.read_launch_failures(aws, group) if group else []):
+    nodes = stacks.list_nodes(aws, stack)
+    rows = [("node", "type", "state", "address", "public address", "instance")]
+    rows += [(n.name, n.type, n.state, n.address, n.public_address, n.id) for n in nodes]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    # Without a limit on the width, because an address that is cut off is useless.
+    for row in rows if nodes else [("no nodes",)]:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+    for message in stacks.read_launch_failures(aws, stack):
         print(f"  not started: {add_hint(message)}")
     if stack.has_failed:
-        print(f"  {stacks.find_first_failure(stacks.read_events(aws, stack.id)) or 'it cannot be used any more'}")
+        print(f"  {stacks.find_first_failure(aws, stack.id) or 'it cannot be used any more'}")
         print(f"  remove what is left: {_format_command('down', stack.name, region)}")
         return 1
     return 0
@@ -223,21 +273,21 @@ def _write_hosts(argv: list[str]) -> int:
     output: Path = options.output
     config = output.with_name(f"{output.name}.ssh_config")
     for path in (output, config):
-        nodes.check_writable(path)
+        stacks.check_writable(path)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
-    workers = nodes.find_workers(aws, stack)
+    workers = stacks.find_workers(aws, stack)
     identity = options.identity and str(Path(options.identity).expanduser().resolve())
-    hosts = [nodes.find_master(aws, stack), *workers]
-    write_atomically(config, nodes.format_ssh_config(region, stack, hosts, identity))
-    write_atomically(output, nodes.format_nodes_file(region, stack, workers))
+    hosts = [stacks.find_master(aws, stack), *workers]
+    write_atomically(config, stacks.format_ssh_config(region, stack, hosts, identity))
+    write_atomically(output, stacks.format_nodes_file(region, stack, workers))
     instance_type = INSTANCE_TYPES.get(workers[0].type)
     gpus = f" -g {instance_type.gpus}" if instance_type and instance_type.gpus else ""
     flags = f"--hosts {shlex.quote(str(output))} --ssh-config {shlex.quote(str(config))}"
     print(f"wrote {output}: {len(workers)} hosts; and {config}, which reaches them through the master")
     print(f"  from here:     trainscale check {flags}")
     print(f"                 trainscale run {flags}{gpus}")
-    print(f"  on the master: trainscale run --hosts {nodes.NODES_FILE}{gpus}")
+    print(f"  on the master: trainscale run --hosts {stacks.NODES_FILE}{gpus}")
     return 0
 
 
@@ -253,8 +303,8 @@ def _log_in(argv: list[str]) -> int:
     options, region = _read(parser, argv)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)
-    master = nodes.find_master(aws, stack)
-    command = nodes.make_ssh_command(stack, master, options.command, options.forward, options.identity)
+    master = stacks.find_master(aws, stack)
+    command = stacks.make_ssh_command(stack, master, options.command, options.forward, options.identity)
     if options.only_print:
         print(shlex.join(command))
         return 0
@@ -275,34 +325,22 @@ def _remove_cluster(argv: list[str]) -> int:
     if not options.yes and not sys.stdin.isatty():
         raise InputError(f"this removes the cluster {name!r} and its shared file system; --yes does it without asking")
     aws = connect(region)
-    if not teardown.exists(aws, name):
+    stack = stacks.find_stack(aws, name)
+    if stack is None:
         print(f"there is no cluster {name!r} in {region}, and nothing is left of one")
         return 0
     question = f"Remove the cluster {name} in {region}, with all files on its shared file system?"
-    if not options.yes and not confirm(question):
+    if not options.yes and not _confirm(question):
         print("nothing was removed")
         return 1
     console = _make_console()
     began = time.monotonic()
     try:
-        with interrupt_on_signals():
-            _take_down(console, aws, name)
+        with interrupt_on_signals(), console.status(f"CloudFormation removes {name}"):
+            stacks.delete_stack(aws, stack)
     except KeyboardInterrupt:
         console.print(f"{name}: AWS may continue to remove it; the same command continues", markup=False)
         raise
-    console.print(
-        f"{name}: removed in {format_rough_duration(time.monotonic() - began)}, nothing is left", markup=False
-    )
+    seconds = format_rough_duration(time.monotonic() - began)
+    console.print(f"{name}: removed in {seconds}, nothing is left", markup=False)
     return 0
-
-
-def _take_down(console: Console, aws: AwsClients, name: str) -> None:
-    with show_events(console, name) as watch:
-        remaining = teardown.take_down(aws, name, watch)
-    if remaining:
-        lines = "\n".join(f"  {item}" for item in remaining)
-        raise TrainscaleError(
-            f"not all of {name} could be removed, and AWS may bill for it:\n{lines}\n"
-            f"  try again: {_format_command('down', name, aws.region)}\n"
-            f"  or delete them in the AWS console ({aws.region}); its Tag Editor finds the tag {MARK} = {name}"
-        )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cluster.aws.instances import InstanceType, find_instance_type
+from ..cluster.aws_template import InstanceType, find_instance_type
 from ..errors import InputError
 from ..record.files import write_atomically
 from ..record.journal import Journal
@@ -163,7 +163,7 @@ def _has_flag(argv: Sequence[str], *flags: str) -> bool:
 
 def _find_hosts_file() -> tuple[str, str] | None:
     """Find the hosts of a cluster that `trainscale cluster` made, or that has the host names of the older scripts."""
-    from ..cluster.aws.nodes import NODES_FILE
+    from ..cluster.aws import NODES_FILE
 
     if NODES_FILE.is_file():
         return str(NODES_FILE), f"those of this cluster, {NODES_FILE}"

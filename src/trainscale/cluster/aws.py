@@ -1,0 +1,427 @@
+"""A cluster on AWS: a CloudFormation stack with a master, workers and a shared file system.
+
+CloudFormation creates and deletes all of it. This module requests that, waits, and lists the hosts. boto3 is imported
+when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, TrainscaleError
+from ..worker.type_aliases import JsonObject
+
+# The tag of the stack, which AWS also puts on all that the stack creates. It marks our clusters.
+MARK = "trainscale-stack"
+TAG = "trainscale-cluster"  # of instances, disks and the file system; in aws_stack.yaml
+# The path of the nodes file on every node; aws_node.sh writes it. For a command that runs on the master.
+NODES_FILE = Path("/shared/nodes")
+READY, GONE = "CREATE_COMPLETE", "DELETE_COMPLETE"
+MASTER, WORKER = "master", "worker"
+
+_WORKERS = "Workers"  # the name of the auto-scaling group in aws_stack.yaml
+_INTERVAL = 5.0  # seconds between two requests while waiting
+_DELETION_SECONDS = 3600
+_ATTEMPTS = 2  # to delete: the first fails, for instance, if a network interface is released late
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
+_FIRST_WORDS = "# trainscale cluster"  # of the files that `cluster hosts` writes
+
+
+# ---- AWS and its errors
+
+
+@dataclass(frozen=True)
+class AwsClients:
+    """Clients of the services that a cluster uses, in one region."""
+
+    region: str
+    cloudformation: Any
+    ec2: Any
+    autoscaling: Any
+    ssm: Any
+
+
+def find_region(given: str | None) -> str:
+    """Return the region from the flag or the environment, never a profile's own: a cluster costs money."""
+    variable = next((name for name in _REGION_VARIABLES if os.environ.get(name)), None)
+    region = given or (variable and os.environ[variable])
+    if not region:
+        raise InputError(
+            "--region: in which region?\n  for example: --region us-east-1, or AWS_REGION=us-east-1 before the command"
+        )
+    if not _REGION.fullmatch(region):
+        raise InputError(
+            f"{'--region' if given else variable}: {region!r} is not a region; valid: us-east-1, eu-west-2, …"
+        )
+    return region
+
+
+def connect(region: str) -> AwsClients:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise InputError(
+            "trainscale cluster needs boto3, which is not installed\n  pip install 'trainscale[aws]', or boto3 itself"
+        ) from None
+    # AWS limits the rate of requests; boto3 waits and retries.
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10)
+    with explain_errors():
+        session = boto3.session.Session(region_name=region)
+        services = ("cloudformation", "ec2", "autoscaling", "ssm")
+        return AwsClients(region, *(session.client(service, config=config) for service in services))
+
+
+_BAD_CREDENTIALS = re.compile(
+    "AuthFailure|ExpiredToken|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|RequestExpired"
+    "|SignatureDoesNotMatch|UnrecognizedClientException"
+)
+_CREDENTIALS = (
+    "  provide them as for the AWS command line: `aws configure`, `aws sso login`, AWS_PROFILE,\n"
+    "  or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
+# Parts of AWS's messages, and what the user can do.
+_NO_CAPACITY = r"InsufficientInstanceCapacity|do not have sufficient|sufficient capacity"
+_HINTS = {
+    _NO_CAPACITY: (
+        "AWS has no capacity for that many of this type close together now; try another --zone, another region, "
+        "fewer nodes, or later"
+    ),
+    r"VcpuLimitExceeded|vCPU limit|InstanceLimitExceeded": (
+        "your account's quota for this family is too small; request more in the console under Service Quotas, "
+        "EC2, 'Running On-Demand … instances' (counted in vCPUs), or use fewer nodes"
+    ),
+    r"LimitExceeded": (
+        "a quota of your account is used up; a cluster needs a VPC, an internet gateway, a NAT gateway and two Elastic"
+        " IP addresses; see Service Quotas in the console"
+    ),
+    r"UnsupportedOperation|\bUnsupported\b|not supported in your requested": (
+        "this zone does not offer this type in this way; try another --zone, or another type"
+    ),
+    r"PendingVerification|OptInRequired": "AWS has not yet verified the account for this; its e-mail says how",
+}
+
+
+def add_hint(message: str) -> str:
+    """Return AWS's message, followed by what to do about it, if that is known."""
+    hint = next((hint for pattern, hint in _HINTS.items() if re.search(pattern, message)), None)
+    return f"{message}\n  {hint}" if hint else message
+
+
+def is_permanent(message: str) -> bool:
+    """Tell whether waiting is useless: capacity may become free, but a quota does not grow by itself."""
+    return add_hint(message) != message and not re.search(_NO_CAPACITY, message)
+
+
+@contextmanager
+def explain_errors() -> Iterator[None]:
+    """Turn errors of AWS and boto3 into TrainscaleError with one message."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    try:
+        yield
+    except ClientError as error:
+        code, message = read_code(error), str(error.response.get("Error", {}).get("Message", "")) or str(error)
+        if _BAD_CREDENTIALS.match(code):
+            raise InputError(f"AWS does not accept these credentials: {message}\n{_CREDENTIALS}") from error
+        if code.startswith("AccessDenied") or code == "UnauthorizedOperation":
+            raise TrainscaleError(
+                f"AWS does not allow this: {message}\n  docs/aws.md lists what the user or role must be allowed to do"
+            ) from error
+        raise TrainscaleError(f"AWS refused {error.operation_name}: {add_hint(f'{code}: {message}')}") from error
+    except BotoCoreError as error:
+        kind = type(error).__name__
+        if re.search("Credential|Token|SSO|ProfileNotFound", kind):
+            raise InputError(f"AWS: no credentials found ({error})\n{_CREDENTIALS}") from error
+        if re.search("Connect|Timeout|ConnectionClosed", kind):
+            raise TrainscaleError(
+                f"AWS cannot be reached: {error}\n  is the region's name right, and the network up?"
+            ) from error
+        raise TrainscaleError(f"AWS: {kind}: {error}") from error
+    except ResponseParserError as error:  # such as the page of a proxy
+        raise TrainscaleError(f"the answer did not come from AWS: {error}") from error
+
+
+def read_code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+# ---- the stack
+
+
+@dataclass(frozen=True)
+class Stack:
+    name: str
+    id: str
+    status: str
+    reason: str
+    created: datetime
+    parameters: dict[str, str]
+    outputs: dict[str, str]
+
+    @property
+    def is_in_progress(self) -> bool:
+        return self.status.endswith("_IN_PROGRESS")
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.is_in_progress and self.status != READY
+
+
+class CannotStartWorkers(TrainscaleError):
+    """AWS refuses to start the workers for a reason that waiting does not change."""
+
+
+def find_stack(aws: AwsClients, name: str) -> Stack | None:
+    """Return the stack with this name or id; None if there is none, or it is deleted.
+
+    Raise InputError for a stack that trainscale did not create.
+    """
+    with explain_errors():
+        try:
+            (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
+        except aws.cloudformation.exceptions.ClientError as error:
+            if read_code(error) == "ValidationError" and "does not exist" in str(error):
+                return None
+            raise
+    if stack["StackStatus"] == GONE:
+        return None
+    if not any(tag["Key"] == MARK for tag in stack.get("Tags", [])):
+        raise InputError(f"the stack {name!r} in {aws.region} was not made by trainscale; it is left alone")
+    return Stack(
+        stack["StackName"],
+        stack["StackId"],
+        stack["StackStatus"],
+        stack.get("StackStatusReason", ""),
+        stack["CreationTime"],
+        {parameter["ParameterKey"]: parameter["ParameterValue"] for parameter in stack.get("Parameters", [])},
+        {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
+    )
+
+
+def find_cluster(aws: AwsClients, name: str) -> Stack:
+    stack = find_stack(aws, name)
+    if stack is None:
+        raise InputError(f"there is no cluster {name!r} in {aws.region}\n  --name and --region select the cluster")
+    return stack
+
+
+def check_name_is_free(aws: AwsClients, name: str) -> None:
+    stack = find_stack(aws, name)
+    if stack is not None:
+        remark = ", the remains of a failed start" if stack.has_failed else ""
+        raise InputError(
+            f"--name: there is already a cluster {name!r} in {aws.region} ({stack.status}{remark})\n"
+            f"  show it: trainscale cluster status --name {name} --region {aws.region}\n"
+            f"  take it down: trainscale cluster down --name {name} --region {aws.region}"
+        )
+
+
+def create_stack(aws: AwsClients, name: str, template: str, parameters: dict[str, str]) -> str:
+    """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
+    with explain_errors():
+        response = aws.cloudformation.create_stack(
+            StackName=name,
+            TemplateBody=template,
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Tags=[{"Key": MARK, "Value": name}],
+            Capabilities=["CAPABILITY_IAM"],
+            OnFailure="ROLLBACK",
+        )
+    return str(response["StackId"])
+
+
+def wait_until_settled(
+    aws: AwsClients, stack_id: str, report: Callable[[str], None], pause: Callable[[float], None] = time.sleep
+) -> Stack | None:
+    """Wait until nothing is in progress. Return None if the stack is gone.
+
+    boto3's waiter would wait for half an hour where AWS cannot start the workers, because CloudFormation does. The
+    auto-scaling group knows the reason: report it, and raise CannotStartWorkers if waiting does not change it.
+    """
+    reported: set[str] = set()
+    while True:
+        stack = find_stack(aws, stack_id)
+        if stack is None or not stack.is_in_progress:
+            return stack
+        for message in read_launch_failures(aws, stack) if stack.status == "CREATE_IN_PROGRESS" else ():
+            if is_permanent(message):
+                raise CannotStartWorkers(add_hint(message))
+            if message not in reported:
+                report(f"Workers not started yet: {add_hint(message)}")
+                reported.add(message)
+        pause(_INTERVAL)
+
+
+def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
+    """Return why workers were not started, the newest first."""
+    with explain_errors():
+        group = next((item.get("PhysicalResourceId") for item in _list_resources(aws, stack, _WORKERS)), None)
+        if not group:
+            return []
+        activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
+    messages = [item.get("StatusMessage", "") for item in activities if item["StatusCode"] == "Failed"]
+    return list(dict.fromkeys(filter(None, messages)))
+
+
+def _list_resources(aws: AwsClients, stack: Stack, name: str = "") -> list[JsonObject]:
+    resources = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
+    return [item for item in resources if not name or item.get("LogicalResourceId") == name]
+
+
+def find_first_failure(aws: AwsClients, stack_id: str) -> str:
+    """Return the first reason of a failure, without resources that were cancelled because of it."""
+    events: list[JsonObject] = []
+    with explain_errors():
+        for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
+            events += page["StackEvents"]  # the newest first
+    for event in reversed(events):
+        reason = event.get("ResourceStatusReason", "")
+        if event.get("ResourceStatus", "").endswith("_FAILED") and reason and "cancelled" not in reason:
+            return f"{event['LogicalResourceId']}: {add_hint(reason)}"
+    return ""
+
+
+def delete_stack(aws: AwsClients, stack: Stack) -> None:
+    """Delete the stack, whatever its state. CloudFormation deletes all that it has created."""
+    from botocore.exceptions import WaiterError
+
+    waiter = aws.cloudformation.get_waiter("stack_delete_complete")
+    patience = {"Delay": _INTERVAL, "MaxAttempts": int(_DELETION_SECONDS / _INTERVAL)}
+    with explain_errors():
+        for _ in range(_ATTEMPTS):
+            aws.cloudformation.delete_stack(StackName=stack.id)
+            try:
+                waiter.wait(StackName=stack.id, WaiterConfig=patience)
+                return
+            except WaiterError:
+                continue
+        remaining = [
+            f"  {item.get('LogicalResourceId')} {item.get('PhysicalResourceId')}: {item.get('ResourceStatusReason')}"
+            for item in _list_resources(aws, stack)
+            if item["ResourceStatus"] == "DELETE_FAILED"
+        ]
+    lines = "\n".join(remaining or [f"  the stack {stack.name}"])
+    raise TrainscaleError(
+        f"not all of {stack.name} could be removed, and AWS may bill for it:\n{lines}\n"
+        f"  try again: trainscale cluster down --name {stack.name} --region {aws.region}\n"
+        f"  or delete them in the AWS console ({aws.region}); its Tag Editor finds the tag {MARK} = {stack.name}"
+    )
+
+
+# ---- the nodes
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    id: str
+    role: str
+    name: str  # the ssh alias, the same on every node and in the ssh configuration
+    type: str
+    state: str
+    address: str  # private; for connections between nodes
+    public_address: str
+
+
+def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
+    """Return the master, then the workers by their addresses, which is the order in which aws_node.sh numbers them."""
+    filters = [
+        {"Name": f"tag:{TAG}", "Values": [stack.name]},
+        {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
+    ]
+    with explain_errors():
+        pages = aws.ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        instances = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
+    instances.sort(key=lambda instance: ip_address(instance.get("PrivateIpAddress") or "255.255.255.255"))
+    masters: list[ClusterNode] = []
+    workers: list[ClusterNode] = []
+    for instance in instances:
+        is_worker = any(tag["Key"] == "aws:autoscaling:groupName" for tag in instance.get("Tags", []))
+        fixed_address = "" if is_worker else stack.outputs.get("MasterAddress", "")
+        (workers if is_worker else masters).append(
+            ClusterNode(
+                instance["InstanceId"],
+                WORKER if is_worker else MASTER,
+                f"{stack.name}-{WORKER}{len(workers) + 1}" if is_worker else f"{stack.name}-{MASTER}",
+                instance["InstanceType"],
+                instance["State"]["Name"],
+                instance.get("PrivateIpAddress", ""),
+                instance.get("PublicIpAddress") or fixed_address,
+            )
+        )
+    return [*masters, *workers]
+
+
+def find_master(aws: AwsClients, stack: Stack) -> ClusterNode:
+    for node in list_nodes(aws, stack):
+        if node.role == MASTER and node.public_address:
+            return node
+    raise TrainscaleError(f"the cluster {stack.name!r} has no master with a public address now ({stack.status})")
+
+
+def find_workers(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
+    """Return all workers. Raise TrainscaleError if some do not run: a run on fewer hosts would end too early."""
+    workers = [node for node in list_nodes(aws, stack) if node.role == WORKER]
+    expected = int(stack.parameters.get("Nodes", len(workers)))
+    running = [node for node in workers if node.state == "running" and node.address]
+    if len(running) < expected:
+        raise TrainscaleError(
+            f"{len(running)} of {expected} workers of {stack.name!r} are running ({stack.status})\n"
+            f"  more: trainscale cluster status --name {stack.name} --region {aws.region}"
+        )
+    return running
+
+
+def format_nodes_file(region: str, stack: Stack, workers: list[ClusterNode]) -> str:
+    """Return the nodes file: a line with address and ssh alias for each worker."""
+    lines = [f"{_FIRST_WORDS} {stack.name}, {region}: address, ssh alias", *(f"{n.address} {n.name}" for n in workers)]
+    return "\n".join(lines) + "\n"
+
+
+def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], identity: str | None) -> str:
+    """Return an ssh configuration for use outside the cluster: it reaches the workers through the master.
+
+    ssh stores a host's key under the id of its instance, because the next cluster has the same private addresses.
+    """
+    lines = [f"{_FIRST_WORDS} {stack.name}, {region}"]
+    for node in nodes:
+        lines += ["", f"Host {node.name}", f"    HostName {node.public_address or node.address}"]
+        lines += [f"    User {stack.parameters.get('Login', 'ubuntu')}"]
+        lines += [f"    HostKeyAlias {node.id}", "    StrictHostKeyChecking accept-new"]
+        if identity:
+            lines.append(f'    IdentityFile "{identity}"' if " " in identity else f"    IdentityFile {identity}")
+        if node.role == WORKER:
+            lines.append(f"    ProxyJump {stack.name}-{MASTER}")
+    return "\n".join(lines) + "\n"
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError for a path that holds a file of somebody else."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; -o names a file")
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_FIRST_WORDS):
+        raise InputError(f"{path} exists and was not written by this command; -o names another file")
+
+
+def make_ssh_command(
+    stack: Stack, master: ClusterNode, command: list[str], forward_agent: bool, identity: str | None
+) -> list[str]:
+    """Return the ssh command line to the master."""
+    argv = ["ssh", "-o", f"HostKeyAlias={master.id}", "-o", "StrictHostKeyChecking=accept-new"]
+    argv += ["-A"] if forward_agent else ["-a"]
+    argv += ["-i", identity] if identity else []
+    argv += [f"{stack.parameters.get('Login', 'ubuntu')}@{master.public_address}"]
+    # ssh joins the arguments with blanks and passes them to a shell, so they are quoted.
+    return [*argv, "--", shlex.join(command)] if command else argv

@@ -1,1 +1,0 @@
-"""A cluster on AWS: a CloudFormation stack with a master, workers and a shared file system."""

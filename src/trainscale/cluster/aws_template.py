@@ -1,0 +1,242 @@
+"""What a cluster on AWS consists of: the known instance types, the request, and the template of the stack."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from ipaddress import IPv4Network, ip_network
+
+from ..errors import InputError, explain_unknown
+from ..worker.type_aliases import JsonObject
+from .aws import AwsClients, explain_errors, read_code
+
+
+@dataclass(frozen=True)
+class InstanceType:
+    """A type of EC2 instance. Each instance is one host of a cluster."""
+
+    name: str
+    gpus: int  # per host; 0 for a type that trains on its CPU
+    gpu: str
+    cpus: int  # virtual CPUs of a type without GPUs, else 0
+    efa: int  # network cards with an Elastic Fabric Adapter
+    batches: Mapping[str, int] = field(default_factory=dict)  # per device, by model; otherwise see docs/defaults.md
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(".")[0]
+
+
+# Of each family: the GPU, and its sizes as SIZE:GPUS or SIZE:GPUS:EFA_CARDS.
+_GPU_FAMILIES = {
+    "p2": ("NVIDIA K80", "xlarge:1 8xlarge:8 16xlarge:16"),
+    "g2": ("NVIDIA GRID K520", "2xlarge:1 8xlarge:4"),
+    "p3": ("NVIDIA V100 16GB", "2xlarge:1 8xlarge:4 16xlarge:8"),
+    "p3dn": ("NVIDIA V100 32GB", "24xlarge:8:1"),
+    "p4d": ("NVIDIA A100 40GB", "24xlarge:8:4"),
+    "p4de": ("NVIDIA A100 80GB", "24xlarge:8:4"),
+    "p5": ("NVIDIA H100 80GB", "4xlarge:1:1 48xlarge:8:32"),
+    "p5e": ("NVIDIA H200 141GB", "48xlarge:8:32"),
+    "p5en": ("NVIDIA H200 141GB", "48xlarge:8:16"),
+    "g4dn": ("NVIDIA T4 16GB", "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 metal:8:1"),
+    "g5": (
+        "NVIDIA A10G 24GB",
+        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:1 48xlarge:8:1",
+    ),
+    "g6": (
+        "NVIDIA L4 24GB",
+        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:1 48xlarge:8:1",
+    ),
+    "g6e": (
+        "NVIDIA L40S 48GB",
+        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:2 48xlarge:8:4",
+    ),
+}
+# The clusters of the original scripts, with their batch sizes. AWS offers neither family to new users today.
+_BATCHES = {"p2": {"alexnet": 512, "inceptionv3": 32}, "g2": {"alexnet": 128, "inceptionv3": 8}}
+_CPU_FAMILIES = ("c7i", "m7i")
+_CPUS = {"large": 2, "xlarge": 4} | {f"{n}xlarge": 4 * n for n in (2, 4, 8, 12, 16, 24, 48)}
+
+
+def _list_types() -> Iterator[InstanceType]:
+    for family, (gpu, sizes) in _GPU_FAMILIES.items():
+        for text in sizes.split():
+            size, gpus, efa = [*text.split(":"), "0"][:3]
+            yield InstanceType(f"{family}.{size}", int(gpus), gpu, 0, int(efa), _BATCHES.get(family, {}))
+    for family in _CPU_FAMILIES:
+        for size, cpus in _CPUS.items():
+            yield InstanceType(f"{family}.{size}", 0, "", cpus, int(size == "48xlarge"))
+
+
+INSTANCE_TYPES: dict[str, InstanceType] = {instance_type.name: instance_type for instance_type in _list_types()}
+
+
+def find_instance_type(name: str, where: str = "") -> InstanceType:
+    """Return the type with this name. ``where`` is the flag that the error message names."""
+    if name not in INSTANCE_TYPES:
+        raise explain_unknown("instance type", name, INSTANCE_TYPES, where)
+    return INSTANCE_TYPES[name]
+
+
+# Public parameters of AWS's parameter store. Each names the newest image of its kind, in any region.
+GPU_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+# The families whose GPUs the driver in that image does not support, by its release notes.
+_OLD_FAMILIES = ("p2", "g2", "p3", "p3dn")
+
+_LARGEST = 51_200  # bytes; CloudFormation takes no larger template in a request
+
+
+def choose_default_image(instance: InstanceType) -> str | None:
+    """Return the parameter that names the image of a type; None if the user must name an image."""
+    if instance.gpus == 0:
+        return CPU_IMAGE
+    return None if instance.family in _OLD_FAMILIES else GPU_IMAGE
+
+
+# ---- the request, checked before anything is created
+
+
+@dataclass(frozen=True)
+class MachineImage:
+    id: str
+    name: str
+    root_device: str
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """What ``trainscale cluster up`` creates."""
+
+    name: str
+    nodes: int
+    worker: InstanceType
+    master: InstanceType
+    worker_image: MachineImage
+    master_image: MachineImage
+    disk_gib: int
+    key: str
+    login: str
+    zone: str
+    ssh_from: str
+
+    def make_parameters(self) -> dict[str, str]:
+        """Return the parameters of aws_stack.yaml."""
+        return {
+            "Nodes": str(self.nodes),
+            "WorkerType": self.worker.name,
+            "MasterType": self.master.name,
+            "WorkerImage": self.worker_image.id,
+            "MasterImage": self.master_image.id,
+            "WorkerRootDevice": self.worker_image.root_device,
+            "MasterRootDevice": self.master_image.root_device,
+            "DiskGiB": str(self.disk_gib),
+            "Key": self.key,
+            "Login": self.login,
+            "Zone": self.zone,
+            "SshFrom": self.ssh_from,
+        }
+
+
+def parse_ssh_range(text: str) -> str:
+    """Return an IPv4 range as CloudFormation expects it; a single address is a range of one."""
+    hint = "  your own address: the answer of https://checkip.amazonaws.com, followed by /32"
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise InputError(f"--ssh-from: {error}; valid: 203.0.113.7/32, 198.51.100.0/24, …\n{hint}") from None
+    if not isinstance(network, IPv4Network):
+        raise InputError(f"--ssh-from: {text} is IPv6; the master has an IPv4 address\n{hint}")
+    if network.prefixlen < 8:
+        raise InputError(f"--ssh-from: {text} admits nearly the whole Internet; give your own range\n{hint}")
+    return str(network)
+
+
+def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag: str) -> MachineImage:
+    """Return the image with this id or of this parameter; without either, the default image of the type."""
+    name = given or choose_default_image(instance)
+    if name is None:
+        raise InputError(
+            f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with a driver for its GPU"
+        )
+    with explain_errors():
+        try:
+            if name.startswith("/"):
+                name = str(aws.ssm.get_parameter(Name=name)["Parameter"]["Value"])
+            image = aws.ec2.describe_images(ImageIds=[name])["Images"][0]
+        except aws.ssm.exceptions.ParameterNotFound:
+            raise InputError(f"{flag}: {aws.region} has no parameter {name}\n  name an image (ami-…)") from None
+        except (aws.ec2.exceptions.ClientError, IndexError) as error:
+            if not isinstance(error, IndexError) and not read_code(error).startswith("InvalidAMIID"):
+                raise
+            raise InputError(f"{flag}: there is no image {name!r} in {aws.region}; each region has its own") from None
+    return MachineImage(name, image.get("Name", name), image.get("RootDeviceName") or "/dev/sda1")
+
+
+def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: InstanceType) -> str:
+    """Return a zone that offers both types: the given one, or the first."""
+    offered: dict[str, set[str]] = {}
+    with explain_errors():
+        for name in (worker.name, master.name):
+            pages = aws.ec2.get_paginator("describe_instance_type_offerings").paginate(
+                LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": [name]}]
+            )
+            offered[name] = {offer["Location"] for page in pages for offer in page["InstanceTypeOfferings"]}
+            if not offered[name]:
+                raise InputError(f"{name} is not offered in {aws.region}\n  try another region or another type")
+    zones = sorted(offered[worker.name] & offered[master.name])
+    if not zones:
+        text = "; ".join(f"{name} in {', '.join(sorted(zones))}" for name, zones in offered.items())
+        raise InputError(f"no zone of {aws.region} offers both types\n  {text}\n  try another --master-type")
+    if given is not None and given not in zones:
+        raise explain_unknown("zone", given, zones, "--zone")
+    return given or zones[0]
+
+
+def check_key(aws: AwsClients, key: str) -> None:
+    with explain_errors():
+        names = [pair["KeyName"] for pair in aws.ec2.describe_key_pairs()["KeyPairs"]]
+    if not names:
+        raise InputError(
+            f"--key: there is no key pair in {aws.region}; to import one:\n"
+            f"  aws ec2 import-key-pair --region {aws.region} --key-name {key} "
+            "--public-key-material fileb://~/.ssh/id_ed25519.pub"
+        )
+    if key not in names:
+        raise explain_unknown("key pair", key, names, f"--key, {aws.region}")
+
+
+# ---- the template
+
+
+def render_template(worker: InstanceType) -> str:
+    """Return the template for workers of this type, as YAML."""
+    package = resources.files(__package__)
+    text = package.joinpath("aws_stack.yaml").read_text(encoding="utf-8")
+    text = _insert(text, "# node.sh", package.joinpath("aws_node.sh").read_text(encoding="utf-8").splitlines())
+    text = _insert(text, "# network cards", [f"- {json.dumps(card)}" for card in _make_network_cards(worker.efa)])
+    assert len(text.encode()) <= _LARGEST
+    return text
+
+
+def _insert(text: str, marker: str, lines: list[str]) -> str:
+    """Replace every line that consists of ``marker`` by these lines, with its indentation."""
+
+    def indent(match: re.Match[str]) -> str:
+        return "\n".join(f"{match[1]}{line}" if line else "" for line in lines)
+
+    return re.sub(rf"^( *){re.escape(marker)}$", indent, text, flags=re.MULTILINE)
+
+
+def _make_network_cards(adapters: int) -> list[JsonObject]:
+    """Return one interface for each network card. The first also carries the node's address.
+
+    Other cards carry no address: EFA traffic needs none, and 31 more per host would use up the subnet.
+    """
+    first = {"InterfaceType": "efa"} if adapters else {}
+    cards = [{"NetworkCardIndex": 0, "DeviceIndex": 0, **first}]
+    cards += [{"NetworkCardIndex": n, "DeviceIndex": 1, "InterfaceType": "efa-only"} for n in range(1, adapters)]
+    return [{**card, "Groups": [{"Ref": "Inside"}], "DeleteOnTermination": True} for card in cards]
