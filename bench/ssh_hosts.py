@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.connected_hosts import ConnectOptions
+from trainscale.launch.connected_hosts import ConnectOptions
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.worker.job import Task
 

@@ -98,7 +98,7 @@ def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _restore_catalogs() -> Iterator[None]:
     """Remove what the tests of a file added to the catalogs of frameworks, models and launchers."""
-    from trainscale.launch.launchers.catalog import LAUNCHERS
+    from trainscale.launch.launchers.target import LAUNCHERS
     from trainscale.worker.frameworks.catalog import FRAMEWORKS
     from trainscale.worker.models import catalog
 

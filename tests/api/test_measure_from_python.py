@@ -10,7 +10,7 @@ import pytest
 import trainscale as ts
 from trainscale.api.measure import make_flags
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import make_experiment
 
 

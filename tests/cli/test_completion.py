@@ -18,7 +18,7 @@ from terminal import open_terminal
 
 from trainscale import cli
 from trainscale.cli.completion import NAMES, SHELLS, Completer, find_completer
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.groups import collect_settings
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES

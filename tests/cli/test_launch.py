@@ -27,8 +27,8 @@ SUM = ["torch", "tensorflow", "jax", "mxnet"]
 
 # What a launch waits before it ends programs; nothing comes of waiting longer in these tests.
 SHORT_WAITS = {
-    "launch.programs.program_run._SECONDS_AFTER_FAILURE": 0.3,
-    "launch.programs.program_run._SECONDS_AFTER_WORKERS": 0.3,
+    "launch.programs._SECONDS_AFTER_FAILURE": 0.3,
+    "launch.programs._SECONDS_AFTER_WORKERS": 0.3,
 }
 
 

@@ -14,7 +14,7 @@ from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.groups import GROUPS, collect_settings
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 

@@ -21,7 +21,7 @@ from trainscale.cluster.environments import (
     READY,
     read_requirement_lines,
 )
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.defaults import CPU, GPUS
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting

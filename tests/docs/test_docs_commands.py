@@ -15,8 +15,7 @@ from trainscale import cli
 from trainscale.cluster.devices import UsableHost as DeviceHost
 from trainscale.cluster.devices import find_devices
 from trainscale.launch.inspection.cluster import Cluster as AllReached
-from trainscale.launch.launchers.catalog import list_launcher_groups
-from trainscale.launch.launchers.target import Target
+from trainscale.launch.launchers.target import Target, list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
 from trainscale.cluster.hosts import parse_hosts, read_hosts
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import make_experiment, read_experiment_file
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.plan import make_plan

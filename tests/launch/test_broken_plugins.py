@@ -162,7 +162,7 @@ def test_good_plugins_and_built_ins_are_listed_beside_broken_ones(listings: dict
 LIST_PLUGINS = """
 import json
 from trainscale.launch import plugins
-from trainscale.launch.launchers.catalog import LAUNCHERS
+from trainscale.launch.launchers.target import LAUNCHERS
 print(json.dumps([LAUNCHERS, {p.name: p.error for p in plugins.load_plugins() if p.kind == "launcher"}]))
 """
 

@@ -156,7 +156,7 @@ READ = """
 import sys
 from pathlib import Path
 from trainscale.launch import plugins
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import read_experiment_file
 plugins.load_plugins()
 for name in sys.argv[1:]:

@@ -12,7 +12,7 @@ from trainscale.cluster import slurm_job
 from trainscale.cluster.devices import find_local_devices
 from trainscale.cluster.slurm_job import find_end_of_own_job
 from trainscale.errors import AllocationEnded
-from trainscale.launch.connections.keeper import HostError, KeeperConnection
+from trainscale.launch.connection import HostError, KeeperConnection
 from trainscale.launch.launchers.base import Launcher
 from trainscale.measure.context import RunContext
 from trainscale.measure.identity import make_spec

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.launchers.catalog import list_launcher_groups
 from trainscale.launch.launchers.slurm import SlurmSettings
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.experiment_file import format_experiment

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.launchers.catalog import list_launcher_groups
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings

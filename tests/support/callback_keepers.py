@@ -9,7 +9,7 @@ from typing import Any
 from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.launcher_process import LauncherProcess
+from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
 
 # Stands for mpirun or srun: starts a keeper for every number, reports those that fail, and ends when they have ended.

@@ -22,7 +22,7 @@ from forked_keepers import ForkedProcess, FrameworkClient, open_keepers
 from jobs import make_config, make_job
 from processes import is_living
 
-from trainscale.launch.connections.keeper import KeeperConnection
+from trainscale.launch.connection import KeeperConnection
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainscale.launch.connections.keeper import KeeperConnection
-from trainscale.launch.connections.pipe_connection import PipeConnection
+from trainscale.launch.connection import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.local import LocalLauncher
 
 

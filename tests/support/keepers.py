@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from trainscale.launch.connections.connected_hosts import ConnectOptions, find_ports, wait_until_ready
-from trainscale.launch.connections.decoding import AnyEvent, ReceivedEvent
-from trainscale.launch.connections.event_reader import EventReader
-from trainscale.launch.connections.keeper import HostError, KeeperConnection, select_causes
+from trainscale.launch.connected_hosts import ConnectOptions, EventReader, find_ports, wait_until_ready
+from trainscale.launch.connection import HostError, KeeperConnection, select_causes
+from trainscale.launch.events import AnyEvent, ReceivedEvent
 
 
 def try_ready(

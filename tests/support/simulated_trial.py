@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainscale.launch.connections.decoding import ReceivedEvent, decode_line
-from trainscale.launch.connections.event_reader import HostLost
+from trainscale.launch.events import HostLost, ReceivedEvent, decode_line
 from trainscale.launch.trial.hangs import find_hang
 from trainscale.launch.trial.rank_state import RankPlace
 from trainscale.launch.trial.record import build_record

@@ -12,10 +12,9 @@ from pathlib import Path
 from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess
-from trainscale.launch.connections.keeper import KeeperConnection
-from trainscale.launch.connections.pipe_connection import PipeConnection
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.launch.connection import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.base import PipeLauncher
+from trainscale.launch.worker_archive import RUN_FIRST_LINE
 
 PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 

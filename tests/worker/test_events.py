@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from trainscale.launch.connections.decoding import UnknownEvent, decode_line
+from trainscale.launch.events import UnknownEvent, decode_line
 from trainscale.worker import emitter
 from trainscale.worker.emitter import Emitter, HeartbeatSender, encode
 from trainscale.worker.events import (

@@ -59,7 +59,7 @@ KEYBOARD_INTERRUPT = 130  # the exit code of a run that was interrupted
 
 def make_flags(settings: SettingValues) -> list[str]:
     """Return the flags that mean the same as values of an experiment file. An InputError names a wrong one."""
-    from ..launch.launchers.catalog import list_launcher_groups
+    from ..launch.launchers.target import list_launcher_groups
     from ..spec.groups import collect_settings
     from ..spec.value_types import SWITCH
 

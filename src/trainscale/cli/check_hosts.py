@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..cluster.devices import find_devices
 from ..errors import InputError
-from ..launch.connections.worker_archive import build_archive
 from ..launch.inspection.findings import (
     Finding,
     compute_clock_offset,
@@ -24,6 +23,7 @@ from ..launch.inspection.probe import HostsLost, probe_hosts
 from ..launch.inspection.pythons import choose_pythons
 from ..launch.inspection.survey import Survey, SurveyedHost, survey
 from ..launch.launchers.target import Target
+from ..launch.worker_archive import build_archive
 from ..report.numbers import format_decimal_size, format_gibibytes
 from ..spec.devices import AvailableDevices
 from ..spec.experiment import Experiment

@@ -30,7 +30,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "models": "worker.models.list_names",
     "frameworks": "worker.frameworks.catalog.FRAMEWORKS",
     "strategies": "worker.frameworks.catalog.STRATEGIES",
-    "launcher": "launch.launchers.catalog.LAUNCHERS",
+    "launcher": "launch.launchers.target.LAUNCHERS",
     "data": "worker.data.facts.SOURCES",
     "normalise": "published.selection.NORMALISATIONS",
     "despite": "analyse.comparison.differences.NAMES",
@@ -106,7 +106,7 @@ def find_completer(command: str, action: argparse.Action) -> Completer:
     """Return what offers the values of a flag or an argument that takes some."""
     from argcomplete.completers import FilesCompleter
 
-    from ..launch.launchers.catalog import list_launcher_groups
+    from ..launch.launchers.target import list_launcher_groups
     from ..spec.groups import collect_settings
 
     setting = collect_settings(list_launcher_groups()).get(action.dest)

@@ -17,12 +17,9 @@ from ..cluster.allocation import is_inside_slurm
 from ..cluster.hosts import Host
 from ..cluster.target import SLURM
 from ..errors import InputError
-from ..launch.launchers.catalog import list_plugin_setting_keys
-from ..launch.launchers.target import find_target
-from ..launch.programs.assignment import Program, ProgramRequest, assign_roles
-from ..launch.programs.hosts import pack_folder, prepare_hosts
-from ..launch.programs.program_run import ProgramRun, run_programs
-from ..launch.programs.variables import ALL_ROLES, ProgramCommand
+from ..launch.launchers.target import find_target, list_plugin_setting_keys
+from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramRequest, assign_roles
+from ..launch.programs import ProgramRun, pack_folder, prepare_hosts, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST
 from ..spec.value_types import parse_duration, whole

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, explain_unknown, shorten
-from ..launch.launchers.catalog import list_launcher_groups
+from ..launch.launchers.target import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingValues

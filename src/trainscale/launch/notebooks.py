@@ -18,10 +18,10 @@ from pathlib import Path
 from ..cluster.hosts import Host, HostAccess
 from ..errors import InputError, TrainscaleError
 from . import notebook_host
-from .connections.ssh_errors import explain_ssh_error
-from .connections.worker_archive import RUN_FIRST_LINE
 from .launchers.slurm import SlurmSettings
 from .launchers.ssh import SshSettings, make_shell_command, make_ssh_command
+from .ssh_errors import explain_ssh_error
+from .worker_archive import RUN_FIRST_LINE
 
 _LOOPBACK = "127.0.0.1"
 _END_SECONDS = 20.0

@@ -19,7 +19,7 @@ from ..spec.settings import SettingGroup
 from ..worker import plugins
 from ..worker.plugin_reference import PluginReference, parse_package
 from .launchers.base import Launcher
-from .launchers.catalog import LAUNCHERS, list_launcher_groups
+from .launchers.target import LAUNCHERS, list_launcher_groups
 
 EXPORTER = "exporter"
 GROUPS = {

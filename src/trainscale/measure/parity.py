@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
 from ..interruptible import wait_for_futures
-from ..launch.connections.connected_hosts import ConnectedHosts
+from ..launch.connected_hosts import ConnectedHosts
 from ..launch.inspection.numbers import NumbersFailed
 from ..launch.inspection.parity import FP32, FP64, ParityTask, compute
 from ..record.parity import UNPROVEN, Check, Verdict

@@ -15,8 +15,8 @@ from typing import IO
 
 from ..cluster.hosts import Host, HostAccess
 from ..errors import InputError, TrainscaleError
-from ..launch.connections.ssh_errors import explain_ssh_error
 from ..launch.launchers.ssh import SshSettings, make_ssh_command
+from ..launch.ssh_errors import explain_ssh_error
 from ..record.journal import RUN, TRIALS
 
 _START_SECONDS = 60.0

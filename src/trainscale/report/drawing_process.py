@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import TrainscaleError
-from ..launch.connections.exit_status import describe_exit
+from ..launch.events import describe_exit
 from ..worker.type_aliases import JsonObject
 
 _PROGRAM = Path(__file__).resolve().parent / "draw_charts.py"

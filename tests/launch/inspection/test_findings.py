@@ -9,7 +9,7 @@ import pytest
 
 from trainscale.cluster.devices import UsableHost
 from trainscale.cluster.hosts import Host
-from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.connection import HostError
 from trainscale.launch.inspection.findings import (
     Finding,
     compute_clock_offset,

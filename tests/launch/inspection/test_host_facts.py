@@ -15,11 +15,10 @@ from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch.connections import fan_out
-from trainscale.launch.connections.connected_hosts import ConnectOptions
-from trainscale.launch.connections.decoding import decode_line
-from trainscale.launch.connections.keeper import HostError
-from trainscale.launch.connections.socket_connection import SocketConnection
+from trainscale.launch import fan_out
+from trainscale.launch.connected_hosts import ConnectOptions
+from trainscale.launch.connection import HostError, SocketConnection
+from trainscale.launch.events import decode_line
 from trainscale.launch.inspection.host_facts import decode_facts, make_usable_host, read_host_facts
 from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, make_role_task, run_host_tasks
 from trainscale.launch.inspection.networks import choose_network

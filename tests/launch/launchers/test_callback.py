@@ -12,8 +12,8 @@ from keepers import events_of, read_until, ready, try_ready
 from processes import marked
 
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connections.event_reader import HostLost
-from trainscale.launch.connections.keeper import CommandError, HostError, select_causes, stop_all
+from trainscale.launch.connection import CommandError, HostError, select_causes, stop_all
+from trainscale.launch.events import HostLost
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,

@@ -18,10 +18,9 @@ from callback_keepers import Here
 from keepers import events_of, read_until, ready
 from processes import marked, program, until
 
-from trainscale.launch.connections.decoding import ReceivedEvent
-from trainscale.launch.connections.event_reader import HostLost
-from trainscale.launch.connections.keeper import KeeperConnection, stop_all
-from trainscale.launch.connections.launcher_process import LauncherProcess
+from trainscale.launch.callback import LauncherProcess
+from trainscale.launch.connection import KeeperConnection, stop_all
+from trainscale.launch.events import HostLost, ReceivedEvent
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks

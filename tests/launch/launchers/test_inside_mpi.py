@@ -22,7 +22,7 @@ from lab import Lab
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.cluster.mpi_world import MpiWorld
 from trainscale.errors import InputError
-from trainscale.launch.connections.callback_server import Caller
+from trainscale.launch.callback import Caller
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.inside_mpi import (
     InsideMpiLauncher,

@@ -20,8 +20,8 @@ from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import Host, HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connections.keeper import HostError, stop_all
-from trainscale.launch.connections.launcher_process import LauncherProcess
+from trainscale.launch.callback import LauncherProcess
+from trainscale.launch.connection import HostError, stop_all
 from trainscale.launch.inspection.host_facts import read_host_facts
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint

@@ -16,7 +16,7 @@ from processes import program
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import InputError
-from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.connection import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import MpiLauncher, find_network, make_ssh_wrapper_script
 from trainscale.launch.launchers.mpi_commands import (

@@ -9,9 +9,9 @@ import pytest
 
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import InputError
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.ray import CLIENT, RayLauncher, RaySettings, find_python
+from trainscale.launch.worker_archive import RUN_FIRST_LINE
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""

@@ -12,8 +12,8 @@ import pytest
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
 from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, make_shell_command
+from trainscale.launch.worker_archive import RUN_FIRST_LINE
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",

@@ -22,7 +22,7 @@ from processes import until
 
 from lab import Lab
 from trainscale.cluster.hosts import Host
-from trainscale.launch.connections.keeper import HostError, stop_all
+from trainscale.launch.connection import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.worker.job import Task

@@ -7,8 +7,7 @@ import json
 import pytest
 from simulated_trial import SimulatedTrial
 
-from trainscale.launch.connections.decoding import ReceivedEvent
-from trainscale.launch.connections.event_reader import HostLost
+from trainscale.launch.events import HostLost, ReceivedEvent
 from trainscale.record.trial import TrialRecord
 
 

@@ -20,8 +20,8 @@ from trials import run_trial
 
 from trainscale.cluster.devices import find_local_devices
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.connections.pipe_connection import PipeConnection
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE
+from trainscale.launch.connection import PipeConnection
+from trainscale.launch.worker_archive import RUN_FIRST_LINE
 from trainscale.measure.context import RunContext
 from trainscale.measure.preflight import check_frameworks
 from trainscale.record.trial import Failure

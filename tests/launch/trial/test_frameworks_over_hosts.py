@@ -20,7 +20,7 @@ from small_sets import write_mnist
 
 from lab import Lab
 from trainscale.cluster.devices import find_devices
-from trainscale.launch.connections.keeper import HostError
+from trainscale.launch.connection import HostError
 from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import supervise

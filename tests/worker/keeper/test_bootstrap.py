@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from event_lines import decode
 
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, build_archive, make_bootstrap_line
+from trainscale.launch.worker_archive import RUN_FIRST_LINE, WORKER, build_archive, make_bootstrap_line
 
 DIGEST = build_archive().digest
 

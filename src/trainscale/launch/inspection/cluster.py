@@ -11,7 +11,7 @@ from ...spec.devices import AvailableDevices
 from ...spec.experiment import Experiment
 from ...worker.inspection.host_facts import HostFacts
 from ...worker.inspection.machine import Machine, read_machine
-from ..connections.keeper import HostError, select_causes
+from ..connection import HostError, select_causes
 from ..launchers.base import Launcher
 from ..launchers.target import Target
 from .host_facts import make_usable_host, read_host_facts

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ..connections.keeper import HostError
+from ..connection import HostError
 from .survey import Link, Survey, SurveyedHost
 
 _CLOCK_SECONDS = 1.0

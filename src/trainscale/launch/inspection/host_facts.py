@@ -11,8 +11,8 @@ from ...record.decoding import DecodingError, convert, decode_object
 from ...worker.events import HostFactsPiece
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.inspection.host_facts import FrameworkSearch, HostFacts, HostFactsRequest
-from ..connections.connected_hosts import ConnectOptions
-from ..connections.keeper import HostError, KeeperConnection
+from ..connected_hosts import ConnectOptions
+from ..connection import HostError, KeeperConnection
 from ..launchers.base import Launcher
 from .host_tasks import TaskAnswer, make_role_task, run_host_tasks
 from .networks import choose_network

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 from ...worker.events import Deadline, Event, Exit, LogLine
 from ...worker.job import Task
-from ..connections.connected_hosts import ConnectedHosts
-from ..connections.decoding import AnyEvent
-from ..connections.event_reader import HostLost
-from ..connections.fan_out import compute_hurry_seconds
-from ..connections.keeper import HostError
+from ..connected_hosts import ConnectedHosts
+from ..connection import HostError
+from ..events import AnyEvent, HostLost
+from ..fan_out import compute_hurry_seconds
 from ..launchers.base import ITS_PYTHON, ITS_START
 
 _GRACE_SECONDS = 5.0  # for a keeper to report that its deadline has passed

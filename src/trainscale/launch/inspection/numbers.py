@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from ...worker.events import Deadline, Exit, ExpectationDone, NumbersPiece, ParityDone, RankError
 from ...worker.job import Task
-from ..connections.connected_hosts import ConnectedHosts
-from ..connections.event_reader import HostLost
-from ..connections.exit_status import describe_exit
-from ..connections.keeper import HostError
+from ..connected_hosts import ConnectedHosts
+from ..connection import HostError
+from ..events import HostLost, describe_exit
 from ..launchers.base import Launcher
 
 OnConnect = Callable[[ConnectedHosts], None]

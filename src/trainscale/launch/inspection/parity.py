@@ -9,7 +9,7 @@ from ...spec.config import Config
 from ...spec.devices import LOOPBACK, HostDevices
 from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
-from ..connections.connected_hosts import ConnectedHosts
+from ..connected_hosts import ConnectedHosts
 from ..launchers.base import ITS_START, Launcher
 from ..trial.placement import find_loopback_interface, list_plugins
 from .numbers import EncodedNumbers, OnConnect, compute_numbers

@@ -10,9 +10,9 @@ from ...errors import TrainscaleError
 from ...spec.devices import LOCALHOST, HostDevices
 from ...worker.events import FrameworkFacts
 from ...worker.inspection.probe import ProbeRequest
-from ..connections.connected_hosts import ConnectOptions
-from ..connections.exit_status import describe_exit
-from ..connections.keeper import HostError, select_causes
+from ..connected_hosts import ConnectOptions
+from ..connection import HostError, select_causes
+from ..events import describe_exit
 from ..launchers.base import Launcher
 from ..launchers.local import LocalLauncher
 from .host_tasks import TaskAnswer, make_role_task, run_host_tasks

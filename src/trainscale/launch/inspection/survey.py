@@ -14,8 +14,8 @@ from ...errors import InputError
 from ...worker.events import Links
 from ...worker.inspection.host_facts import HostFacts
 from ...worker.inspection.links import LinksRequest
-from ..connections.connected_hosts import ConnectOptions
-from ..connections.keeper import HostError
+from ..connected_hosts import ConnectOptions
+from ..connection import HostError
 from ..launchers.base import Launcher
 from .host_facts import make_usable_host, read_host_facts
 from .host_tasks import TaskAnswer, make_role_task, run_host_tasks

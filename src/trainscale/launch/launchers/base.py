@@ -18,10 +18,8 @@ from ...cluster.slurm_job import find_end_of_own_job
 from ...errors import InputError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
-from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
-from ..connections.idle_keepers import IdleKeepers
-from ..connections.keeper import KeeperConnection, stop_all
-from ..connections.pipe_connection import PipeConnection
+from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
+from ..connection import KeeperConnection, PipeConnection, stop_all
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 

@@ -2,7 +2,7 @@
 
 The command carries an address and a one-time token in its environment. A keeper connects and sends the token, its index
 among those that the command started, and the name of its host. From then on the connection is its standard input and
-output, and everything works as over ssh. connections/callback_server.py decides who may connect.
+output, and everything works as over ssh. launch/callback.py decides who may connect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...worker.inspection.host_facts import list_addresses
-from ..connections.callback_server import CallbackServer
-from ..connections.keeper import CommandError, HostError, KeeperConnection
-from ..connections.launcher_process import LauncherProcess
-from ..connections.socket_connection import SocketConnection
-from ..connections.ssh_errors import SshError, explain_ssh_error
-from ..connections.worker_archive import RUN_FIRST_LINE
+from ..callback import CallbackServer, LauncherProcess
+from ..connection import CommandError, HostError, KeeperConnection, SocketConnection
+from ..ssh_errors import SshError, explain_ssh_error
+from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import count
 
 from ...cluster.hosts import Host
-from ..connections.callback_server import Caller
-from ..connections.keeper import wait_for_readable
+from ..callback import Caller
+from ..connection import wait_for_readable
 
 
 class HostLease:

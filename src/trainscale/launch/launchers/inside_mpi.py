@@ -26,9 +26,8 @@ from ...folders import find_cache_folder
 from ...worker.inspection.host_facts import list_addresses
 from ...worker.keeper.leased_host import run_leased_host
 from ...worker.keeper.program import MPI_PREFIXES
-from ..connections.callback_server import Caller
-from ..connections.launcher_process import LauncherProcess
-from ..connections.worker_archive import RUN_FIRST_LINE
+from ..callback import Caller, LauncherProcess
+from ..worker_archive import RUN_FIRST_LINE
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 from .leased import LeasedHostsLauncher, make_leased_host_program
 

@@ -19,11 +19,9 @@ from ...cluster.hosts import Host, HostAccess, HostList
 from ...errors import InputError, TrainscaleError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
-from ..connections.callback_server import CallbackServer, Caller
-from ..connections.keeper import HostError, KeeperConnection, wait_for_readable
-from ..connections.launcher_process import LauncherProcess
-from ..connections.socket_connection import SocketConnection
-from ..connections.worker_archive import RUN_FIRST_LINE, WORKER
+from ..callback import CallbackServer, Caller, LauncherProcess
+from ..connection import HostError, KeeperConnection, SocketConnection, wait_for_readable
+from ..worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 from .host_lease import HostLease, sort_and_name

@@ -25,8 +25,8 @@ from ...errors import InputError
 from ...spec.settings import SettingGroup
 from ...worker.inspection.host_facts import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
-from ..connections.keeper import KeeperConnection
-from ..connections.ssh_errors import SshError
+from ..connection import KeeperConnection
+from ..ssh_errors import SshError
 from .callback import (
     CALLBACK_PROGRAM,
     CALLBACK_VARIABLE,

@@ -20,8 +20,8 @@ from ...errors import InputError, TrainscaleError
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import NAME
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
-from ..connections.decoding import AnyEvent, find_events
-from ..connections.launcher_process import LauncherProcess
+from ..callback import LauncherProcess
+from ..events import AnyEvent, find_events
 from .callback import CallbackEndpoint
 from .leased import LeasedHostsLauncher, make_leased_host_program
 

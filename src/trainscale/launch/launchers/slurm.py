@@ -14,7 +14,7 @@ from typing import ClassVar
 from ...cluster.allocation import read_gpus_per_host
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
-from ..connections.keeper import KeeperConnection
+from ..connection import KeeperConnection
 from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
 from .ssh import make_shell_command
 

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import NAME, SWITCH
-from ..connections.worker_archive import RUN_FIRST_LINE
+from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher, PipeLauncher
 
 # A user's configuration must not change these, because a program uses the connection, not a person.

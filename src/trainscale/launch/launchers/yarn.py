@@ -20,8 +20,7 @@ from ...cluster.yarn import YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
-from ..connections.callback_server import Caller
-from ..connections.launcher_process import LauncherProcess
+from ..callback import Caller, LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
 from .leased import LeasedHostsLauncher, make_leased_host_program
 from .yarn_application import SubmittedApplication

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...cluster.yarn import Application, ResourceManager, YarnClient
 from ...errors import TrainscaleError
-from ..connections.launcher_process import LauncherProcess
+from ..callback import LauncherProcess
 from .yarn_output import find_caps, find_retries, summarise_diagnostics
 
 _APPLICATION_ID = re.compile(r"application_\d+_\d+")

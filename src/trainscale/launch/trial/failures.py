@@ -7,8 +7,7 @@ import signal
 from dataclasses import replace
 
 from ...record.trial import CRASH, LOST, OUT_OF_MEMORY, TIMEOUT, Failure
-from ..connections.event_reader import HostLost
-from ..connections.exit_status import describe_exit
+from ..events import HostLost, describe_exit
 from .positions import find_behind
 from .rank_state import TAIL_LINES, RankState
 from .state import TrialState

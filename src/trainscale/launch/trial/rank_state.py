@@ -29,8 +29,7 @@ from ...worker.events import (
     TensorSketches,
     WindowProof,
 )
-from ..connections.decoding import ReceivedEvent, UnknownEvent
-from ..connections.exit_status import describe_exit
+from ..events import ReceivedEvent, UnknownEvent, describe_exit
 
 TAIL_LINES = 20
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from ...record.trial import Epoch, Failure, MachineLoad
 from ...spec.config import Trial
 from ...worker.events import Deadline, End, EpochEnd, Exit, MemoryLimit, Result, ServerResult
-from ..connections.decoding import ReceivedEvent
-from ..connections.event_reader import HostLost
+from ..events import HostLost, ReceivedEvent
 from .rank_state import RankPlace, RankState
 
 PORT_TAKEN = "port"

@@ -12,9 +12,9 @@ from ...record.trial import LOST, REFUSED, Failure, TrialRecord
 from ...spec.config import Trial
 from ...spec.placement import Slot
 from ...worker.events import LogLine
-from ..connections.connected_hosts import ConnectedHosts, ConnectOptions
-from ..connections.decoding import ReceivedEvent
-from ..connections.keeper import READY_SECONDS, CommandError, HostError, NoFreePorts
+from ..connected_hosts import ConnectedHosts, ConnectOptions
+from ..connection import READY_SECONDS, CommandError, HostError, NoFreePorts
+from ..events import ReceivedEvent
 from ..launchers.base import Launcher
 from .hangs import find_hang
 from .placement import JobSettings, build_tasks, count_ports, describe_device

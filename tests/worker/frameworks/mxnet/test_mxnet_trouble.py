@@ -11,7 +11,7 @@ from environments import python_for
 from processes import MARK, marked
 from trials import run_trial
 
-from trainscale.launch.connections.connected_hosts import ConnectedHosts
+from trainscale.launch.connected_hosts import ConnectedHosts
 from trainscale.launch.inspection.probe import probe
 from trainscale.worker.config import Config
 from trainscale.worker.inspection.probe import ProbeRequest

@@ -10,8 +10,14 @@ import pytest
 
 from trainscale.cluster.devices import UsableHost
 from trainscale.errors import InputError
-from trainscale.launch.programs.assignment import Program, ProgramRequest, assign_roles, count_ports
-from trainscale.launch.programs.variables import ProgramCommand, build_program_jobs
+from trainscale.launch.program_jobs import (
+    Program,
+    ProgramCommand,
+    ProgramRequest,
+    assign_roles,
+    build_program_jobs,
+    count_ports,
+)
 from trainscale.spec.config import FILL, ROUND_ROBIN
 from trainscale.worker.inspection.machine import Gpu, Machine
 from trainscale.worker.keeper.program import ProgramJob

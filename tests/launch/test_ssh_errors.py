@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.launch.connections.ssh_errors import explain_ssh_error
+from trainscale.launch.ssh_errors import explain_ssh_error
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@

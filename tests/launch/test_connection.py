@@ -13,16 +13,16 @@ from keepers import events_of, read_until, ready, try_ready
 from processes import until
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.launch.connections import fan_out
-from trainscale.launch.connections.fan_out import fan_out as ask_all
-from trainscale.launch.connections.keeper import (
+from trainscale.launch import fan_out
+from trainscale.launch.connection import (
     HostError,
     KeeperConnection,
+    PipeConnection,
     narrow_clock_bounds,
     select_causes,
     stop_all,
 )
-from trainscale.launch.connections.pipe_connection import PipeConnection
+from trainscale.launch.fan_out import fan_out as ask_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
 from trainscale.worker.job import Task

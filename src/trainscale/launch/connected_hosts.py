@@ -12,27 +12,32 @@ call of ``connect``.
 
 from __future__ import annotations
 
+import resource
+import selectors
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...errors import TrainscaleError
-from ...worker.job import Task
-from ...worker.keeper.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
-from .decoding import ReceivedEvent
-from .event_reader import POLL_SECONDS, EventReader
+from ..errors import TrainscaleError
+from ..worker.events import End
+from ..worker.job import Task
+from ..worker.keeper.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
+from .connection import READY_SECONDS, HostError, KeeperConnection, select_causes, stop_all
+from .events import HostLost, ReceivedEvent, name_signal
 from .fan_out import fan_out
-from .idle_keepers import IdleKeepers
-from .keeper import READY_SECONDS, HostError, KeeperConnection, select_causes, stop_all
-from .open_files import allow_open_files
 
+POLL_SECONDS = 0.25
+_DRAIN_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 5.0
 _SILENCE_SECONDS = 120.0  # after which a keeper on another machine assumes that the controller is dead
 _GATHER_SECONDS_PER_TASK = 5e-5
 _STOP_SECONDS = 10.0
 _STOP_SECONDS_AFTER_ERROR = 1.0  # a host that does not answer will not end in order either
+_FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
+_OTHER_FILES = 256  # logs, the journal, sockets
 
 Answer = TypeVar("Answer")
 
@@ -184,6 +189,87 @@ class ConnectedHosts:
             raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
 
 
+class EventReader:
+    """With ``keepers_stay``, the last event of a keeper is the end of its output, which stays open."""
+
+    def __init__(self, connections: Sequence[KeeperConnection], *, keepers_stay: bool = False) -> None:
+        self._keepers_stay = keepers_stay
+        self._selector = selectors.DefaultSelector()
+        self._received: deque[ReceivedEvent] = deque()
+        self._ended: set[str] = set()
+        self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
+        for connection in connections:
+            for received in connection.take_pending():
+                self._add(received)
+            for stream in (connection.output, connection.error_output):
+                if stream is not None:
+                    self._selector.register(stream, selectors.EVENT_READ, connection)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any keeper's output has not ended yet."""
+        return bool(self._received or self._selector.get_map())
+
+    def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
+        """Wait until something can be read, at most this long. Return the events that arrived."""
+        for key, _ in self._selector.select(0 if self._received else seconds):
+            connection: KeeperConnection = key.data
+            if key.fileobj is connection.output:
+                received = connection.receive()
+                for event in received or ():
+                    self._add(event)
+                has_ended = received is None
+            else:
+                has_ended = not connection.receive_errors()
+            if has_ended:
+                self._selector.unregister(key.fileobj)
+                self._check_lost(connection)
+            elif self._keepers_stay and connection.host in self._ended:
+                self._forget(connection)
+        events = list(self._received)
+        self._received.clear()
+        return events
+
+    def drain(self, seconds: float = _DRAIN_SECONDS) -> Iterator[ReceivedEvent]:
+        """Yield the remaining events, after the keepers were asked to end."""
+        deadline = time.monotonic() + seconds
+        while self.is_open and time.monotonic() < deadline:
+            yield from self.poll()
+
+    def has_ended(self, host: str) -> bool:
+        """Return whether the keeper of this host has sent its last event."""
+        return host in self._ended
+
+    def _forget(self, connection: KeeperConnection) -> None:
+        open_streams = self._selector.get_map()
+        for stream in (connection.output, connection.error_output):
+            if stream is not None and stream in open_streams:
+                self._selector.unregister(stream)
+
+    def _add(self, received: ReceivedEvent) -> None:
+        if isinstance(received.event, End):
+            if received.event.signal is None:
+                self._ended.add(received.host)
+            else:
+                name = name_signal(received.event.signal)
+                self._ended_by_signal[received.host] = f"it was told to end ({name})"
+        self._received.append(received)
+
+    def _check_lost(self, connection: KeeperConnection) -> None:
+        """Report a keeper whose streams have both ended without its last event."""
+        open_streams = self._selector.get_map()
+        if connection.host in self._ended or any(
+            stream is not None and stream in open_streams for stream in (connection.output, connection.error_output)
+        ):
+            return
+        was_told_to_end = connection.host in self._ended_by_signal
+        culprit, explanation = connection.explain_loss(was_told_to_end)
+        stderr = connection.stderr_text() if connection.error_output is not None else ""
+        text = stderr or explanation or self._ended_by_signal.get(connection.host, "")
+        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
+        self._received.append(ReceivedEvent(connection.host, lost))
+
+
 class _KeepAlive(threading.Thread):
     """Sends signs of life to keepers on other machines. A thread of its own, because the main thread may be blocked
     while it prints.
@@ -202,6 +288,46 @@ class _KeepAlive(threading.Thread):
     def stop(self) -> None:
         self._stopped.set()
         self.join(_KEEP_ALIVE_SECONDS)
+
+
+class IdleKeepers:
+    """At most one connection for each host. A thread sends them signs of life, without which they end."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, KeeperConnection] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, host: str) -> KeeperConnection | None:
+        """Return the connection to this host, which from now on is the caller's, or None."""
+        with self._lock:
+            return self._connections.pop(host, None)
+
+    def add(self, connections: Sequence[KeeperConnection]) -> None:
+        """Keep connections whose keepers have ended their tasks."""
+        with self._lock:
+            unwanted = [connection for connection in connections if connection.host in self._connections]
+            self._connections.update({c.host: c for c in connections if c not in unwanted})
+            for connection in self._connections.values():
+                connection.is_idle = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep_alive, name="idle keepers", daemon=True)
+                self._thread.start()
+        stop_all(unwanted)
+
+    def close(self) -> None:
+        """End all of them."""
+        self._closed.set()
+        with self._lock:
+            connections, self._connections = list(self._connections.values()), {}
+        stop_all(connections)
+
+    def _keep_alive(self) -> None:
+        while not self._closed.wait(_KEEP_ALIVE_SECONDS):
+            with self._lock:
+                for connection in self._connections.values():
+                    connection.write(b"\n")
 
 
 def wait_until_ready(connections: Sequence[KeeperConnection], options: ConnectOptions) -> dict[str, HostError]:
@@ -257,3 +383,15 @@ def _explain_late_answer(connection: KeeperConnection, seconds: float) -> HostEr
     message = f"no answer: waited {seconds:.0f} s for it{f' ({stderr})' if stderr else ''}"
     remedy = f"does it answer at once to: ssh {connection.host} true? Set-up lines and login scripts count too"
     return HostError(connection.host, message, remedy=remedy)
+
+
+def allow_open_files(host_count: int) -> None:
+    """Raise the limit, as far as the system allows, if connections to this many hosts need it. Programs that are
+    started here inherit the limit, so it stays as it is where it suffices.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _FILES_PER_HOST * host_count + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

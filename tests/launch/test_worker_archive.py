@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch.connections import worker_archive as module
-from trainscale.launch.connections.worker_archive import RUN_FIRST_LINE, WORKER, WorkerArchive
+from trainscale.launch import worker_archive as module
+from trainscale.launch.worker_archive import RUN_FIRST_LINE, WORKER, WorkerArchive
 
 
 @pytest.fixture

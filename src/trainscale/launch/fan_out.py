@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from ...interruptible import wait_for_condition
+from ..interruptible import wait_for_condition
 
 # In a hurry, the later half of the hosts gets this many times as long as the first half took, but at least so long.
 HURRY_FACTOR, HURRY_SECONDS = 3.0, 8.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from processes import until
 
-from trainscale.launch.connections.callback_server import CallbackServer
+from trainscale.launch.callback import CallbackServer
 
 TOKEN = "the-right-word"
 

@@ -1,13 +1,16 @@
-"""Decodes event lines into the dataclasses of worker/events/, and checks the types of their fields."""
+"""Events as the controller reads them: decoded from the lines of a keeper into the dataclasses of worker/events/, whose
+field types are checked.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...record.decoding import DecodingError, convert
-from ...worker.events import EVENTS, MARK, Event
+from ..record.decoding import DecodingError, convert
+from ..worker.events import EVENTS, MARK, Event
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
@@ -28,6 +31,19 @@ class ReceivedEvent:
     event: Event
     rank: int | None = None
     sequence: int | None = None
+
+
+@dataclass(frozen=True)
+class HostLost(Event):
+    """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own; it is empty
+    if that cannot be known, or if somebody ended the command that had started all keepers, such as srun;
+    ``stderr_tail`` is what was printed by the program that had started the keeper. A keeper that a signal told to end
+    (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
+    """
+
+    culprit: str
+    stderr_tail: tuple[str, ...] = ()
+    was_ended: bool = False
 
 
 def decode_line(line: str, host: str = "") -> ReceivedEvent | None:
@@ -63,3 +79,15 @@ def _convert(values: dict[str, object]) -> Event:
         return convert(values, EVENTS[kind])
     except DecodingError as error:
         return UnknownEvent(kind, str(error))
+
+
+def name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_exit(code: int) -> str:
+    """Return "was ended by SIGKILL" for a negative exit code, else "ended with exit code 3"."""
+    return f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit code {code}"

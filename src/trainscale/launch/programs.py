@@ -1,23 +1,36 @@
-"""Runs a user's program on many hosts: starts every process, shows what they print, and ends all when one fails or the
-workers are done. No process is left.
+"""Runs a user's program on many hosts: prepares its folder there, starts every process, shows what they print, and ends
+all when one fails or the workers are done. No process is left.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import signal
+import tarfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ...worker.events import Exit, LogLine
-from ...worker.job import WORKER, Task
-from ..connections.connected_hosts import ConnectedHosts
-from ..connections.decoding import ReceivedEvent
-from ..connections.event_reader import HostLost
-from ..connections.exit_status import describe_exit
-from ..launchers.base import ITS_PYTHON, ITS_START, Launcher
-from .assignment import Program, ProgramRequest, count_ports
-from .variables import ProgramCommand, build_program_jobs
+from ..cluster.devices import UsableHost
+from ..cluster.hosts import Host
+from ..errors import InputError, TrainscaleError
+from ..worker.events import Exit, FolderState, LogLine
+from ..worker.inspection.host_facts import HostFacts, HostFactsRequest
+from ..worker.job import WORKER, Task
+from ..worker.keeper.program import FolderRequest
+from .connected_hosts import ConnectedHosts, ConnectOptions
+from .connection import HostError, select_causes
+from .events import HostLost, ReceivedEvent, describe_exit
+from .inspection.host_facts import decode_facts, make_usable_host
+from .inspection.host_tasks import make_role_task, run_host_tasks
+from .launchers.base import ITS_PYTHON, ITS_START, Launcher
+from .program_jobs import Program, ProgramCommand, ProgramRequest, build_program_jobs, count_ports
+
+_PREPARE_SECONDS = 120.0
+_NOT_COPIED = (".git", "__pycache__", ".venv")
+_MOST_BYTES = 64 * 2**20  # of a folder to copy, compressed: both sides hold it in memory
 
 INTERRUPTED, TIMED_OUT = 130, 124  # exit codes; the second is that of the program `timeout`
 _LOST = 1
@@ -30,6 +43,60 @@ _FOREVER_SECONDS = 10 * 365 * 86400.0
 
 ShowLine = Callable[[Program, str, bool], None]  # a line of a program, and whether it is from standard error
 ShowMessage = Callable[[str], None]
+
+
+def prepare_hosts(
+    launcher: Launcher, hosts: Sequence[Host], folder: str, archive: str | None = None
+) -> list[UsableHost]:
+    """Return the usable hosts, once all of them have the folder. ``archive`` is the folder's content to copy."""
+    tasks = {
+        host.name: [
+            make_role_task(host.name, 0, "look", HostFactsRequest(folder=launcher.access.remote_dir)),
+            make_role_task(host.name, 1, "program", FolderRequest(folder, archive)),
+        ]
+        for host in hosts
+    }
+    facts: dict[str, HostFacts] = {}
+    problems: list[str] = []
+    with launcher.connect(list(tasks), ConnectOptions(_PREPARE_SECONDS, tolerates_errors=True)) as connected:
+        answers = run_host_tasks(connected, tasks, _PREPARE_SECONDS)
+        errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
+        for name, answer in answers.items():
+            if isinstance(answer, HostError):
+                continue
+            host_facts = decode_facts(answer[0], connected.find_connection(name))
+            state = answer[1].find_last(FolderState)
+            if isinstance(host_facts, HostError):
+                errors.append(host_facts)
+            elif state is None:
+                errors.append(HostError(name, answer[1].last_line or "does not answer"))
+            else:
+                facts[name] = host_facts
+                problems += [f"{name}: folder {folder} {state.problem}"] if state.problem else []
+    if errors:
+        raise TrainscaleError("\n".join(str(error) for error in select_causes(errors)))
+    if problems:
+        hint = "name a folder that every host has by --folder, or copy this one by --copy DIR"
+        raise InputError("\n".join([*problems, f"  {hint}"]))
+    return [make_usable_host(host, facts[host.name], launcher.access) for host in hosts]
+
+
+def pack_folder(folder: Path) -> str:
+    """Return the content of a folder as text that fits into one line."""
+
+    def filter_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if Path(entry.name).name in _NOT_COPIED else entry
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, path.name, filter=filter_entry)
+            if raw.tell() > _MOST_BYTES:
+                raise InputError(
+                    f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
+                    " or share the folder and name it by --folder"
+                )
+    return base64.b64encode(raw.getvalue()).decode()
 
 
 class ProgramRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from processes import MARK, marked, until
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.launch.connections import pipe_connection
-from trainscale.launch.connections.connected_hosts import ConnectedHosts, ConnectOptions
-from trainscale.launch.connections.pipe_connection import PipeConnection
+from trainscale.launch import connection
+from trainscale.launch.connected_hosts import ConnectedHosts, ConnectOptions, allow_open_files
+from trainscale.launch.connection import PipeConnection
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import End, Exit, LogLine
 from trainscale.worker.job import Task
@@ -95,7 +96,7 @@ def test_a_keeper_that_was_lost_meanwhile_is_started_again(launcher: ThisMachine
 
 
 def test_a_keeper_that_hangs_is_replaced(launcher: ThisMachineLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe_connection, "_REUSE_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "_REUSE_SECONDS", 0.5)
     with launcher.connect(HOSTS) as connected:
         first = pids(connected)
     os.kill(first["a"], signal.SIGSTOP)
@@ -130,3 +131,21 @@ def test_without_being_told_a_launcher_keeps_nothing(mark: str) -> None:
         connected.start([Task(host, 0, ["true"]) for host in HOSTS], 60.0)
         assert len([r for r in connected.read_events(60.0) if isinstance(r.event, Exit)]) == len(HOSTS)
     assert marked(mark) == []
+
+
+@pytest.fixture
+def limit() -> Iterator[int]:
+    """The usual limit of open files is in force; this is the most that the system allows."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_many_hosts_may_open_more_files_and_no_more_than_the_system_allows(limit: int) -> None:
+    allow_open_files(64)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1024
+    allow_open_files(512)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(4 * 512 + 256, limit)
+    allow_open_files(10**6)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= limit

@@ -1,28 +1,32 @@
-"""The connection to a keeper: over the pipes of a local process or of an ssh, or over a socket on which the keeper
-called back. Here are the handshake with one keeper, reading and writing, and its end; connected_hosts.py handles all
-keepers of a trial.
+"""The connection to one keeper: the handshake, requests and events, and its end. There are two kinds: over the pipes of
+a command of this machine, as a rule an ssh, and over a socket on which the keeper called back. connected_hosts.py
+handles all keepers of a trial.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import socket
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ...errors import TrainscaleError
-from ...worker.events import MARK, Bootstrap, Ports
-from ...worker.keeper.requests import PortsRequest, encode_request
-from .decoding import AnyEvent, ReceivedEvent, decode_line
+from ..errors import TrainscaleError
+from ..worker.events import MARK, Bootstrap, Ports
+from ..worker.keeper.requests import PortsRequest, encode_request
+from .events import AnyEvent, ReceivedEvent, decode_line
 from .ssh_errors import explain_ssh_error
 from .worker_archive import build_archive, make_bootstrap_line
 
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
 _CLOCK_QUESTIONS = 5
+_STDERR_BYTES = 4096  # that are kept
+_REUSE_SECONDS = 10.0  # for an idle keeper to answer
 
 
 class HostError(TrainscaleError):
@@ -207,6 +211,184 @@ class KeeperConnection(ABC):
     def _explain(self, message: str) -> HostError:
         error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")
         return HostError(self.host, error.reason, remedy=error.remedy)
+
+
+class PipeConnection(KeeperConnection):
+    """A keeper started by a command of this machine that is connected to it by pipes."""
+
+    def __init__(
+        self, host: str, command: list[str], remote_dir: str | None = None, *, starts_later: bool = False
+    ) -> None:
+        """With ``starts_later``, the command is started when the keeper shall become ready."""
+        super().__init__()
+        self.host, self.remote_dir, self._command = host, remote_dir, command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_cut = False
+        self._stderr = b""
+        self._stderr_ended = False
+        if not starts_later:
+            self._start()
+
+    def _start(self) -> None:
+        # A session of its own, so that Ctrl-C in the terminal reaches only the controller, which then ends it in order.
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise TrainscaleError(f"cannot start {self._command[0]} here: {error.strerror}") from None
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        assert self._popen.stderr is not None
+        self.output = self._popen.stdout
+        self.error_output = self._popen.stderr
+        self._stderr, self._stderr_ended = b"", False
+        if self._is_cut:
+            self._process.kill()
+
+    def become_ready(self, deadline: float) -> None:
+        """Start the command if necessary. A keeper that was idle may have been lost meanwhile: log in again."""
+        if self.is_idle:
+            self.is_idle = False
+            try:
+                self._ask_ports(0, min(deadline, time.monotonic() + _REUSE_SECONDS))
+                return
+            except HostError:
+                self.stop(0.0)
+                self._process, self._incomplete, self._pending = None, b"", []
+        if self._process is None:
+            self._start()
+        super().become_ready(deadline)
+
+    @property
+    def _popen(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def write(self, data: bytes) -> None:
+        if self._process is None:
+            return
+        assert self._popen.stdin is not None
+        try:
+            while data:
+                data = data[self._popen.stdin.write(data) or 0 :]
+        except (BrokenPipeError, ValueError):
+            pass  # it has ended; reading its output shows that
+
+    def last_stderr_line(self) -> str:
+        lines = self.stderr_text().strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def stderr_text(self) -> str:
+        while self.error_output is not None and not self._stderr_ended and wait_for_readable([self.error_output], 0.2):
+            self.receive_errors()
+        return self._stderr.decode(errors="replace")
+
+    def receive_errors(self) -> bool:
+        assert self.error_output is not None
+        data = os.read(self.error_output.fileno(), _STDERR_BYTES)
+        self._stderr_ended = not data
+        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
+        return bool(data)
+
+    def _wait(self, seconds: float) -> bool:
+        """Read standard error at the same time, because a full pipe would block the command."""
+        assert self.error_output is not None
+        ready = wait_for_readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
+        if self.error_output in ready:
+            self.receive_errors()
+        return self.output in ready
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        assert self._popen.stdin is not None
+        if not self._popen.stdin.closed:
+            self._popen.stdin.close()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self, patience_seconds: float = 10.0) -> int | None:
+        if self._process is None:
+            return None
+        self.close()
+        try:
+            return self._popen.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()  # the system ends its ranks with it
+            return self._popen.wait()
+        finally:
+            for stream in (self._popen.stdout, self._popen.stderr):
+                assert stream is not None
+                stream.close()
+
+
+class SocketConnection(KeeperConnection):
+    """A keeper that called back. The command that started it may have started others, so this does not end it."""
+
+    def __init__(self, host: str, connection: socket.socket | None, remote_dir: str | None = None) -> None:
+        """Without a connection, the keeper has not called yet."""
+        super().__init__()
+        self.host, self.remote_dir = host, remote_dir
+        self._connection: socket.socket | None = None
+        if connection is not None:
+            self._connect(connection)
+
+    def _connect(self, connection: socket.socket) -> None:
+        self._connection = self.output = connection
+
+    def write(self, data: bytes) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.sendall(data)
+        except OSError:
+            pass  # reading shows the end
+
+    def last_stderr_line(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def stop(self, patience_seconds: float = 10.0) -> int | None:
+        self.close()
+        if self._connection is None:
+            return None
+        deadline = time.monotonic() + patience_seconds
+        try:
+            while (seconds := deadline - time.monotonic()) > 0:  # it may go on sending
+                self._connection.settimeout(seconds)
+                if not self._connection.recv(65536):
+                    break
+        except OSError:
+            pass
+        self._connection.close()
+        return None
 
 
 def wait_for_readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
