@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Where each public name is defined.
+# Where each public name is defined, and under which name if that differs.
 _MODULES = {
     "BestChoice": ".api.answers",
     "BestChoices": ".api.answers",
@@ -21,21 +21,23 @@ _MODULES = {
     "ExplainedPart": ".api.answers",
     "InputError": ".errors",
     "Interval": ".analyse.statistics",
-    "Run": ".api.runs",
+    "Run": ".runs",
     "RunComparison": ".api.answers",
     "RunExplanation": ".api.answers",
-    "RunPoint": ".api.runs",
-    "RunSeries": ".api.runs",
+    "RunPoint": ".analyse.series:Point",
+    "RunSeries": ".analyse.series:Series",
     "TrainscaleError": ".errors",
     "TrialRow": ".export.columns",
     "best": ".api.answers",
     "compare": ".api.answers",
     "explain": ".api.answers",
-    "load": ".api.runs",
+    "load": ".runs",
     "run": ".api.measure",
 }
 
 if TYPE_CHECKING:
+    from .analyse.series import Point as RunPoint
+    from .analyse.series import Series as RunSeries
     from .analyse.statistics import Interval
     from .api.answers import (
         BestChoice,
@@ -49,9 +51,9 @@ if TYPE_CHECKING:
         explain,
     )
     from .api.measure import run
-    from .api.runs import Run, RunPoint, RunSeries, load
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
+    from .runs import Run, load
 
 __all__ = [
     "BestChoice",
@@ -81,7 +83,8 @@ def __getattr__(name: str) -> Any:
 
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name], __name__), name)
+    module, _, own_name = _MODULES[name].partition(":")
+    value = getattr(import_module(module, __name__), own_name or name)
     globals()[name] = value
     return value
 

@@ -44,15 +44,15 @@ INPUT_BOUND_WITHOUT_INTERVAL = 0.1
 CHANCE_ERRORS = 3
 
 
-def find_point_flags(point: Point, records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Return all flags of a point, from its good and failed records. A point without a result has none."""
+def find_point_flags(point: Point) -> tuple[str, ...]:
+    """Return all flags of a point, from its good and failed trials. A point without a result has none."""
     if not point.ok:
         return ()
-    measured = [record for record in records if is_measured(record)]
+    measured = [record for record in point.records if is_measured(record)]
     flags: list[str] = []
     for check in _CHECKS:
         flags.extend(check(point, measured))
-    flags.extend(dict.fromkeys(remove_unprintable(note) for record in records for note in record.notes))
+    flags.extend(dict.fromkeys(remove_unprintable(note) for record in point.records for note in record.notes))
     return tuple(flags)
 
 

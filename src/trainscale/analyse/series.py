@@ -7,20 +7,22 @@ titles.py, the flags of suspicious points in checks.py, accuracies in learning.p
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, find_verdict
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..record.witness import WitnessVerdict
-from ..spec.config import Config
+from ..spec.config import Config, PointKey
 from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import find_point_flags
+from .columns import column
 from .learning import Learning, summarise_learning
 from .memory import summarise_memory
-from .short_trials import drop_superseded
 from .statistics import Interval, mean_interval, ratio_interval
+from .text import find_first_line
 from .throughput import (
     compute_input_overhead,
     compute_samples_per_second,
@@ -33,76 +35,130 @@ from .throughput import (
 from .titles import make_series_titles
 from .witness import find_point_verdict
 
+if TYPE_CHECKING:
+    import altair
+
 # A series that no other framework trained, or whose journal is older than the witness, has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 _UNPROVEN_WORK = " · work unproven"
 
-__all__ = ["Interval", "Point", "Series", "build_series", "find_common_unit"]
+__all__ = ["Interval", "Point", "Series", "build_series", "drop_superseded", "find_common_unit"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """All repeats of one config on one device count. Speeds are cluster-wide, memory is in bytes, time in seconds."""
+    """All repeats of a series on one device count. Speeds are cluster-wide. A value that does not exist is None."""
 
     config: Config
-    devices: int
-    hosts: int
-    batch_per_device: int
-    global_batch: int
-    repeats: int  # good trials
-    unit: str = IMAGES  # what the network calls a sample
-    failures: tuple[Failure, ...] = ()  # of the trials without a result
-    samples_per_second: Interval | None = None
-    step_seconds: float | None = None  # median synchronous step, over all repeats
-    jitter: float | None = None  # samples/s; 1.4826 · median absolute deviation of per-step speeds
-    speedup: Interval | None = None  # against this series' own 1-device point
-    efficiency: Interval | None = None  # speedup / devices
-    efficiency_versus_local: Interval | None = None  # against the best 1-device `local` point of the same work
-    device_peak_bytes: int | None = None  # as the framework's allocator counts, largest over ranks
-    device_peak_bytes_sum: int | None = None  # over the ranks of a trial, largest over repeats
-    nvml_peak_bytes: int | None = None  # as the GPUs' driver counts, for the ranks' own processes
-    nvml_peak_bytes_sum: int | None = None
-    nvml_note: str = ""  # why the driver's count is missing on a GPU
-    host_peak_bytes: int | None = None
-    host_peak_bytes_sum: int | None = None
-    loaders_peak_bytes: int | None = None  # of the processes that prepare a rank's samples
-    startup_seconds: float | None = None  # of the slowest rank, median over repeats
-    first_step_seconds: float | None = None  # of the slowest rank, median over repeats
-    compilation: str = ""  # cold, warm or none; with counts where repeats differ; empty in older journals
-    input_overhead: Interval | None = None  # share of the speed on samples that stay on the device
-    waiting_share: float | None = None  # share of the window in which no samples were ready, mean over repeats
-    learning: Learning | None = None  # if it trains to an accuracy
-    witness: WitnessVerdict | None = None  # whether all its trials did their work; None in older journals
-    flags: tuple[str, ...] = ()  # sanity checks that fired, one sentence each
+    series: str = column("title of its series")
+    devices: int = column("workers")
+    hosts: int = column("machines")
+    batch_per_device: int = column("samples of a step on each device", "samples")
+    global_batch: int = column("samples of a step on all devices", "samples")
+    repeats: int = column("trials with a result")
+    unit: str = column("what the network calls a sample", default=IMAGES)
+    failures: tuple[Failure, ...] = column("why trials have no result", default=())
+    samples_per_second: Interval | None = column("throughput of the whole cluster", "samples/s", default=None)
+    speedup: Interval | None = column("throughput over that of the series' own 1-device point", default=None)
+    efficiency: Interval | None = column("speed-up divided by devices", "share", default=None)
+    efficiency_versus_local: Interval | None = column(
+        "the same against the fastest 1-device `local` point of the same work", "share", default=None
+    )
+    step_seconds: float | None = column("median synchronous step over all repeats", "s", default=None)
+    jitter: float | None = column(
+        "1.4826 times the median absolute deviation of the throughput from step to step", "samples/s", default=None
+    )
+    startup_seconds: float | None = column(
+        "start of the slowest process to its first step, median over repeats", "s", default=None
+    )
+    first_step_seconds: float | None = column("first step of the slowest rank, median over repeats", "s", default=None)
+    compilation: str = column("cold, warm or none; with counts where repeats differ; empty if unknown", default="")
+    input_overhead: Interval | None = column(
+        "throughput that reading and preparing samples cost", "share", default=None
+    )
+    waiting_share: float | None = column("part of the window in which no samples were ready", "share", default=None)
+    device_peak_bytes: int | None = column(
+        "memory by the framework's allocator, largest over ranks", "bytes", default=None
+    )
+    device_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    nvml_peak_bytes: int | None = column("memory by the GPUs' driver, largest over ranks", "bytes", default=None)
+    nvml_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    nvml_note: str = column("why the driver's count is missing on a GPU", default="")
+    host_peak_bytes: int | None = column("memory of a process on its host, largest over ranks", "bytes", default=None)
+    host_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    loaders_peak_bytes: int | None = column(
+        "memory of the processes that prepare a rank's samples", "bytes", default=None
+    )
+    learning: Learning | None = column("what was learned, if it trains to an accuracy", default=None)
+    verdict: WitnessVerdict | None = column("whether all its trials did their work", default=None)
+    flags: tuple[str, ...] = column("what the checks found, one sentence each", default=())
+    records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # its trials, good and failed, in journal order
+
+    @property
+    def key(self) -> PointKey:
+        return self.config, self.devices
 
     @property
     def ok(self) -> bool:
+        """Whether the point has a result."""
         return self.samples_per_second is not None
 
     @property
     def status(self) -> str:
-        """Return ``ok``, or the kind of the last failure."""
+        """``ok``, or the kind of the last failure."""
         if self.ok:
             return "ok"
         return self.failures[-1].kind if self.failures else "pending"
 
+    @property
+    def reason(self) -> str:
+        """One line on why there is no result; empty for a good point."""
+        return "" if self.ok or not self.failures else find_first_line(self.failures[-1].message)
+
+    @property
+    def witness(self) -> str | None:
+        """Whether all its trials did their work: ``proven`` or ``unproven``; None in older journals."""
+        return self.verdict.state if self.verdict else None
+
+    @property
+    def valid_accuracy(self) -> Interval | None:
+        """Validation accuracy after the last epoch."""
+        return self.learning.valid_accuracy if self.learning else None
+
+    @property
+    def seconds_to_accuracy(self) -> Interval | None:
+        """Training time to the accuracy of the run."""
+        return self.learning.to_accuracy.seconds if self.learning and self.learning.to_accuracy else None
+
 
 @dataclass(frozen=True)
 class Series:
-    """A config's points along the ladder, in order of devices: one line in a plot."""
+    """The points of one configuration along its ladder, in order of devices: one line in a plot."""
 
-    config: Config
-    title: str  # short and unique within the run, e.g. "AlexNet · torch · allreduce"
-    points: tuple[Point, ...]
-    versions: dict[str, str]
-    parameters: int | None = None
-    parity: Verdict | None = None  # None if no other framework trained this network
+    title: str = column("short, and unique within the run, e.g. AlexNet · torch · allreduce")
+    config: Config = column("the configuration: framework, model, batch, strategy, precision and so on")
+    points: tuple[Point, ...] = column("in order of devices")
+    versions: dict[str, str] = column("of the framework and its libraries")
+    parameters: int | None = column("trainable values of the network", default=None)
+    verdict: Verdict | None = column("whether it trained the same network as other frameworks", default=None)
+
+    @property
+    def parity(self) -> str | None:
+        """``proven``, ``unproven`` or ``failed``; None where no other framework trained the network."""
+        return self.verdict.state if self.verdict else None
+
+    @property
+    def headline(self) -> str:
+        """What was found, as the end of a sentence that begins with the title."""
+        from ..report.wording import make_headline
+
+        return make_headline(self)
 
     @property
     def work_is_proven(self) -> bool | None:
         """Whether every trial of every point did its work; None in journals that are older than the witness."""
-        states = [point.witness.state == PROVEN for point in self.good if point.witness]
+        states = [point.witness == PROVEN for point in self.good if point.verdict]
         return all(states) if states else None
 
     @property
@@ -112,6 +168,7 @@ class Series:
 
     @property
     def good(self) -> tuple[Point, ...]:
+        """The points that have a result."""
         return tuple(point for point in self.points if point.ok)
 
     @property
@@ -121,7 +178,19 @@ class Series:
 
     @property
     def has_baseline(self) -> bool:
+        """Whether there is a 1-device point to compare with."""
         return any(point.speedup is not None for point in self.points)
+
+    def chart(self, quantity: str = "speedup") -> altair.LayerChart:
+        """Return an Altair chart of this series: ``speedup``, ``throughput``, ``efficiency`` or ``accuracy``."""
+        from ..report.notebook_display import make_chart
+
+        return make_chart([self], quantity)
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook_display import render_series
+
+        return render_series(self)
 
 
 def find_common_unit(all_series: Iterable[Series]) -> str:
@@ -130,25 +199,25 @@ def find_common_unit(all_series: Iterable[Series]) -> str:
     return units.pop() if len(units) == 1 else "samples" if units else IMAGES
 
 
-Rates = dict[tuple[Config, int], list[float]]  # the run speeds of every point
+Rates = dict[PointKey, list[float]]  # the run speeds of every point
 
 
 def build_series(
     records: Iterable[TrialRecord],
-    verdicts: Sequence[Verdict] = (),
+    parity: Sequence[Verdict] = (),
     accuracy: float | None = None,
     by_budget: bool = False,
 ) -> list[Series]:
     """Return all series of a run, in order of first appearance. If a trial was recorded twice, the last record counts.
 
-    A series that ``verdicts`` do not find proven says so in its title, so that every table and plot shows it.
+    A series that ``parity`` does not find proven says so in its title, so that every table and plot shows it.
     ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is computed.
     ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in drop_superseded({record.trial: record for record in records}.values()):
         groups[record.trial.config][record.trial.devices].append(record)
-    rates = {
+    rates: Rates = {
         (config, devices): [compute_samples_per_second(record) for record in of_point if is_measured(record)]
         for config, points in groups.items()
         for devices, of_point in points.items()
@@ -157,80 +226,87 @@ def build_series(
     titles = make_series_titles(list(groups))
     all_series = []
     for config, records_by_devices in groups.items():
-        parity = find_verdict(config, verdicts)
+        verdict = find_verdict(config, parity)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
             sequential = by_budget or any(record.trial.short for record in of_point)
-            point = _make_point(config, devices, of_point, rates[config, devices], sequential)
-            good = [record for record in of_point if is_measured(record)]
-            point = replace(point, learning=summarise_learning(good, accuracy))
+            point = _make_point(config, devices, of_point, rates[config, devices], sequential, accuracy)
             baseline, local = rates.get((config, 1), []), local_rates.get(_make_work_key(config), [])
-            point = _add_speedup(point, rates[config, devices], baseline, local, by_budget)
-            points.append(replace(point, flags=_list_flags(point, of_point, parity)))
-        all_series.append(_make_series(titles[config], points, records_by_devices, parity))
+            point = _add_speedup(point, rates[point.key], baseline, local, by_budget)
+            points.append(replace(point, flags=_list_flags(point, verdict)))
+        is_unproven = any(point.ok and point.witness == UNPROVEN for point in points)
+        mark = _TITLE_MARKS[verdict.state if verdict else None] + (_UNPROVEN_WORK if is_unproven else "")
+        title = titles[config] + mark
+        of_series = [record for point in points for record in point.records]
+        all_series.append(
+            Series(
+                title=title,
+                config=config,
+                points=tuple(replace(point, series=title) for point in points),
+                versions=next((record.versions for record in reversed(of_series) if record.versions), {}),
+                parameters=next((record.parameters for record in of_series if record.parameters is not None), None),
+                verdict=verdict,
+            )
+        )
     return all_series
 
 
-def _list_flags(point: Point, records: Sequence[TrialRecord], parity: Verdict | None) -> tuple[str, ...]:
-    warnings = [parity.warning] if point.ok and parity and parity.warning else []
-    if point.ok and point.witness and point.witness.state == UNPROVEN:
-        warnings.append(f"it is not proven that the trials did their work: {point.witness.reason}")
-    return (*warnings, *find_point_flags(point, records))
-
-
-def _make_series(
-    title: str,
-    points: Sequence[Point],
-    records_by_devices: Mapping[int, Sequence[TrialRecord]],
-    parity: Verdict | None,
-) -> Series:
-    records = [record for _, of_point in sorted(records_by_devices.items()) for record in of_point]
-    is_unproven = any(point.ok and point.witness and point.witness.state == UNPROVEN for point in points)
-    return Series(
-        config=points[0].config,
-        title=title + _TITLE_MARKS[parity.state if parity else None] + (_UNPROVEN_WORK if is_unproven else ""),
-        points=tuple(points),
-        versions=next((record.versions for record in reversed(records) if record.versions), {}),
-        parameters=next((record.parameters for record in records if record.parameters is not None), None),
-        parity=parity,
-    )
+def _list_flags(point: Point, verdict: Verdict | None) -> tuple[str, ...]:
+    warnings = [verdict.warning] if point.ok and verdict and verdict.warning else []
+    if point.ok and point.verdict and point.verdict.state == UNPROVEN:
+        warnings.append(f"it is not proven that the trials did their work: {point.verdict.reason}")
+    return (*warnings, *find_point_flags(point))
 
 
 def _make_point(
-    config: Config, devices: int, records: Sequence[TrialRecord], rates: Sequence[float], by_budget: bool
+    config: Config,
+    devices: int,
+    records: Sequence[TrialRecord],
+    rates: Sequence[float],
+    by_budget: bool,
+    accuracy: float | None,
 ) -> Point:
-    """Return the point without speed-up, efficiency and flags."""
+    """Return the point without speed-up, efficiency, flags and the title of its series."""
     good = [record for record in records if is_measured(record)]
     jitters = [spread for record in good if (spread := compute_step_jitter(record)) is not None]
     overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
+    compilations = Counter(record.compilation for record in good)
+    states = [state for state in (COLD, WARM, NONE) if compilations[state]]
     return Point(
         config=config,
+        series="",
         devices=devices,
         hosts=max(record.hosts for record in records),
         batch_per_device=config.batch_per_device(devices),
         global_batch=config.global_batch(devices),
         repeats=len(good),
         unit=(good or records)[0].unit,
-        failures=tuple(_find_failure(record) for record in records if not is_measured(record)),
+        failures=tuple(
+            record.failure or Failure(LOST, "the trial ended without a sample of any rank")
+            for record in records
+            if not is_measured(record)
+        ),
         samples_per_second=mean_interval(rates, by_budget) if rates else None,
         step_seconds=median_over([step for record in good for step in list_step_seconds(record)]),
         jitter=median_over(jitters),
         **summarise_memory(good),
         startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
         first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
-        compilation=_describe_compilation(good),
+        compilation=states[0] if len(states) == 1 else ", ".join(f"{compilations[state]} {state}" for state in states),
         input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
-        witness=find_point_verdict(good),
+        learning=summarise_learning(good, accuracy),
+        verdict=find_point_verdict(good),
+        records=tuple(records),
     )
 
 
-def _describe_compilation(records: Sequence[TrialRecord]) -> str:
-    """Return whether the trials compiled their programs: ``warm``, or ``1 cold, 4 warm`` where they differ."""
-    counts = Counter(record.compilation for record in records)
-    states = [state for state in (COLD, WARM, NONE) if counts[state]]
-    return states[0] if len(states) == 1 else ", ".join(f"{counts[state]} {state}" for state in states)
+def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the records without the short trials of a search at points that also have a result in full."""
+    all_records = list(records)
+    in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
+    return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
 
 
 def _add_speedup(
@@ -277,7 +353,3 @@ def _make_work_key(config: Config) -> tuple[object, ...]:
         "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
     }  # fmt: skip
     return tuple(value for name, value in asdict(config).items() if name not in distribution)
-
-
-def _find_failure(record: TrialRecord) -> Failure:
-    return record.failure or Failure(LOST, "the trial ended without a sample of any rank")

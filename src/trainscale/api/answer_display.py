@@ -14,9 +14,9 @@ from ..report import explanation_sentences as sentences
 from ..report.explanation_notes import list_notes
 from ..report.explanation_text import format_limits, round_to_percents
 from ..report.grid import Grid
+from ..report.notebook_display import render_grid, render_heading, render_items, render_paragraph
 from ..report.numbers import THIN
 from ..report.wording import format_device_count
-from .display import render_grid, render_heading, render_items, render_paragraph
 
 _HEADER = ("part", "share", "interval", "ms of a step")
 

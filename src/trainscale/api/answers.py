@@ -10,6 +10,7 @@ from pathlib import Path
 from ..analyse.best.choose import BestOfWork, find_best
 from ..analyse.best.criteria import CRITERIA, SPEED, Question
 from ..analyse.best.points import RecordedRun
+from ..analyse.columns import column
 from ..analyse.comparison.compare import Comparison, compare_pairs
 from ..analyse.comparison.matching import match_sides
 from ..analyse.cost import parse_price
@@ -19,8 +20,7 @@ from ..cli.compare import make_gate, read_despite
 from ..cli.compared_runs import read_sides
 from ..cli.explain import check_can_explain, make_explaining_command
 from ..errors import explain_unknown
-from ..export.columns import column
-from .runs import Run
+from ..runs import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +114,9 @@ def explain(run: Run) -> RunExplanation:
     from ..report.explanation_sentences import describe_verdict, name_part
     from ..report.explanation_text import render_explanation_text
 
-    stored = run._stored
-    command = make_explaining_command(stored.info)
-    check_can_explain(run.directory, stored.records)
-    points = explain_records(stored.records)
+    command = make_explaining_command(run.info)
+    check_can_explain(run.directory, run.records)
+    points = explain_records(run.records)
     parts = [
         ExplainedPart(
             series=point.title,
@@ -149,7 +148,7 @@ def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: 
     if by not in CRITERIA:
         raise explain_unknown("criterion", by, CRITERIA)
     question = Question(by, None if price is None else parse_price(price), until_accuracy)
-    recorded = [RecordedRun(run._stored.info, run._stored.records, run._stored.verdicts) for run in runs]
+    recorded = [RecordedRun(run.info, run.records, run.parity) for run in runs]
     works = find_best(recorded, question)
     return BestChoices(
         by=by,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TrainscaleError, explain_unknown
-from .runs import Run, load
+from ..runs import Run, load
 
 if TYPE_CHECKING:
     from ..spec.settings import SettingValues

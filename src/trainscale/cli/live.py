@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..analyse.short_trials import drop_superseded
+from ..analyse.series import drop_superseded
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..launch.trial.state import TrialState
@@ -20,7 +20,7 @@ from ..measure.order import NextTrial, choose_next_trial, find_hopeless_points
 from ..record.journal import Journal
 from ..record.trial import IMAGES, Epoch, TrialRecord
 from ..report.numbers import format_rough_duration
-from ..spec.config import Config, Trial
+from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.data.facts import DatasetFacts
 from . import live_search
@@ -118,7 +118,7 @@ class RunProgress:
     def is_search(self) -> bool:
         return self.plan.experiment.measurement.search is not None
 
-    def find_departures(self) -> dict[tuple[Config, int], str]:
+    def find_departures(self) -> dict[PointKey, str]:
         """Return the points that left a search so far, and why."""
         return live_search.find_departures(self.plan, self.journal.records)
 

@@ -10,13 +10,11 @@ from ..analyse.titles import make_strategy_labels
 from ..measure.search import replay_races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
-from ..spec.config import Config
+from ..spec.config import Config, PointKey
 from ..spec.plan import Plan
 
-Point = tuple[Config, int]
 
-
-def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, str]:
+def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[PointKey, str]:
     """Return the points that left a search so far, and why. Empty if the run is no search."""
     if not plan.experiment.measurement.search:
         return {}
@@ -27,7 +25,9 @@ def find_departures(plan: Plan, records: Sequence[TrialRecord]) -> dict[Point, s
     }
 
 
-def estimate_remaining_seconds(plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[Point, float]) -> float:
+def estimate_remaining_seconds(
+    plan: Plan, records: Sequence[TrialRecord], estimates: Mapping[PointKey, float]
+) -> float:
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
     rounds, done, total = count_most_rounds(repeats), count_short_trials(records), 0.0

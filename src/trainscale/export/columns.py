@@ -4,13 +4,10 @@ meaning. Files, frames and docs/export.md are made from it; rows.py computes the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass, fields
+from typing import get_args, get_type_hints
 
-
-def column(meaning: str, unit: str = "") -> Any:
-    """Declare a column. The name of the field is its name; a value that does not exist is None."""
-    return field(metadata={"meaning": meaning, "unit": unit})
+from ..analyse.columns import column
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _make_trial_part(record: TrialRecord, series: Series, point: Point) -> Parti
         "parameters": record.parameters,
         "compilation": record.compilation or None,
         "seconds": record.seconds,
-        "parity": series.parity.state if series.parity else None,
+        "parity": series.parity,
         "witness": record.witness.state if record.witness else None,
         "other_cores": record.machine.other_cores,
         "cpu_pressure": record.machine.cpu_pressure,

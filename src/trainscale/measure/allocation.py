@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 from ..analyse.estimates import Estimate, ratio
 from ..analyse.statistics import CONFIDENCE, Interval
-from ..spec.config import Config
+from ..spec.config import PointKey
 
 MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, more will not either
-
-Point = tuple[Config, int]
 
 
 @dataclass(frozen=True)
@@ -27,15 +25,15 @@ class Repeated:
 
     speed: Estimate
     device_seconds: float
-    baseline: Point | None = None  # None for the 1-device point itself
+    baseline: PointKey | None = None  # None for the 1-device point itself
 
 
-def choose_point(points: Mapping[Point, Repeated], target: float) -> Point | None:
+def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
     """Return the point whose next repeat narrows the wide intervals most per device-second. None if all are narrow.
 
     ``target`` is half an interval over its mean. Looked at are the intervals of speeds and of efficiencies.
     """
-    gains: defaultdict[Point, float] = defaultdict(float)
+    gains: defaultdict[PointKey, float] = defaultdict(float)
     for parts in _select_wide_intervals(points, target):
         for key in parts:
             gains[key] += _compute_variance_gain(points[key]) / points[key].device_seconds
@@ -43,16 +41,16 @@ def choose_point(points: Mapping[Point, Repeated], target: float) -> Point | Non
     return max(candidates, key=lambda key: gains[key], default=None)
 
 
-def find_widest_interval(points: Mapping[Point, Repeated]) -> float:
+def find_widest_interval(points: Mapping[PointKey, Repeated]) -> float:
     """Return half the widest interval over its mean, of speeds and efficiencies."""
     return max((width for _, width in _list_intervals(points)), default=0.0)
 
 
-def _select_wide_intervals(points: Mapping[Point, Repeated], target: float) -> Iterator[Sequence[Point]]:
+def _select_wide_intervals(points: Mapping[PointKey, Repeated], target: float) -> Iterator[Sequence[PointKey]]:
     return (parts for parts, width in _list_intervals(points) if width > target)
 
 
-def _list_intervals(points: Mapping[Point, Repeated]) -> Iterator[tuple[Sequence[Point], float]]:
+def _list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequence[PointKey], float]]:
     """Yield every interval: the points whose errors are part of it, and half its width over its mean."""
     for key, point in points.items():
         yield (key,), _compute_width(ratio([point.speed], [], CONFIDENCE))

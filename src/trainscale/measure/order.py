@@ -16,14 +16,12 @@ from ..analyse.estimates import make_estimate
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
-from ..spec.config import Config, Trial
+from ..spec.config import PointKey, Trial
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .allocation import Repeated, choose_point
 from .search import choose_short_trial, make_short_measure, plan_winners, replay_races_of_plan
 from .windows import StepCounts, TrialTimes, choose_counts
-
-Point = tuple[Config, int]
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
@@ -73,7 +71,7 @@ def list_further_trials(plan: Plan) -> list[Trial]:
     return [trial for repeat in range(most) for trial in plan.list_further_trials(repeat)]
 
 
-def find_hopeless_points(records: Sequence[TrialRecord]) -> set[Point]:
+def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
     """Return the points that are not worth another trial.
 
     A point that ran out of memory or time will do so again. Any other failure may happen once, but not twice.
@@ -138,7 +136,7 @@ def _choose_step_counts(plan: Plan, trial: Trial, records: Sequence[TrialRecord]
 
 
 def _choose_most_useful_trial(
-    plan: Plan, points: list[Point], repeats: Counter[Point], records: Sequence[TrialRecord]
+    plan: Plan, points: list[PointKey], repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> Trial | None:
     """Return the next trial. Every point is measured four times, in interleaved rounds; then the point with the widest
     interval is repeated, or with --until-interval the point on which device time is spent best.
@@ -161,8 +159,8 @@ def _choose_most_useful_trial(
 
 
 def _summarise_repeats(
-    points: list[Point], records: Sequence[TrialRecord], all_devices_wait: bool
-) -> dict[Point, Repeated]:
+    points: list[PointKey], records: Sequence[TrialRecord], all_devices_wait: bool
+) -> dict[PointKey, Repeated]:
     """Return what is known about the points: their speeds and what a trial costs, in device-seconds.
 
     ``all_devices_wait``: the time is limited, so a trial on few devices costs as much as one on all.
@@ -178,13 +176,13 @@ def _summarise_repeats(
     return repeated
 
 
-def _make_next_repeat(point: Point, records: Sequence[TrialRecord]) -> Trial:
+def _make_next_repeat(point: PointKey, records: Sequence[TrialRecord]) -> Trial:
     """Return the first repeat of the point without a record. --retry-failed leaves gaps, so records are not counted."""
     used = {record.trial.repeat for record in records if record.trial.point == point}
     return Trial(*point, repeat=next(number for number in count() if number not in used))
 
 
-def _compute_interval_width(point: Point, records: Sequence[TrialRecord]) -> float:
+def _compute_interval_width(point: PointKey, records: Sequence[TrialRecord]) -> float:
     of_point = [record for record in records if record.trial.point == point]
     speeds = [compute_samples_per_second(record) for record in of_point if is_measured(record)]
     if len(speeds) < LEAST_ROUNDS:
@@ -193,7 +191,7 @@ def _compute_interval_width(point: Point, records: Sequence[TrialRecord]) -> flo
     return float("inf") if relative is None else relative
 
 
-def _estimate_overhead_seconds(point: Point, records: Sequence[TrialRecord]) -> float:
+def _estimate_overhead_seconds(point: PointKey, records: Sequence[TrialRecord]) -> float:
     """Return the seconds besides its steps that the last trial of this point took, or else the last of any point."""
     good = [record for record in records if record.ok]
     same_point = [record for record in good if record.trial.point == point]

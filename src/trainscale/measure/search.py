@@ -15,14 +15,12 @@ from itertools import count
 from ..analyse.best.races import Race, count_most_rounds, replay_races
 from ..analyse.throughput import is_measured
 from ..record.trial import OUT_OF_MEMORY, SKIPPED, Failure, RankSample, TrialRecord
-from ..spec.config import Config, Trial
+from ..spec.config import Config, PointKey, Trial
 from ..spec.groups import MeasurementSettings
 from ..spec.placement import count_hosts, place_processes
 from ..spec.plan import Plan
 from ..worker.job import Measure
 from .context import select_configs
-
-Point = tuple[Config, int]
 
 _LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
 
@@ -49,7 +47,7 @@ def choose_short_trial(plan: Plan, records: Sequence[TrialRecord]) -> Trial | No
     return None
 
 
-def list_winning_points(plan: Plan, races: Sequence[Race]) -> list[Point]:
+def list_winning_points(plan: Plan, races: Sequence[Race]) -> list[PointKey]:
     """Return the points to measure in full: every winner on its device count and, for its efficiency, on one device."""
     winners = [(race.state.winner, race.devices) for race in races if race.state.winner is not None]
     wanted = {(config, devices) for config, n in winners for devices in (1, n)}

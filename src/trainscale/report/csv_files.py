@@ -143,7 +143,7 @@ def _make_columns(unit: str) -> dict[str, Column]:
         "reason": lambda _, point: wording.find_reason(point),
         "flags": lambda _, point: "; ".join(point.flags),
         "framework_version": lambda series, _: find_framework_version(series),
-        "parity": lambda series, _: series.parity.state if series.parity else None,
+        "parity": lambda series, _: series.parity,
         "witness": lambda _, point: _find_witness_state(point),
     }
 
@@ -205,7 +205,7 @@ def _make_limit_columns(name: str, interval: Callable[[Point], Interval | None])
 def _find_witness_state(point: Point) -> str | None:
     """Return ``proven``, ``unproven`` or ``refuted``; None in journals that are older than the witness."""
     if point.ok:
-        return point.witness.state if point.witness else None
+        return point.witness
     return REFUTED if point.status == REFUTED else None
 
 

@@ -145,8 +145,8 @@ def _group_verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verd
     verdicts: dict[str, dict[Verdict, None]] = {}
     for run in runs:
         for series in run.in_full:
-            if series.parity:
-                verdicts.setdefault(run.add_label(find_model_title(series.config.model)), {})[series.parity] = None
+            if series.verdict:
+                verdicts.setdefault(run.add_label(find_model_title(series.config.model)), {})[series.verdict] = None
     return {model: list(of_model) for model, of_model in verdicts.items()}
 
 

@@ -61,7 +61,7 @@ def _encode_series(series: Series) -> JsonObject:
         "config": series.config.to_dict(),
         "parameters": series.parameters,
         "versions": series.versions,
-        "parity": asdict(series.parity) if series.parity else None,
+        "parity": asdict(series.verdict) if series.verdict else None,
         "host_boundary": asdict(boundary) if boundary else None,
         "points": [_encode_point(point) for point in series.points],
     }
@@ -98,7 +98,7 @@ def _encode_point(point: Point) -> JsonObject:
         "input_overhead": _encode_interval(point.input_overhead),
         "waiting_share": point.waiting_share,
         "learning": _encode_learning(point.learning) if point.learning else None,
-        "witness": asdict(point.witness) if point.witness else None,
+        "witness": asdict(point.verdict) if point.verdict else None,
         "flags": list(point.flags),
         "failures": [_encode_failure(failure) for failure in point.failures],
     }

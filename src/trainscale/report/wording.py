@@ -158,8 +158,8 @@ def list_traits(series: Series) -> list[str]:
         parts.append(_describe_servers(series))
     if series.parameters:
         parts.append(f"{numbers.format_integer(series.parameters)} parameters")
-    if series.parity and series.parity.state == PROVEN and not series.parity.is_reference:
-        parts.append(f"same work as {series.parity.reference}, proven")
+    if series.verdict and series.parity == PROVEN and not series.verdict.is_reference:
+        parts.append(f"same work as {series.verdict.reference}, proven")
     if series.work_is_proven:
         parts.append("every trial proved its work")
     return parts

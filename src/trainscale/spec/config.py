@@ -16,9 +16,13 @@ __all__ = [
     "STRONG",
     "WEAK",
     "Config",
+    "PointKey",
     "Trial",
     "compute_digest",
 ]
+
+
+PointKey = tuple[Config, int]  # names a point: all repeats of a config on one device count
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Trial:
     short: bool = False
 
     @property
-    def point(self) -> tuple[Config, int]:
+    def point(self) -> PointKey:
         return self.config, self.devices
 
     @property

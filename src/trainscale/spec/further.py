@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.job import ASYNCHRONOUS, Measure
-from .config import BESIDE, Config
+from .config import BESIDE, Config, PointKey
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -39,7 +39,7 @@ class FurtherPoint:
     measure: Measure
 
     @property
-    def point(self) -> tuple[Config, int]:
+    def point(self) -> PointKey:
         return self.config, self.devices
 
 
@@ -70,7 +70,7 @@ def choose_further_points(plan: Plan) -> tuple[FurtherPoint, ...]:
     return next(filter(None, found), tuple(FurtherPoint(*point, 1, measures[-1]) for point in candidates[:1]))
 
 
-def _find_needed(plan: Plan, candidates: list[tuple[Config, int]]) -> set[tuple[Config, int]]:
+def _find_needed(plan: Plan, candidates: list[PointKey]) -> set[PointKey]:
     """Return the candidates without which the first series has no answer.
 
     Its one-device point is the work alone, unless it has servers, with which it exchanges gradients.
@@ -84,9 +84,7 @@ def _find_needed(plan: Plan, candidates: list[tuple[Config, int]]) -> set[tuple[
     return needed
 
 
-def _select_fitting(
-    plan: Plan, candidates: list[tuple[Config, int]], repeats: int, measure: Measure
-) -> tuple[FurtherPoint, ...]:
+def _select_fitting(plan: Plan, candidates: list[PointKey], repeats: int, measure: Measure) -> tuple[FurtherPoint, ...]:
     """Return the points that fit, if the first one does."""
     allowed, taken = MOST_TIME * plan.ladder_seconds, 0.0
     chosen: list[FurtherPoint] = []
@@ -111,7 +109,7 @@ def _make_measure(plan: Plan, repeats: int, candidates: int, share: float) -> Me
     return Measure(measurement.warmup, measurement.steps, max(_LEAST_WINDOW, window))
 
 
-def _list_candidates(plan: Plan) -> Iterator[tuple[Config, int]]:
+def _list_candidates(plan: Plan) -> Iterator[PointKey]:
     """Yield the points in the order in which they are needed: of all series the most devices, then one, then others."""
     planned = set(plan.points)
     series = [

@@ -13,7 +13,7 @@ from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
 from . import checks, data
 from .choices import NetworkChoice, choose_network
-from .config import AUTO, Config, Trial
+from .config import AUTO, Config, PointKey, Trial
 from .data import SYNTHETIC_DATASET, Dataset
 from .defaults import DeviceDefaults, choose_defaults
 from .devices import AvailableDevices
@@ -44,7 +44,7 @@ class Plan:
     dataset: Dataset = SYNTHETIC_DATASET
 
     @property
-    def points(self) -> list[tuple[Config, int]]:
+    def points(self) -> list[PointKey]:
         return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
     def list_round(self, repeat: int) -> list[Trial]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -23,11 +24,11 @@ OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "dete
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Mapping[str, Any]):
     """Everything that defines the work, except the number of devices.
 
     ``batch`` is per device under weak scaling and cluster-wide under strong scaling. Use ``batch_per_device`` and
-    ``global_batch`` to read it.
+    ``global_batch`` to read it. It is also a mapping of names to values, for Python programs that tabulate runs.
     """
 
     framework: str
@@ -60,6 +61,17 @@ class Config:
     weight_decay: float = 1e-4
     schedule: str = "constant"  # see training/learning_rate.py
     warmup_epochs: float = 0.0
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _DEFAULTS:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
 
     @property
     def trains_epochs(self) -> bool:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from ...record.parity import FAILED, UNPROVEN
 from ...record.witness import REFUTED
-from ...spec.config import Config
+from ...spec.config import Config, PointKey
 from ...worker.job import ASYNCHRONOUS
 from ..cost import JOULES_PER_WATT_HOUR, MILLION, Rung, Step, compute_energy_per_sample, compute_step_cost
 from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, mean_interval
@@ -98,7 +98,7 @@ class BestOfWork:
     steps: tuple[Step, ...]
 
 
-Departures = Mapping[tuple[Config, int], str]  # why a point left the race of a search
+Departures = Mapping[PointKey, str]  # why a point left the race of a search
 
 
 def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWork]:
@@ -106,7 +106,7 @@ def find_best(runs: Sequence[RecordedRun], question: Question) -> list[BestOfWor
     return [_choose_best(work, question, departures) for work in group_by_work(runs)]
 
 
-def _find_departures(run: RecordedRun) -> dict[tuple[Config, int], str]:
+def _find_departures(run: RecordedRun) -> dict[PointKey, str]:
     return {
         (departure.key, race.devices): (
             f"it left the search after round {departure.round}: {departure.reason},"

@@ -11,7 +11,7 @@ from ...record.parity import Verdict, find_verdict
 from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import TrialRecord
 from ...spec.config import Config
-from ..short_trials import drop_superseded
+from ..series import drop_superseded
 from ..throughput import compute_samples_per_second, is_measured
 from ..titles import describe_differences, find_model_title
 

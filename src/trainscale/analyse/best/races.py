@@ -11,14 +11,12 @@ from ...record.parity import FAILED, Verdict, find_verdict
 from ...record.run import RunInfo
 from ...record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
 from ...record.witness import REFUTED
-from ...spec.config import Config
+from ...spec.config import Config, PointKey
 from ..checks import OTHER_CORES
 from ..text import find_first_line
 from ..throughput import compute_samples_per_second, is_measured
 from .points import neutralise_choices
 from .race import Departure, Entry, RaceState, replay_race
-
-Point = tuple[Config, int]
 
 _CERTAIN = (OUT_OF_MEMORY, TIMEOUT, HANG, SKIPPED, REFUTED)  # it would happen again
 _MOST_FAILURES = 2
@@ -41,7 +39,7 @@ def count_most_rounds(repeats: int) -> int:
 
 
 def replay_races(
-    points: Sequence[Point],
+    points: Sequence[PointKey],
     records: Sequence[TrialRecord],
     rounds: int,
     excluded: Mapping[Config, str] | None = None,
@@ -49,7 +47,7 @@ def replay_races(
     """Return the races of all points, the fewest devices first. ``excluded`` are configs that must not win, and why."""
     reasons = dict(excluded or {})
     reasons |= {r.trial.config: _describe(r.failure) for r in records if r.status == MISSING}
-    short: defaultdict[Point, list[TrialRecord]] = defaultdict(list)
+    short: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.trial.repeat):
         if record.trial.short:
             short[record.trial.point].append(record)
@@ -65,7 +63,7 @@ def replay_races(
 def _replay(
     devices: int,
     configs: Sequence[Config],
-    short: Mapping[Point, Sequence[TrialRecord]],
+    short: Mapping[PointKey, Sequence[TrialRecord]],
     rounds: int,
     reasons: Mapping[Config, str],
 ) -> Race:
@@ -99,7 +97,7 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
     return replay_races(points, records, count_most_rounds(spec.repeats), find_failed_parity(points, verdicts))
 
 
-def find_failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> dict[Config, str]:
+def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:
     """Return the configs that do not do the same work as the others, with the reason."""
     judged = {config: find_verdict(config, verdicts) for config, _ in points}
     return {
@@ -109,5 +107,5 @@ def find_failed_parity(points: Sequence[Point], verdicts: Sequence[Verdict]) -> 
     }
 
 
-def count_short_trials(records: Sequence[TrialRecord]) -> Counter[Point]:
+def count_short_trials(records: Sequence[TrialRecord]) -> Counter[PointKey]:
     return Counter(record.trial.point for record in records if record.trial.short)

@@ -98,7 +98,7 @@ def make_sides(source: str, run: RunInfo, all_series: Sequence[Series]) -> list[
                 config=series.config,
                 unit=series.unit,
                 points={point.devices: _make_point(point, run.is_sequential) for point in series.points},
-                parity=series.parity.state if series.parity else UNCHECKED,
+                parity=series.parity or UNCHECKED,
             ),
             run,
             series.versions,
@@ -141,7 +141,7 @@ def _make_point(point: Point, is_sequential: bool) -> SidePoint:
         speed=make_estimate(speed, point.repeats, is_sequential) if speed else None,
         status=point.status,
         reason=find_first_line(point.failures[-1].message) if point.failures and not point.ok else "",
-        witness=REFUTED if was_refuted else point.witness.state if point.witness else UNCHECKED,
+        witness=REFUTED if was_refuted else point.witness or UNCHECKED,
         disturbance=find_disturbance(point.flags),
     )
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ...record.trial import RankSample, TrialRecord
-from ...spec.config import Config
+from ...spec.config import PointKey
 from ..throughput import is_measured, is_synchronous
 
 LOCAL = "local"
-PointRecords = Mapping[tuple[Config, int], Sequence[TrialRecord]]
+PointRecords = Mapping[PointKey, Sequence[TrialRecord]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def group_records(records: Iterable[TrialRecord]) -> PointRecords:
 
     If a trial was recorded twice, the last record counts.
     """
-    points: defaultdict[tuple[Config, int], list[TrialRecord]] = defaultdict(list)
+    points: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
         if is_measured(record) and not record.trial.short:
             points[record.trial.point].append(record)

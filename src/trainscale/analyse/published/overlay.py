@@ -96,6 +96,7 @@ def _make_point(curve: PublishedCurve, config: Config, point: PublishedPoint) ->
     has_baseline = curve.baseline.devices == 1
     return Point(
         config=config,
+        series=curve.title,
         devices=point.devices,
         hosts=curve.count_hosts(point) or 1,
         batch_per_device=round(point.batch_per_device or 0),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..analyse.series import Series
 from ..errors import InputError, explain_unknown
-from ..export.stored_run import StoredRun
-from ..report import wording
-from ..report.grid import Grid
-from ..report.table import make_scaling_grid
+from ..record.run import RunInfo
+from . import wording
+from .grid import Grid
+from .table import make_scaling_grid
 
 if TYPE_CHECKING:
     import altair
@@ -28,9 +28,9 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
         raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
     import altair
 
-    from ..report import charts
-    from ..report.accuracy_charts import draw_accuracy
-    from ..report.drawing import use_paper_colours
+    from . import charts
+    from .accuracy_charts import draw_accuracy
+    from .drawing import use_paper_colours
 
     functions = {
         "speedup": charts.draw_speedup,
@@ -41,19 +41,19 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
     return altair.LayerChart.from_dict(use_paper_colours(functions[quantity](all_series)))
 
 
-def render_run(stored: StoredRun) -> str:
-    summary = " · ".join(wording.list_summary_parts(stored.info, stored.series))
+def render_run(info: RunInfo, all_series: Sequence[Series]) -> str:
+    summary = " · ".join(wording.list_summary_parts(info, all_series))
     blocks = [
-        render_heading(wording.make_title(stored.series), 3),
+        render_heading(wording.make_title(all_series), 3),
         render_paragraph(summary),
-        *map(render_series, stored.series),
+        *map(render_series, all_series),
     ]
     return "".join(blocks)
 
 
 def render_series(series: Series) -> str:
     flags = [f"{points}: {flag}" for points, flag in wording.group_flags(series)]
-    sentence = render_paragraph(f"{wording.make_headline(series)}.")
+    sentence = render_paragraph(f"{series.headline}.")
     return f"{render_heading(series.title, 4)}{sentence}{render_grid(make_scaling_grid(series))}{render_items(flags)}"
 
 

@@ -1,0 +1,172 @@
+"""The application: a ``Run``, and a function for each thing that a person does with runs.
+
+The commands parse, call one of these functions and print; Python programs call the same functions. A function imports
+what it needs when it is called, so that importing this module stays light.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .analyse.series import Point, Series, build_series
+from .errors import InputError
+from .record.journal import read_run, read_trials
+from .record.parity import Verdict, read_parity
+from .record.run import RunInfo
+from .record.trial import TrialRecord
+
+if TYPE_CHECKING:
+    import altair
+    import pandas
+    import polars
+    import pyarrow
+
+    from .export.columns import TrialRow
+
+__all__ = ["Run", "load"]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run that was measured. Make one with ``load`` or ``run``. Its statistics are computed from its journal."""
+
+    directory: Path
+    label: str = ""  # tells it apart from other runs in a report
+    _accuracy: float | None = field(default=None, repr=False)
+    _on_damage: Callable[[str], None] | None = field(default=None, repr=False)
+
+    @classmethod
+    def open(cls, directory: Path, on_damage: Callable[[str], None] | None = None) -> Run:
+        """Read a run. Raises ``InputError`` if there is none, or none of its trials has finished.
+
+        A damaged line of the journal is an ``InputError``, too. With ``on_damage`` it is left out, and ``on_damage`` is
+        called with the message.
+        """
+        run = cls(directory, _on_damage=on_damage)
+        if run.info and not run.records:
+            raise InputError(
+                f"{directory}: no trial of this run has finished; continue it with the command that began it"
+            )
+        return run
+
+    @classmethod
+    def from_records(
+        cls,
+        info: RunInfo,
+        records: Iterable[TrialRecord],
+        parity: Iterable[Verdict] = (),
+        directory: Path = Path(),
+        label: str = "",
+    ) -> Run:
+        """Return a run whose journal is in memory: one that is being measured, or a selection of trials."""
+        run = cls(directory, label)
+        vars(run).update(info=info, records=list(records), parity=list(parity))
+        return run
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """run.json: what was asked for, and where it was measured."""
+        return read_run(self.directory)
+
+    @cached_property
+    def records(self) -> list[TrialRecord]:
+        """The trials as the journal has them. If a trial was measured again, the last record counts."""
+        return read_trials(self.directory, self._on_damage)
+
+    @cached_property
+    def parity(self) -> list[Verdict]:
+        """Whether the frameworks trained the same networks."""
+        return list(read_parity(self.directory))
+
+    @cached_property
+    def series(self) -> tuple[Series, ...]:
+        """The series of the run, in order of first appearance."""
+        all_series = build_series(self.records, self.parity, self._accuracy, self.info.is_sequential)
+        return tuple(replace(series, title=self.add_label(series.title)) for series in all_series)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The points of all series."""
+        return tuple(point for series in self.series for point in series.points)
+
+    @property
+    def name(self) -> str:
+        return self.directory.resolve().name
+
+    def add_label(self, title: str) -> str:
+        """Return a title that begins with the label of the run."""
+        return f"{self.label} · {title}" if self.label else title
+
+    def select(self, is_wanted: Callable[[TrialRecord], bool]) -> Run:
+        """Return the run with only the wanted trials."""
+        return self._copy(replace(self), records=[record for record in self.records if is_wanted(record)])
+
+    def with_label(self, label: str) -> Run:
+        return self._copy(replace(self, label=label))
+
+    def with_accuracy(self, accuracy: float | None) -> Run:
+        """Return the run with times to another accuracy than it was asked to train to."""
+        return self._copy(replace(self, _accuracy=accuracy))
+
+    def _copy(self, run: Run, **values: Any) -> Run:
+        """Let ``run`` have what was read of this one, so that the files are read once."""
+        vars(run).update({"info": self.info, "records": self.records, "parity": self.parity, **values})
+        return run
+
+    @cached_property
+    def trials(self) -> tuple[TrialRow, ...]:
+        """Every trial, good or failed, in the order of the journal: the rows of the tidy table."""
+        from .export.rows import make_rows
+
+        return tuple(make_rows(self.name, self.info, self.records, self.series))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was measured: configurations with their ladders, steps, repeats, as ``run.json`` holds it."""
+        return dict(self.info.spec)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """When, by which command, on which machine and with which versions, as ``run.json`` holds it."""
+        return dict(self.info.provenance)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the trials as a pandas frame, one row for each."""
+        from .export import tables
+
+        return tables.to_pandas(self.trials)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the trials as a polars frame, one row for each."""
+        from .export import tables
+
+        return tables.to_polars(self.trials)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the trials as an Arrow table, one row for each. Units and meanings are metadata of its fields."""
+        from .export import tables
+
+        return tables.to_arrow(self.trials)
+
+    def chart(self, quantity: str = "speedup") -> altair.LayerChart:
+        """Return an Altair chart of all series: ``speedup``, ``throughput``, ``efficiency`` or ``accuracy``."""
+        from .report.notebook_display import make_chart
+
+        return make_chart(self.series, quantity)
+
+    def _repr_html_(self) -> str:
+        from .report.notebook_display import render_run
+
+        return render_run(self.info, self.series)
+
+
+def load(directory: str | Path) -> Run:
+    """Read a run from its directory. Raises ``InputError`` if there is none, or none of its trials has finished. A
+    damaged line of its journal is left out, with a warning.
+    """
+    return Run.open(Path(directory), lambda message: warnings.warn(message, stacklevel=5))
