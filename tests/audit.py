@@ -23,7 +23,7 @@ EXPLAINED = {
         "B202",
     ): "the archive is the controller's own and checked by its digest",
     ("worker/keeper/program.py", "B202"): "the archive holds the user's own folder, sent by the user's controller",
-    ("cluster/download.py", "B310"): "http, https and files of the user; what arrives is checked by its checksum",
+    ("cluster/datasets.py", "B310"): "http, https and files of the user; what arrives is checked by its checksum",
     ("cluster/yarn.py", "B104"): "a default of Hadoop that is recognised, not an address to listen on",
     ("cluster/yarn.py", "B314"): "Hadoop's own configuration files, which its administrator wrote",
     ("cluster/hosts.py", "B108"): "a default of --remote-dir; below it is a folder that only the user may enter",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +14,10 @@ class Site:
     """The files of the server, how it misbehaves, and the requests that it got."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    ranges: bool = True  # whether it supports requests for a part of a file
-    wrong_part: bool = False  # whether it sends another part than the request names
     cuts: list[int] = field(default_factory=list)  # bytes of each next response before the connection breaks
-    statuses: list[int] = field(default_factory=list)  # statuses of the next responses
     holds: threading.Event | None = None  # the second half of a file waits for this event
-    requests: list[tuple[str, str]] = field(default_factory=list)  # path and Range of every request
+    requests: list[str] = field(default_factory=list)  # the path of every request
     address: str = ""
-
-    def requested_ranges(self) -> list[str]:
-        return [requested for _, requested in self.requests]
 
 
 @contextmanager
@@ -57,24 +50,12 @@ def serving(site: Site) -> Iterator[str]:
 
 
 def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
-    requested = handler.headers.get("Range", "")
-    site.requests.append((handler.path, requested))
-    content = site.files.get(handler.path.rpartition("/")[2])
-    status = site.statuses.pop(0) if site.statuses else 200 if content is not None else 404
-    if status != 200 or content is None:
-        handler.send_error(status)
+    site.requests.append(handler.path)
+    body = site.files.get(handler.path.rpartition("/")[2])
+    if body is None:
+        handler.send_error(404)
         return
-    first = int(match[1]) if site.ranges and (match := re.fullmatch(r"bytes=(\d+)-", requested)) else 0
-    if first >= len(content) > 0 and first:
-        handler.send_error(416)
-        return
-    if first:
-        start = first + 1 if site.wrong_part else first
-        handler.send_response(206)
-        handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-    else:
-        handler.send_response(200)
-    body = content[first:]
+    handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     if site.holds:

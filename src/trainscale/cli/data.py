@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _download(argv: list[str]) -> int:
-    parser = Parser("data get", "Download a published data set. After an interruption, run it again to continue.")
+    parser = Parser("data get", "Download a published data set. Files that are there are not downloaded again.")
     parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
     parser.add_argument(
         "directory", nargs="?", metavar="DIR", help=f"its folder (default: {_shorten_datasets_folder()}/NAME)"
@@ -62,7 +62,7 @@ def _download(argv: list[str]) -> int:
         with interrupt_on_signals(), _show_downloads() as watch:
             new_files = download_dataset(name, Path(dataset.directory), options.base, watch)
     except KeyboardInterrupt:
-        print(f"{name}: stopped; the part that was downloaded stays, and the same command continues")
+        print(f"{name}: stopped; complete files stay, and the same command gets the others")
         raise
     status = inspect_dataset(dataset)
     outcome = (
@@ -114,8 +114,7 @@ def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=size, completed=done)
                 if not console.is_terminal:
-                    resumed = f", continued at {done / 1e6:.1f} MB" if done else ""
-                    console.print(f"downloading {name} ({size / 1e6:.1f} MB{resumed})", markup=False)
+                    console.print(f"downloading {name} ({size / 1e6:.1f} MB)", markup=False)
             bars.update(tasks[name], completed=done)
 
         yield watch

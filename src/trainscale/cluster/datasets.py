@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import hashlib
+import http.client
 import os
-import shutil
+import ssl
 import tarfile
-from collections.abc import Callable, Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import IO
 
+from .. import __version__
 from ..errors import InputError, TrainscaleError
 from ..spec.data import Dataset
 from ..worker.data import folder, published_files
@@ -30,8 +33,14 @@ from ..worker.data.facts import (
     parse_data_kind,
     read_facts,
 )
-from ..worker.data.published_files import CHECKSUMS, EDITIONS, Edition, PublishedFile
-from .download import Watch, download, explain_write_errors
+from ..worker.data.published_files import CHECKSUMS, EDITIONS, PublishedFile
+
+_BLOCK_BYTES = 1 << 18
+_TIMEOUT_SECONDS = 30.0  # without a byte
+_NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
+
+# Called with the name of a file, the number of its bytes that are here, and its size.
+Watch = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -61,38 +70,25 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
 
     ``base`` is an address to use instead of the published servers.
     """
-    with _create_folder(directory), _lock_folder(directory):
-        if _is_complete(name, directory):
-            return []
-        edition, source = EDITIONS[name][0], PUBLISHED[name]
-        is_flat = any((directory / file.name).exists() for file in edition.all_files)
-        target = directory if is_flat else directory / edition.folder
-        missing = [file for file in edition.all_files if not _is_right(target, file)]
-        servers = (f"{base.rstrip('/')}/",) if base else source.servers
+    if _is_complete(name, directory):
+        return []
+    edition, source = EDITIONS[name][0], PUBLISHED[name]
+    is_flat = any((directory / file.name).exists() for file in edition.all_files)
+    target = directory if is_flat else directory / edition.folder
+    missing = [file for file in edition.all_files if not _is_right(target, file)]
+    servers = (f"{base.rstrip('/')}/",) if base else source.servers
+    with _explain_write_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
         if source.archive is None:
             for file in missing:
-                download(file, [f"{server}{file.name}" for server in servers], target / file.name, watch)
+                _download(file, [f"{server}{file.name}" for server in servers], target / file.name, watch)
         else:
             archive = directory / source.archive.name
             if not _is_right(directory, source.archive):
-                download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
-            with _create_folder(target):
-                _unpack(archive, edition, missing, target)
+                _download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
+            _unpack(archive, {f"{edition.folder}/{file.name}": file for file in missing}, target)
             archive.unlink()
-        return [target / file.name for file in missing]
-
-
-@contextmanager
-def _create_folder(directory: Path) -> Iterator[None]:
-    """Create a folder; remove it again if it is still empty at the end."""
-    is_new = not directory.exists()
-    with explain_write_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        if is_new and not any(directory.iterdir()):
-            directory.rmdir()
+    return [target / file.name for file in missing]
 
 
 def _is_complete(name: str, directory: Path) -> bool:
@@ -118,51 +114,76 @@ def _is_right(folder: Path, file: PublishedFile) -> bool:
     return True
 
 
-def _unpack(archive: Path, edition: Edition, missing: list[PublishedFile], target: Path) -> None:
+def _download(file: PublishedFile, addresses: Sequence[str], target: Path, watch: Watch) -> None:
+    """Download a file from the first server that has it."""
+    reasons = []
+    for address in addresses:
+        request = urllib.request.Request(address, headers={"User-Agent": f"trainscale/{__version__}"})
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+                md5 = _store(response, file, target, watch)
+        except urllib.error.HTTPError as error:
+            reasons.append(f"{address}: {error.code} {error.reason}")
+        except _NETWORK_ERRORS as error:
+            reason = getattr(error, "reason", error)
+            text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            reasons.append(f"{address}: {text}")
+        else:
+            if md5 == file.md5:
+                return
+            reasons.append(f"{address}: it sends another file than the published one: MD5 {md5}, not {file.md5}")
+    lines = "\n".join(f"  {reason}" for reason in reasons)
+    raise TrainscaleError(f"{file.name} could not be downloaded\n{lines}\n  --from URL names another server")
+
+
+def _unpack(archive: Path, files: dict[str, PublishedFile], target: Path) -> None:
     """Extract these files and nothing else. Paths, owners and links in the archive are ignored."""
-    files = {f"{edition.folder}/{file.name}": file for file in missing}
+    missing = dict(files)
     try:
         with tarfile.open(archive, "r:gz") as members:
             for member in members:
-                file = files.pop(member.name.removeprefix("./"), None)
+                file = missing.pop(member.name.removeprefix("./"), None)
                 content = members.extractfile(member) if file and member.isfile() else None
                 if file and content:
-                    _write(target, file, content)
+                    md5 = _store(content, file, target / file.name, lambda *_: None)
+                    if md5 != file.md5:
+                        raise TrainscaleError(
+                            f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}"
+                        )
     except (tarfile.TarError, EOFError) as error:
         raise TrainscaleError(f"{archive} is damaged: {error}; remove it and download it again") from None
-    if files:
-        raise TrainscaleError(f"{archive} lacks {', '.join(files)}")
+    if missing:
+        raise TrainscaleError(f"{archive} lacks {', '.join(missing)}")
 
 
-def _write(target: Path, file: PublishedFile, content: IO[bytes]) -> None:
-    part = target / f"{file.name}.part"
+def _store(content: IO[bytes], file: PublishedFile, target: Path, watch: Watch) -> str:
+    """Write a file, which gets its name only if its checksum is right. Return its MD5."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
-        with explain_write_errors(part), part.open("wb") as out:
-            shutil.copyfileobj(content, out)
-        md5 = published_files.compute_md5(str(part))
-        if md5 != file.md5:
-            raise TrainscaleError(f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}")
-        with explain_write_errors(target):
-            part.replace(target / file.name)
+        with part.open("wb") as out:
+            watch(file.name, done, file.size)
+            while (block := content.read(_BLOCK_BYTES)) and done <= file.size:
+                out.write(block)
+                digest.update(block)
+                done += len(block)
+                watch(file.name, done, file.size)
+        if digest.hexdigest() == file.md5:
+            part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+    return digest.hexdigest()
 
 
 @contextmanager
-def _lock_folder(directory: Path) -> Iterator[None]:
-    """Lock the folder, so that no two processes write the same file. The lock leaves no file behind."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno == errno.EWOULDBLOCK:
-            os.close(descriptor)
-            raise TrainscaleError(f"another trainscale is downloading to {directory}; wait for it") from None
-        # Some clusters have file systems without locks; then the user must take care.
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into TrainscaleError with a message for the user."""
     try:
         yield
-    finally:
-        os.close(descriptor)
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; name another folder") from None
+    except OSError as error:
+        raise TrainscaleError(f"{path} cannot be written: {error.strerror}") from None
 
 
 # ---- inspection
