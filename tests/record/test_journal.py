@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from trainscale.record.journal import (
     TRIALS,
     Journal,
     check_directory,
+    is_being_measured,
     open_journal,
     read_run,
     read_trials,
@@ -219,6 +221,38 @@ def test_a_longer_ladder_is_said_so_that_one_sees_it(directory: Path) -> None:
     assert "[1, 2, 4]" in message
 
 
+def test_other_series_are_named_by_what_differs(directory: Path) -> None:
+    open_journal(directory, RUN_INFO).close()
+    other = replace(CONFIG, model="alexnet", image_size=224, batch=16).to_dict()
+    series = [{**CONFIG.to_dict(), "ladder": [1, 2]}, {**other, "ladder": [1, 2]}]
+    message = refusal(directory, RunInfo({**SPEC, "series": series}))
+    assert (
+        "differs in model (there mnist, here mnist, alexnet), batch (there 8, here 8, 16),"
+        " image_size (there 28, here 28, 224); name a new one"
+    ) in message
+
+
+@pytest.mark.parametrize("name", [RUN, TRIALS])
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "dangling link", "socket"])
+def test_what_is_no_file_under_a_name_of_the_journal_is_refused(directory: Path, name: str, kind: str) -> None:
+    """And nobody waits for it."""
+    open_journal(directory, RUN_INFO).close()
+    path = directory / name
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as server:
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        elif kind == "dangling link":
+            path.symlink_to(directory / "nowhere" / "file")
+        else:
+            server.bind(os.path.relpath(path))
+        assert is_being_measured(directory) is False
+        with pytest.raises(InputError, match=r"run\.json|trials\.jsonl|holds other files"):
+            open_journal(directory, RUN_INFO)
+
+
 def test_a_directory_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     assert refusal(tmp_path) == f"output {tmp_path}: this directory holds other files; name a new one"
@@ -293,7 +327,41 @@ def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory:
         assert [stored.trial.repeat for stored in again.records] == [0]
 
 
+@pytest.mark.processes
+def test_of_processes_that_begin_different_runs_at_once_one_gets_the_directory(directory: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from trainscale.record.journal import *;"
+        "from trainscale.record.run import RunInfo; sys.stdin.read(1);"
+        "steps = int(sys.argv[2])\n"
+        "with open_journal(Path(sys.argv[1]), RunInfo({'steps': steps})) as journal:\n"
+        "    print(steps == read_run(journal.directory).spec['steps'], flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(directory)]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    racers = [subprocess.Popen([*command, str(steps)], text=True, **streams) for steps in range(4)]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("g")
+        racer.stdin.flush()
+    answers = [racer.communicate()[0] for racer in racers]
+    assert answers.count("True\n") >= 1
+    assert "False\n" not in answers
+
+
 # ---- whole files
+
+
+def test_nobody_can_prepare_a_link_in_place_of_a_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "precious"
+    victim.write_text("precious")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    for name in (f".report.md.{os.getpid()}", ".report.md.guessed"):
+        (tmp_path / name).symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "report.md", "new")
+    assert victim.read_text() == "precious"
 
 
 def test_a_whole_file_is_replaced_and_no_temporary_one_stays(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_failure_may_hold_what_this_version_does_not_know_too() -> None:
 
 
 def test_a_run_survives_its_file() -> None:
-    run = RunInfo({"steps": 3}, {"date": "today"})
+    run = RunInfo({"steps": 3}, {"date": "2026-01-02"})
     assert RunInfo.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
@@ -161,9 +161,41 @@ def test_a_count_that_cannot_be_is_named(path: tuple[str, ...], wrong: object) -
         decode_record(json.dumps(line), "trials.jsonl:7")
 
 
-def test_a_message_with_half_a_surrogate_pair_is_read() -> None:
-    failed = replace(FAILED, failure=Failure("crash", "no such file: \udcff"))
-    assert decode_record(json.dumps(failed.to_dict()), "") == failed
+@pytest.mark.parametrize("text", ["\udcff", "\x1b[31m", "\r", "\x7f", "\x9b"])
+def test_control_characters_in_texts_are_left_out(text: str) -> None:
+    failed = replace(
+        FAILED, failure=Failure("crash", f"no such\nfile: {text}ä😀", tail=(f"{text}last",)), notes=(text,)
+    )
+    record = decode_record(json.dumps(failed.to_dict()), "")
+    assert record.failure is not None
+    assert (record.failure.message, record.failure.tail, record.notes) == ("no such\nfile: ä😀", ("last",), ("",))
+
+
+@pytest.mark.parametrize(
+    ("config", "devices", "message"),
+    [
+        ({"scaling": "sideways"}, 1, "config.scaling: Expected weak or strong, got 'sideways'"),
+        ({"scaling": "strong", "batch": 8}, 16, "devices: Expected at most the global batch of 8, got 16"),
+        ({}, 10**15, "devices: Expected a number from 1 to"),
+        ({"batch": 10**15}, 1, "config.batch: Expected a number from 1 to"),
+    ],
+)
+def test_a_config_that_cannot_be_is_named(config: dict[str, object], devices: int, message: str) -> None:
+    line = {**LINE, "config": {**LINE["config"], **config}, "devices": devices}
+    with pytest.raises(InputError, match=f"trials.jsonl:7: this line is damaged: {message}"):
+        decode_record(json.dumps(line), "trials.jsonl:7")
+
+
+@pytest.mark.parametrize(
+    ("provenance", "message"),
+    [
+        ({"command": "trainscale run 'a"}, "provenance.command: No closing quotation"),
+        ({"date": "yesterday"}, "provenance.date: Expected a date, got 'yesterday'"),
+    ],
+)
+def test_provenance_that_cannot_be_is_named(provenance: dict[str, str], message: str) -> None:
+    with pytest.raises(DecodingError, match=message):
+        RunInfo.from_dict({"spec": {}, "provenance": provenance})
 
 
 @pytest.mark.parametrize(

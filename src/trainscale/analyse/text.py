@@ -1,15 +1,10 @@
-"""Cleaning text that processes printed, so that a terminal, HTML or XML can show it."""
+"""Texts that processes printed, for people."""
 
 from __future__ import annotations
 
-import re
+from ..record.decoding import remove_unprintable
 
-# Terminal colours and cursor moves, and all control characters except newline and tab, which XML does not allow.
-_UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-
-
-def remove_unprintable(text: str) -> str:
-    return _UNPRINTABLE.sub("", text)
+__all__ = ["find_first_line", "remove_unprintable"]
 
 
 def find_first_line(text: str) -> str:

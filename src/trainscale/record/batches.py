@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..spec.config import Config
-from ..worker.regular_files import read_regular
-from .decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
+from .decoding import DecodingError, convert, read_document
 from .files import write_atomically
 
 FILE = "batches.json"
@@ -72,13 +71,11 @@ def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
 def read_batches(directory: Path) -> dict[str, Search]:
     """Return the searches of a run by the key of their config. Empty where no batch was searched."""
     path = directory / FILE
-    try:
-        values = decode_object(read_regular(path, MOST_BYTES))
-        check_schema(values, SCHEMA, str(path))
-        searches = convert(values.get("searches"), list[Search])
-    except FileNotFoundError:
+    values = read_document(path, SCHEMA, "batches that were searched")
+    if values is None:
         return {}
-    except (OSError, DecodingError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path}: cannot be read as batches that were searched: {reason}") from None
+    try:
+        searches = convert(values.get("searches"), list[Search])
+    except DecodingError as error:
+        raise InputError(f"{path}: cannot be read as batches that were searched: {error}") from None
     return {search.config.key: search for search in searches}

@@ -1,12 +1,19 @@
-"""Typed decoding of the JSON files of a run. What they hold is checked against the dataclasses that it becomes."""
+"""Typed decoding of the JSON files of a run: the one place where their text becomes values.
+
+What they hold is checked against the dataclasses that it becomes, and control characters in texts are removed, so that
+nothing behind this needs to doubt them. A run may come from anywhere.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import InputError
+from ..errors import InputError, shorten_path
+from ..worker.regular_files import read_regular
 from ..worker.type_aliases import JsonObject
 
 MOST_BYTES = 1 << 28  # of a file that is read as a whole
@@ -23,8 +30,36 @@ class _Versioned:
     schema: int
 
 
+# Control characters but newline and tab, and halves of surrogate pairs: as JSON writes them, and as they are then.
+_ESCAPED = re.compile(rb"\\(?:[bfr]|u00[0189]|u007f|ud[89a-f])|\x7f|\xc2[\x80-\x9f]", re.IGNORECASE)
+_UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def remove_unprintable(text: str) -> str:
+    """Return the text without terminal colours, cursor moves and control characters, for terminals, HTML and XML."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def has_unprintable(text: bytes) -> bool:
+    """Return whether JSON text may hold control characters. Some texts that hold none look as if they did."""
+    return _ESCAPED.search(text) is not None
+
+
+def read_document(path: Path, schema: int, what: str) -> JsonObject | None:
+    """Read a JSON file of a run, or return None if there is none. An InputError says that it is not ``what``."""
+    try:
+        values = decode_object(read_regular(path, MOST_BYTES))
+        check_schema({"schema": schema, **values}, schema, str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, DecodingError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{shorten_path(path)}: cannot be read as {what}: {reason}") from None
+    return values
+
+
 def decode_object(text: str | bytes) -> JsonObject:
-    """Decode a JSON object. The standard library's decoder also reads what it wrote itself, such as lone surrogates."""
+    """Decode a JSON object, without control characters in its texts."""
     try:
         values = json.loads(text, parse_constant=_reject_constant, parse_int=_parse_int)
     except RecursionError:
@@ -33,7 +68,20 @@ def decode_object(text: str | bytes) -> JsonObject:
         raise DecodingError(str(error)) from None
     if not isinstance(values, dict):
         raise DecodingError("this is not a JSON object")
+    if has_unprintable(text if isinstance(text, bytes) else text.encode(errors="surrogatepass")):
+        cleaned: JsonObject = _clean(values)
+        return cleaned
     return values
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return remove_unprintable(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {remove_unprintable(key): _clean(item) for key, item in value.items()}
+    return value
 
 
 def convert(values: Any, kind: type[Kind]) -> Kind:

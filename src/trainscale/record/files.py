@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``. An
+    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``.
+
+    The temporary file has a random name and is new, so in a shared folder nobody can prepare a link in its place. An
     OSError names ``path``: that of a full disk names none by itself.
     """
     make_directory(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

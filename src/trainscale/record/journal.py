@@ -13,19 +13,20 @@ middle: blocks that were not written are zeros, which no line has otherwise.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, TrainscaleError, shorten_path
 from ..worker.regular_files import open_regular
 from ..worker.type_aliases import JsonObject
-from .collection import pause_collection
-from .decoding import DecodingError, check_schema, decode_object
+from .decoding import DecodingError, read_document
 from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
 from .trial import SCHEMA, TrialRecord
@@ -35,6 +36,7 @@ RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 _MOST_MESSAGES = 5  # about damaged lines of a journal
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 _UNWRITTEN = b"\0"
+_SHOWN = 60  # letters of a value in a message
 
 
 class Journal:
@@ -45,13 +47,14 @@ class Journal:
         self.run = run
         self.records = records
         self._descriptor = descriptor
-        self._keys: set[str] | None = None  # of the records, from the first append on
+        self._keys = {record.trial.key for record in records}
 
     @property
     def logs(self) -> Path:
         return self.directory / LOGS
 
     def append(self, record: TrialRecord) -> None:
+        """Write a record to the disk. It replaces an earlier one of the same trial."""
         line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
@@ -62,25 +65,18 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, size)
-            raise self._explain_full_disk(error) from None
-        self._add(record)
-
-    def _add(self, record: TrialRecord) -> None:
-        if self._keys is None:
-            self._keys = {other.trial.key for other in self.records}
-        if record.trial.key in self._keys:  # it was measured again
-            self.records = [other for other in self.records if other.trial.key != record.trial.key]
-        self._keys.add(record.trial.key)
+            count = len(self.records)
+            kept = f"the {count} finished trials before it are" if count != 1 else "the finished trial before it is"
+            raise TrainscaleError(
+                f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded,"
+                f" {kept if count else 'no trial had finished before it, so nothing is'} kept; the same command"
+                " continues when the file can be written"
+            ) from None
+        key = record.trial.key
+        if key in self._keys:
+            self.records = [other for other in self.records if other.trial.key != key]
+        self._keys.add(key)
         self.records.append(record)
-
-    def _explain_full_disk(self, error: OSError) -> TrainscaleError:
-        count = len(self.records)
-        kept = f"the {count} finished trials before it are" if count != 1 else "the finished trial before it is"
-        return TrainscaleError(
-            f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded,"
-            f" {kept if count else 'no trial had finished before it, so nothing is'} kept; the same command continues"
-            " when the file can be written"
-        )
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -92,47 +88,98 @@ class Journal:
         self.close()
 
 
-def check_directory(directory: Path, spec: JsonObject) -> bool:
-    """Return whether this run was begun there. Raise an InputError if the directory belongs to something else."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"output {directory}: this is a file, not a directory")
-    names = [path.name for path in directory.iterdir()] if directory.exists() else []
-    if all(name == SLURM or name.startswith(f".{RUN}.") for name in names):
-        return False
-    if not (directory / RUN).exists():
-        raise InputError(f"output {directory}: this directory holds other files; name a new one")
-    recorded = read_run(directory).spec
-    if recorded != spec:
-        differences = _describe_differences(recorded, spec)
-        raise InputError(
-            f"output {directory}: this directory holds another run, which differs in {differences};"
-            " name a new one, or repeat that run's command to continue it"
-        )
-    return True
-
-
 def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -> Journal:
     """Begin a run, or continue one that has the same specification. Another process that measures there now is waited
     for as long as ``patience_seconds``.
     """
-    was_begun = check_directory(directory, run.spec)
+    check_directory(directory, run.spec)  # before anything is written there
     try:
         make_directory(directory)
+        descriptor = os.open(
+            directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
+        )
     except OSError as error:
-        raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
-    if not was_begun:
-        write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
-    descriptor = os.open(directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    if not _lock(descriptor, patience_seconds):
-        os.close(descriptor)
-        raise InputError(f"output {directory}: another trainscale is measuring there now")
+        where = directory / TRIALS if directory.is_dir() else directory
+        raise InputError(f"output {where}: a journal cannot be made here: {error.strerror}") from None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"output {directory / TRIALS}: this is not a regular file; name a new directory")
+        if not _lock(descriptor, patience_seconds):
+            raise InputError(f"output {directory}: another trainscale is measuring there now")
+        # Another process may have begun a run here before this one had the lock.
+        if not check_directory(directory, run.spec):
+            write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
         _cut_incomplete_line(descriptor)
         sync_directory(directory)
         return Journal(directory, read_run(directory), descriptor, read_trials(directory))
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def check_directory(directory: Path, spec: JsonObject) -> bool:
+    """Return whether this run was begun there. Raise an InputError if the directory belongs to something else."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"output {directory}: this is a file, not a directory")
+    names = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    if RUN not in names:
+        # A process that was killed, or that is about to write run.json, leaves an empty journal.
+        trials = directory / TRIALS
+        is_empty = TRIALS in names and trials.is_file() and not trials.stat().st_size
+        others = names - {SLURM} - ({TRIALS} if is_empty else set())
+        if not all(name.startswith(f".{RUN}.") for name in others):
+            raise InputError(f"output {directory}: this directory holds other files; name a new one")
+        return False
+    recorded = read_run(directory).spec
+    if recorded != spec:
+        raise InputError(
+            f"output {directory}: this directory holds another run, which differs in"
+            f" {', '.join(_list_differences(recorded, spec))};"
+            " name a new one, or repeat that run's command to continue it"
+        )
+    return True
+
+
+def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
+    """Return the settings in which two specifications differ, with both values."""
+    parts = []
+    for key in {**recorded, **requested}:
+        there, here = recorded.get(key), requested.get(key)
+        if there == here:
+            continue
+        if key == "series" and isinstance(there, list) and isinstance(here, list):
+            parts += _list_series_differences(there, here)
+        else:
+            parts.append(f"{key} (there {_format_value(there)}, here {_format_value(here)})")
+    return parts
+
+
+def _list_series_differences(there: list[Any], here: list[Any]) -> list[str]:
+    """Return for each setting of series the values that only one of the specifications has.
+
+    Where the same values are only combined in another way, the number of series says that they differ.
+    """
+
+    def list_values(all_series: list[Any], key: str) -> list[Any]:
+        values = [series[key] for series in all_series if isinstance(series, dict) and key in series]
+        return [value for index, value in enumerate(values) if value not in values[:index]]
+
+    keys = {key: None for series in (*there, *here) if isinstance(series, dict) for key in series}
+    parts = []
+    for key in keys:
+        old, new = list_values(there, key), list_values(here, key)
+        if old != new:
+            parts.append(f"{key} (there {_format_values(old)}, here {_format_values(new)})")
+    return parts or [f"series (there {len(there)}, here {len(here)} of other combinations)"]
+
+
+def _format_values(values: list[Any]) -> str:
+    return ", ".join(map(_format_value, values)) or "null"
+
+
+def _format_value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) < _SHOWN else f"{text[: _SHOWN - 3]}…"
 
 
 def _lock(descriptor: int, patience_seconds: float) -> bool:
@@ -153,33 +200,27 @@ def _lock(descriptor: int, patience_seconds: float) -> bool:
 def is_being_measured(directory: Path) -> bool:
     """Return whether a process of this host, or one whose locks this host sees, writes to the journal."""
     try:
-        descriptor = os.open(directory / TRIALS, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(directory / TRIALS) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(descriptor)
+    except OSError:
+        return False
     return False
 
 
 def read_run(directory: Path) -> RunInfo:
+    """Read run.json. An InputError says why it cannot be read."""
     path = directory / RUN
+    values = read_document(path, SCHEMA, "a run")
+    if values is None:
+        raise InputError(f"{directory}: no run was recorded here (there is no {RUN})")
     try:
-        values = decode_object(_read(path))
-        check_schema({"schema": SCHEMA, **values}, SCHEMA, str(path))
         return RunInfo.from_dict(values)
-    except FileNotFoundError:
-        raise InputError(f"{directory}: no run was recorded here (there is no {RUN})") from None
-    except OSError as error:
-        raise InputError(f"{shorten_path(path)}: cannot be read as a run: {error.strerror}") from None
     except DecodingError as error:
         raise InputError(f"{path}: cannot be read as a run: {error}") from None
 
 
-@pause_collection
 def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
     """Return all finished trials, in the order in which they ran. If one was measured again, the last counts.
 
@@ -187,20 +228,20 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     with the message, unless no line can be read.
     """
     path = directory / TRIALS
-    name = str(path)
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    for number, line in enumerate(_read_complete_lines(path), 1):
-        try:
-            record = decode_record(line, f"{name}:{number}")
-        except DamagedLine as line_error:
-            damage.append(line_error)
-            if skip is None:
-                raise
-            continue
-        key = record.trial.key
-        records.pop(key, None)
-        records[key] = record
+    with _keep_all_objects():
+        for number, line in enumerate(_read_complete_lines(path), 1):
+            try:
+                record = decode_record(line, f"{path}:{number}")
+            except DamagedLine as line_error:
+                damage.append(line_error)
+                if skip is None:
+                    raise
+                continue
+            key = record.trial.key
+            records.pop(key, None)
+            records[key] = record
     if damage and not records:
         raise damage[0]
     if skip is not None:
@@ -209,6 +250,20 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
         if len(damage) > _MOST_MESSAGES:
             skip(f"{path}: {len(damage) - _MOST_MESSAGES} further lines are damaged")
     return list(records.values())
+
+
+@contextmanager
+def _keep_all_objects() -> Iterator[None]:
+    """Collect no garbage meanwhile. Python would look at all records again whenever their number has grown by some
+    share, which takes a third of the time of reading a large journal.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read_complete_lines(path: Path) -> Iterator[bytes]:
@@ -226,11 +281,6 @@ def _read_complete_lines(path: Path) -> Iterator[bytes]:
         return
     except OSError as error:
         raise InputError(f"{shorten_path(path)}: cannot be read as trials: {error.strerror}") from None
-
-
-def _read(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
 
 
 def _cut_incomplete_line(descriptor: int) -> None:
@@ -254,29 +304,3 @@ def _find_end_of_lines(descriptor: int, size: int) -> int:
             return start + newline + 1
         end = start
     return 0
-
-
-def _describe_differences(recorded: JsonObject, requested: JsonObject) -> str:
-    """Return in words in which settings two specifications differ."""
-    parts = []
-    for key in {**recorded, **requested}:
-        there, here = recorded.get(key), requested.get(key)
-        if there == here:
-            continue
-        if isinstance(there, dict) and isinstance(here, dict):
-            parts.append(_describe_differences(there, here))
-        elif isinstance(there, list) and isinstance(here, list) and _have_same_shape(there, here):
-            parts += [_describe_differences(old, new) for old, new in zip(there, here, strict=True) if old != new]
-        else:
-            parts.append(f"{key} (there {_format_briefly(there)}, here {_format_briefly(here)})")
-    return ", ".join(parts)
-
-
-def _have_same_shape(there: list[Any], here: list[Any]) -> bool:
-    """Return whether both lists hold the same number of objects, so that the objects themselves differ."""
-    return len(there) == len(here) and all(isinstance(item, dict) for item in (*there, *here))
-
-
-def _format_briefly(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 60 else text[:57] + "…"

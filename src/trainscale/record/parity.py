@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..spec.config import Config
-from ..worker.regular_files import read_regular
-from .decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
+from .decoding import DecodingError, convert, read_document
 from .files import write_atomically
 
 PROVEN, FAILED, UNPROVEN = "proven", "failed", "unproven"
@@ -84,15 +83,13 @@ def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
 def read_parity(directory: Path) -> tuple[Verdict, ...]:
     """Return the verdicts of a run. Empty if it compared no frameworks."""
     path = directory / FILE
-    try:
-        values = decode_object(read_regular(path, MOST_BYTES))
-        check_schema(values, SCHEMA, str(path))
-        verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])
-    except FileNotFoundError:
+    values = read_document(path, SCHEMA, "the verdicts of a parity check")
+    if values is None:
         return ()
-    except (OSError, DecodingError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path}: cannot be read as the verdicts of a parity check: {reason}") from None
+    try:
+        verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])
+    except DecodingError as error:
+        raise InputError(f"{path}: cannot be read as the verdicts of a parity check: {error}") from None
     unknown = [verdict.state for verdict in verdicts if verdict.state not in (PROVEN, FAILED, UNPROVEN)]
     if unknown:
         raise InputError(f"{path}: unknown state {unknown[0]!r}; valid: {PROVEN}, {FAILED}, {UNPROVEN}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
+from ..worker.config import compute_digest
 from ..worker.type_aliases import JsonObject
-from .decoding import convert
+from .decoding import DecodingError, convert
 from .trial import SCHEMA
 
 
@@ -86,15 +89,32 @@ class RunInfo:
         """Whether the run searched for the fastest configurations."""
         return self.read_spec().search is not None
 
+    @property
+    def config_keys(self) -> list[str]:
+        """The keys of the configs that were asked for, in that order. One whose batch was to be found has another key
+        than its trials.
+        """
+        return [
+            compute_digest({k: v for k, v in series.items() if k != "ladder"}) for series in self.read_spec().series
+        ]
+
     def to_dict(self) -> JsonObject:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> RunInfo:
-        """Raise DecodingError if a value is missing or has the wrong type."""
+        """Raise DecodingError if a value is missing, has the wrong type or cannot be what it says."""
         run = convert(values, cls)
         run.read_spec()
-        run.read_provenance()
+        provenance = run.read_provenance()
+        try:
+            shlex.split(provenance.command or "")
+        except ValueError as error:
+            raise DecodingError(f"provenance.command: {error}") from None
+        try:
+            datetime.fromisoformat(provenance.date or "2026-01-01")
+        except ValueError:
+            raise DecodingError(f"provenance.date: Expected a date, got {provenance.date!r:.40}") from None
         return run
 
     def read_spec(self) -> RecordedSpec:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..spec.config import Trial
+from ..spec.config import STRONG, WEAK, Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
 from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, convert, leave_out_nones
@@ -23,6 +23,7 @@ IMAGES = "images"  # the unit of all networks for pictures
 OK = "ok"
 # Why a trial has no result. The order is that of docs/results.md.
 OUT_OF_MEMORY, CRASH, TIMEOUT, HANG, LOST, REFUSED = "oom", "crash", "timeout", "hang", "lost", "refused"
+MOST = 1 << 40  # of devices, samples and classes in a journal
 SKIPPED = "skipped"  # a search did not try it, because by an estimate it does not fit
 MISSING = "missing"  # the framework is not available here; the same command tries again
 
@@ -219,12 +220,23 @@ class TrialRecord:
         if values.get("schema") == 1:
             values = _convert_schema_1(values)
         trial = convert(values, Trial)
-        config = trial.config
-        counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
-        for name, count in counts.items():
-            if count < 1:
-                raise DecodingError(f"{name}: Expected a number from 1, got {count}")
+        problem = find_problem(trial)
+        if problem:
+            raise DecodingError(problem)
         return convert({**values, "trial": trial}, cls)
+
+
+def find_problem(trial: Trial) -> str:
+    """Return what is wrong with the config and devices of a line, so that no statistic has to doubt them."""
+    config = trial.config
+    for name, count in (("devices", trial.devices), ("config.batch", config.batch), ("config.classes", config.classes)):
+        if not 1 <= count <= MOST:
+            return f"{name}: Expected a number from 1 to {MOST}, got {count}"
+    if config.scaling not in (WEAK, STRONG):
+        return f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}"
+    if config.batch_per_device(trial.devices) < 1:
+        return f"devices: Expected at most the global batch of {config.batch}, got {trial.devices}"
+    return ""
 
 
 def _convert_schema_1(values: JsonObject) -> JsonObject:

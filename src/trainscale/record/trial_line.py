@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 from ..errors import InputError
 from ..spec.config import Config, Trial
-from .decoding import DecodingError, check_schema, decode_object
-from .trial import NOT_JOURNALED, SCHEMA, TrialRecord
+from .decoding import DecodingError, check_schema, decode_object, has_unprintable
+from .trial import NOT_JOURNALED, SCHEMA, TrialRecord, find_problem
 
 _EQUAL_DIGITS, _LONG_NUMBER = bytes.maketrans(b"123456789", b"000000000"), b"0" * 26
 _OF_TRIAL = ("config", "devices", "repeat", "short")  # fields of a line that become the trial of the record
@@ -40,16 +40,16 @@ def decode_quickly(line: str | bytes) -> TrialRecord | None:
     schema or is damaged, for which ``decode_record`` takes the other way.
     """
     data = line.encode(errors="surrogatepass") if isinstance(line, str) else line
-    if _LONG_NUMBER in data.translate(_EQUAL_DIGITS):
-        return None  # a whole number that no statistics can use, perhaps
+    if _LONG_NUMBER in data.translate(_EQUAL_DIGITS) or has_unprintable(data):
+        return None  # a whole number that no statistics can use, or a control character, perhaps
     try:
         decoded = _make_line_decoder().decode(data)
         config = _decode_config(bytes(decoded.config))
     except (ValueError, RecursionError):
         return None
-    if decoded.schema != SCHEMA or min(decoded.devices, config.batch, config.classes) < 1:
-        return None
     trial = Trial(config, decoded.devices, decoded.repeat, decoded.short)
+    if decoded.schema != SCHEMA or find_problem(trial):
+        return None
     # The constructor of a frozen dataclass would take as long as the decoding, so the record takes over the values.
     values = vars(decoded)
     for name in ("schema", *_OF_TRIAL):
