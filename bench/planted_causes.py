@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainscale.analyse.explanation import causes, explain
-from trainscale.analyse.explanation.ranks import ANOTHER_PROGRAM, LIMIT
 from trainscale.launch.trial.state import TrialState
+from trainscale.questions.explain import causes, explain
+from trainscale.questions.explain.ranks import ANOTHER_PROGRAM, LIMIT
 from trainscale.worker.job import Device
 
 Watcher = Callable[[TrialState], None]

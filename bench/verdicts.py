@@ -35,14 +35,14 @@ from small_sets import write_cifar10
 
 from lab import Lab, missing_requirement
 from planted_causes import CAUSES, Cause, Watcher, take_priority
-from trainscale.analyse.explanation.explain import SLOW_RANK, PointExplanation, explain_records
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.context import RunContext
 from trainscale.measure.trial import run_trial
+from trainscale.questions.explain.explain import SLOW_RANK, PointExplanation, explain_records
+from trainscale.questions.explain.wording import describe_verdict
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
-from trainscale.report.explanation_sentences import describe_verdict
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment

@@ -18,19 +18,19 @@ _MODULES = {
     "BestChoice": ".api.answers",
     "BestChoices": ".api.answers",
     "ComparisonPoint": ".api.answers",
-    "ExplainedPart": ".api.answers",
+    "ExplainedPart": ".questions.explain.causes",
     "InputError": ".errors",
     "Interval": ".analyse.statistics",
     "Run": ".runs",
     "RunComparison": ".api.answers",
-    "RunExplanation": ".api.answers",
+    "RunExplanation": ".questions.explain.explain",
     "RunPoint": ".analyse.series:Point",
     "RunSeries": ".analyse.series:Series",
     "TrainscaleError": ".errors",
     "TrialRow": ".export.columns",
     "best": ".api.answers",
     "compare": ".api.answers",
-    "explain": ".api.answers",
+    "explain": ".runs",
     "load": ".runs",
     "run": ".api.measure",
 }
@@ -43,17 +43,16 @@ if TYPE_CHECKING:
         BestChoice,
         BestChoices,
         ComparisonPoint,
-        ExplainedPart,
         RunComparison,
-        RunExplanation,
         best,
         compare,
-        explain,
     )
     from .api.measure import run
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
-    from .runs import Run, load
+    from .questions.explain.causes import ExplainedPart
+    from .questions.explain.explain import RunExplanation
+    from .runs import Run, explain, load
 
 __all__ = [
     "BestChoice",

@@ -7,7 +7,7 @@ what it needs when it is called, so that importing this module stays light.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     import pyarrow
 
     from .export.columns import TrialRow
+    from .questions.explain.explain import RunExplanation
+    from .questions.predict.predict import PredictedSeries
+    from .questions.study.study import Study, Training
 
-__all__ = ["Run", "load"]
+__all__ = ["Run", "explain", "load", "predict", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,3 +175,36 @@ def load(directory: str | Path) -> Run:
     damaged line of its journal is left out, with a warning.
     """
     return Run.open(Path(directory), lambda message: warnings.warn(message, stacklevel=5))
+
+
+def explain(run: Run) -> RunExplanation:
+    """Say where the efficiency of a run went, as ``trainscale explain`` does.
+
+    Raises ``InputError`` if no point of the run can be explained.
+    """
+    from .questions.explain.explain import explain
+
+    return explain(run)
+
+
+def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSeries]:
+    """Predict the speed of every series on more devices, by default on 2 and 4 times the most that were measured.
+
+    Raises ``InputError`` if no trial of the run has a result.
+    """
+    from .questions.predict.predict import predict
+
+    return predict(run, devices)
+
+
+def study(
+    run: Run, devices: int | None = None, efficiency: float = 0.7, training: Training | None = None
+) -> list[Study]:
+    """Study the weak and strong scaling of every kind of work in a run.
+
+    ``devices`` is the size that is asked for, by default the largest that was measured; ``efficiency`` is that of the
+    largest size to name. Raises ``InputError`` if there is no scaling, or if the size cannot even be predicted.
+    """
+    from .questions.study.study import make_studies
+
+    return make_studies(run, devices, efficiency, training)

@@ -7,32 +7,9 @@ from collections.abc import Sequence
 from ..analyse.best.choose import BestOfWork
 from ..analyse.best.criteria import Question
 from ..analyse.comparison.compare import Comparison
-from ..analyse.explanation.explain import PointExplanation
 from ..report import best as best_report
 from ..report import comparison as comparison_report
-from ..report import explanation_sentences as sentences
-from ..report.explanation_notes import list_notes
-from ..report.explanation_text import format_limits, round_to_percents
-from ..report.grid import Grid
 from ..report.notebook_display import render_grid, render_heading, render_items, render_paragraph
-from ..report.numbers import THIN
-from ..report.wording import format_device_count
-
-_HEADER = ("part", "share", "interval", "ms of a step")
-
-
-def render_explanation(points: Sequence[PointExplanation]) -> str:
-    return "".join(_render_point(point) for point in points)
-
-
-def _render_point(point: PointExplanation) -> str:
-    rows = tuple(
-        (sentences.name_part(part), f"{percentage}{THIN}%", format_limits(part), f"{part.seconds * 1000:.2f}")
-        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True)
-    )
-    title = render_heading(f"{point.title} · {format_device_count(point.devices)}", 4)
-    sentence = render_paragraph(f"{sentences.describe_verdict(point)}.")
-    return f"{title}{sentence}{render_grid(Grid(point.title, _HEADER, rows))}{render_items(list_notes(point))}"
 
 
 def render_best(all_best: Sequence[BestOfWork], question: Question) -> str:

@@ -1,4 +1,4 @@
-"""Questions about finished runs: where the efficiency went, what is best, which of two is faster."""
+"""Questions about finished runs: what is best, which of two is faster."""
 
 from __future__ import annotations
 
@@ -14,40 +14,11 @@ from ..analyse.columns import column
 from ..analyse.comparison.compare import Comparison, compare_pairs
 from ..analyse.comparison.matching import match_sides
 from ..analyse.cost import parse_price
-from ..analyse.explanation.explain import PointExplanation, explain_records
 from ..analyse.statistics import Interval
 from ..cli.compare import make_gate, read_despite
 from ..cli.compared_runs import read_sides
-from ..cli.explain import check_can_explain, make_explaining_command
 from ..errors import explain_unknown
 from ..runs import Run
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainedPart:
-    """A part of the step time of a point. The shares of a point add up to 1."""
-
-    series: str = column("title of the series")
-    devices: int = column("workers")
-    part: str = column("what takes the time: work, or one or several causes")
-    share: float = column("of the step time", "share")
-    measured: Interval = column("the share as it was measured; chance may make it negative", "share")
-    seconds: float = column("of a step", "s")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunExplanation:
-    """Where the efficiency of a run went."""
-
-    verdicts: tuple[str, ...] = column("a sentence for each point")
-    parts: tuple[ExplainedPart, ...] = column("the parts of the step of every point")
-    text: str = field(repr=False, metadata={"meaning": "what `trainscale explain` prints", "unit": ""})
-    _points: tuple[PointExplanation, ...] = field(repr=False, compare=False)
-
-    def _repr_html_(self) -> str:
-        from .answer_display import render_explanation
-
-        return render_explanation(self._points)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,37 +75,6 @@ class RunComparison:
         from .answer_display import render_comparison
 
         return render_comparison(self._comparison)
-
-
-def explain(run: Run) -> RunExplanation:
-    """Say where the efficiency of a run went, as ``trainscale explain`` does.
-
-    Raises ``InputError`` if no point of the run can be explained.
-    """
-    from ..report.explanation_sentences import describe_verdict, name_part
-    from ..report.explanation_text import render_explanation_text
-
-    command = make_explaining_command(run.info)
-    check_can_explain(run.directory, run.records)
-    points = explain_records(run.records)
-    parts = [
-        ExplainedPart(
-            series=point.title,
-            devices=point.devices,
-            part=name_part(part),
-            share=part.share,
-            measured=part.measured,
-            seconds=part.seconds,
-        )
-        for point in points
-        for part in point.parts
-    ]
-    return RunExplanation(
-        verdicts=tuple(f"{point.title}: {describe_verdict(point)}." for point in points),
-        parts=tuple(parts),
-        text=render_explanation_text(points, command),
-        _points=tuple(points),
-    )
 
 
 def best(*runs: Run, by: str = SPEED, price: str | None = None, until_accuracy: float | None = None) -> BestChoices:

@@ -42,7 +42,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "compare by": ("efficiency", "speed"),
     "export to": "export.base.list_exporter_names",
     "report format": "report.chart_files.FORMATS",
-    "study format": "cli.study.FORMATS",
+    "study format": "questions.study.study.FORMATS",
     "data get name": "cluster.datasets.PUBLISHED",
     "data check sets": ("mnist", "cifar10", "imagefolder"),
 }

@@ -21,9 +21,10 @@ from ..launch.launchers.slurm import SlurmSettings
 from ..launch.launchers.ssh import SshSettings
 from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
 from ..measure.remote_journal import RemoteJournal
+from ..questions.explain.explain import check_can_explain
+from ..runs import Run
 from ..worker.type_aliases import JsonObject
 from .damage import warn_of_damage
-from .explain import check_can_explain
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals
 
@@ -139,7 +140,7 @@ def _make_notebook(run: StoredRun, directory: str, where: str) -> str:
     from ..report.wording import make_title
 
     try:
-        check_can_explain(run.directory, run.records)
+        check_can_explain(Run.from_records(run.info, run.records, directory=run.directory))
         explanation = ("code", "ts.explain(run)")
     except InputError:
         explanation = ("markdown", _UNEXPLAINED)

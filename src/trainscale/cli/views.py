@@ -56,9 +56,11 @@ class TextView:
         print_results(directory, records, read_parity(directory), run)
 
     def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        from .explain import print_explanation
+        from ..questions.explain.explain import explain_records
+        from ..questions.explain.text import make_explaining_command, render_text
 
-        print_explanation(run, records)
+        if points := explain_records(records):
+            print(render_text(points, make_explaining_command(run)), end="")
 
     def end(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
         return

@@ -11,8 +11,8 @@ from factories import curve, make_config, make_run
 from planted import run, small_config
 from reported import reported_records
 
-from trainscale.analyse.explanation.explain import explain_records
 from trainscale.analyse.series import build_series
+from trainscale.questions.explain.explain import explain_records
 from trainscale.record.trial import TrialRecord
 from trainscale.report.drawing import Frame, to_svg
 from trainscale.report.page.details import PageDetails, make_details

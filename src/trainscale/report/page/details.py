@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from ...analyse.best.choose import BestOfWork, find_best
 from ...analyse.best.criteria import Question
 from ...analyse.cost import Price
-from ...analyse.explanation.explain import PointExplanation, explain_records
-from ...analyse.explanation.runs import LOCAL
 from ...analyse.series import Series
+from ...questions.explain.explain import PointExplanation, explain_records
+from ...questions.explain.sources import LOCAL
+from ...questions.explain.text import make_explaining_command
 from ...spec.further import remove_exchange
 from ..best import list_sentences, make_best_grid
 from ..grid import Grid
@@ -146,7 +147,7 @@ def _make_time_parts(
         for sentence, notes in list_time_sentences(points)
     ]
     commands = [
-        Command(run.label, f"{command} {_EXPLAIN}")
+        Command(run.label, make_explaining_command(run.info))
         for run, of_run in zip(runs, explanations, strict=True)
         if (command := find_command(run))
         and any(point.missing for point in of_run)

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from ...analyse.explanation.causes import CAUSES
-from ...analyse.explanation.explain import PointExplanation
-from ...analyse.explanation.parts import Part
+from ...questions.explain.causes import CAUSES, ExplainedPart
+from ...questions.explain.explain import PointExplanation
+from ...questions.explain.text import format_limits, round_to_percents
+from ...questions.explain.wording import describe_verdict, format_milliseconds, list_notes
 from .. import wording
 from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
-from ..explanation_notes import list_notes
-from ..explanation_sentences import describe_verdict, format_milliseconds, name_part
-from ..explanation_text import format_limits, round_to_percents
 from ..grid import Grid
 from ..numbers import THIN, format_integer, format_significant
 
@@ -96,7 +94,7 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
         (
             point.title,
             format_integer(point.devices),
-            name_part(part),
+            part.part,
             f"{percentage}{THIN}%",
             format_limits(part),
             format_significant(part.seconds * 1000, 3),
@@ -134,13 +132,13 @@ def _make_rows(name: str, point: PointExplanation) -> list[Row]:
     return rows
 
 
-def _describe_part(name: str, part: Part, percentage: int) -> Row:
+def _describe_part(name: str, part: ExplainedPart, percentage: int) -> Row:
     share, interval, time = f"{percentage}{THIN}%", format_limits(part), format_milliseconds(part.seconds)
     return {
-        "cause": name_part(part),
-        "text": f"{name_part(part)}: {share} {interval}, {time} · {name}",
+        "cause": part.part,
+        "text": f"{part.part}: {share} {interval}, {time} · {name}",
         "Point": name,
-        "Part": name_part(part),
+        "Part": part.part,
         "Share": share,
         "Interval": interval or "none, too few repeats",
         "Time": f"{time} of a step",

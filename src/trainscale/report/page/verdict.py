@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...analyse.explanation.explain import UNKNOWN, PointExplanation
 from ...analyse.series import Series
+from ...questions.explain.explain import UNKNOWN, PointExplanation
+from ...questions.explain.wording import describe_verdict
 from .. import numbers, wording
-from ..explanation_sentences import describe_verdict
 from .redaction import Redaction
 
 MOST_DOUBTS = 2  # on the first screen; all flags are in the tables of points

@@ -1,0 +1,28 @@
+"""Commands that measure what an answer lacks: that of the run, with other flags."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+
+from ..record.run import RunInfo
+
+# Flags without a value; another one may stand behind --search.
+_SWITCHES = {"--study", "--fresh", "--retry-failed", "--json", "--quiet", "--explain"}
+_SEARCHES = ("default", "lists")
+
+
+def change_command(run: RunInfo, without: Collection[str], *added: str) -> str:
+    """Return the command of a run without some flags and their values, and with others at its end."""
+    kept, removed = [], ""
+    for word in shlex.split(run.read_provenance().command or "trainscale run"):
+        flag = word.partition("=")[0]
+        is_value = bool(removed) and (removed != "--search" or word in _SEARCHES)
+        removed = ""
+        if is_value:
+            continue
+        if flag not in without:
+            kept.append(word)
+        elif "=" not in word and flag not in _SWITCHES:
+            removed = flag
+    return shlex.join([*kept, *added])

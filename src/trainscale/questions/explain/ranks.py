@@ -1,0 +1,261 @@
+"""Ranks that are slower than the others, and why: a core that they do not get whole, or a GPU whose clock is limited.
+
+Only ranks that do not wait for each other show which of them is slow. They also show the share of a core that each one
+gets. A rank with a smaller share needs longer for all CPU time of its steps, also for its part of the exchange, which
+ranks that exchange nothing do not show. Step times alone do not tell this from a slow exchange where a rank waits for
+its core about as long as a step takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, median_high, median_low
+
+from ...analyse.statistics import mean_interval
+from ...record.trial import RankSample, TrialRecord
+from .sources import FULL_CORE, compute_rank_step, has_comparable_cores
+
+# Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
+_SLOWER = 1.10  # on the mean over repeats
+_SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
+_LEAST_STEPS = 20  # of a window in which a change is looked for
+_CHANGE = 1.10  # the least change within a window
+_EXPLAINED = 0.5  # of the variance that a change must explain: a drift or single outliers explain less
+_SHARE_OF_REPEATS = 0.5  # in which the change must be seen
+
+_BUSY = 2 / 3  # of its share, used in the point itself
+# A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
+_READY = 0.5  # of the time in which it does not run
+_HELD_UP = 0.15  # of the window: a rank that is ready to run for longer without a core is not slow by its device alone
+
+_LOW_CLOCK = 0.95  # of the others': a GPU below it runs slower than theirs
+# A GPU leaves its highest clock for moments under any load. Less than these is not worth a sentence.
+_LEAST_LIMITED = 0.1  # of the window, in which something limits the clocks
+_HIGH_CLOCK = 0.97  # of the highest clock
+
+# Why a rank is slow.
+ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, SLOW_CLOCK = "another program", "a limit", "a slow device", "a slow clock"
+
+
+@dataclass(frozen=True)
+class LimitedGpu:
+    """The GPU of a rank that ran below its highest clock, on average over the windows, because of ``reasons``."""
+
+    rank: int
+    host: str
+    mhz: float
+    highest_mhz: float
+    limited_share: float  # of the windows
+    reasons: tuple[str, ...]  # the most frequent first
+
+
+@dataclass(frozen=True)
+class GpuClocks:
+    """Mean SM clocks in MHz: of one GPU alone, and of all GPUs that train at the same time and exchange nothing."""
+
+    alone_mhz: float
+    together_mhz: float
+
+
+@dataclass(frozen=True)
+class SlowRank:
+    """A rank whose steps take ``factor`` times as long as those of the others, or that gets less of its core.
+
+    Both are measured while nothing is exchanged.
+    """
+
+    rank: int
+    host: str
+    factor: float
+    core_share: float | None = None  # CPU seconds per second of its window
+    others_core_share: float | None = None
+    core_wait_share: float | None = None  # of its window, in which it was ready to run but had no core
+    other_cores: float | None = None  # that other programs used on the busiest host
+    gpu_mhz: float | None = None  # the mean clock of its GPU
+    others_gpu_mhz: float | None = None
+    limited_gpu: LimitedGpu | None = None  # if something limited its clock
+    since_step: int | None = None  # of the window, where it became slow within it; None: from the start
+    since_seconds: float | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is slow, by the clock of its GPU and the CPU time that it got; None if neither was counted."""
+        if self.gpu_mhz is not None and self.gpu_mhz < _LOW_CLOCK * (self.others_gpu_mhz or 0.0):
+            return SLOW_CLOCK
+        if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
+            return None
+        if self.core_share > FULL_CORE * self.others_core_share:
+            return SLOW_DEVICE if self.core_wait_share < _HELD_UP else None
+        return ANOTHER_PROGRAM if self.core_wait_share > _READY * (1 - self.core_share) else LIMIT
+
+    @property
+    def has_longer_steps(self) -> bool:
+        """Whether its steps take clearly longer. Short windows may show only that it gets less of its core."""
+        return self.factor > _SLOWER
+
+
+def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
+    """Return the slow ranks of a point whose ranks do not wait for each other, the slowest first."""
+    records = [record for record in records if len(record.ranks) > 1]
+    if not records:
+        return ()
+    slow = []
+    for number in sorted(set.intersection(*({rank.rank for rank in record.ranks} for record in records))):
+        factors, lacks_core = [], []
+        for record in records:
+            own, others = _split(record, number)
+            others_step = median_low(compute_rank_step(record, rank) for rank in others)
+            factors.append(compute_rank_step(record, own) / others_step)
+            share, known = compute_core_share([own]), [compute_core_share([rank]) for rank in others]
+            others_shares = [other for other in known if other is not None]
+            lacks_core.append(
+                share is not None
+                and bool(others_shares)
+                and has_comparable_cores(record.trial.config)
+                and share < FULL_CORE * median_low(others_shares)
+            )
+        # It is slower in every repeat, and would be in others: its interval lies above the bound.
+        low = mean_interval([math.log(factor) for factor in factors]).low
+        is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
+        if (fmean(factors) > _SLOWER and is_slower) or all(lacks_core):
+            slow.append(_describe(records, number, fmean(factors)))
+    return tuple(sorted(slow, key=lambda entry: -entry.factor))
+
+
+def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
+    own = next(rank for rank in record.ranks if rank.rank == number)
+    return own, [rank for rank in record.ranks if rank.rank != number]
+
+
+def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> SlowRank:
+    pairs = [_split(record, number) for record in records]
+    own, others = [own for own, _ in pairs], [rank for _, others in pairs for rank in others]
+    changes = [change for pair in pairs if (change := _find_change(*pair)) is not None]
+    since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(pairs) else None
+    waits = [rank.core_wait_seconds / rank.window_seconds for rank in own if rank.core_wait_seconds is not None]
+    loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
+    return SlowRank(
+        rank=number,
+        host=own[-1].host,
+        factor=factor,
+        core_share=compute_core_share(own),
+        others_core_share=compute_core_share(others),
+        core_wait_share=fmean(waits) if waits else None,
+        other_cores=median(loads) if loads else None,
+        gpu_mhz=_compute_mean_clock(own),
+        others_gpu_mhz=_compute_mean_clock(others),
+        limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
+        since_step=since + 1 if since else None,
+        since_seconds=fmean(math.fsum(rank.step_seconds[:since]) for rank in own) if since else None,
+    )
+
+
+def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
+    """Return the number of steps before the rank became slower than the others, or None if it did not in this window.
+
+    The logarithm of its steps over those of the others is cut in two where that leaves the least variance.
+    """
+    count = min(len(rank.step_seconds) for rank in (own, *others))
+    if count < _LEAST_STEPS:
+        return None
+    rows = zip(own.step_seconds, *(rank.step_seconds for rank in others), strict=False)
+    ratios = [math.log(max(first, 1e-9) / max(median(rest), 1e-9)) for first, *rest in rows]
+    total, mean = math.fsum(ratios), fmean(ratios)
+    variance = math.fsum((ratio - mean) ** 2 for ratio in ratios)
+    best, best_gain, before = 0, 0.0, 0.0
+    for index in range(1, count):
+        before += ratios[index - 1]
+        gain = before**2 / index + (total - before) ** 2 / (count - index) - total**2 / count
+        if gain > best_gain:
+            best, best_gain = index, gain
+    if not best or best_gain < _EXPLAINED * variance:
+        return None
+    change = fmean(ratios[best:]) - fmean(ratios[:best])
+    return best if change > math.log(_CHANGE) else None
+
+
+# ---- cores
+
+
+def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
+    """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
+    shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
+    return fmean(shares) if shares else None
+
+
+def compute_core_delays(
+    records: Sequence[TrialRecord], one_device: Sequence[TrialRecord], apart: Sequence[TrialRecord]
+) -> list[tuple[float, float]]:
+    """Return what each trial of a point would save with whole cores, in seconds per step: every rank, and beyond that
+    the most delayed one.
+
+    The share of a core that each rank gets is that of the trials ``apart``, in which nothing is exchanged.
+    """
+    nothing = [(0.0, 0.0)] * len(records)
+    if not has_comparable_cores(apart[0].trial.config):
+        return nothing
+    by_rank: dict[int, list[RankSample]] = {}
+    for record in apart:
+        for rank in record.ranks:
+            by_rank.setdefault(rank.rank, []).append(rank)
+    known = {number: share for number, ranks in by_rank.items() if (share := compute_core_share(ranks))}
+    if len(known) < len(by_rank):
+        return nothing
+    alone = compute_core_share([rank for record in one_device for rank in record.ranks])
+    whole = alone or median_high(known.values())
+    lacking = set()
+    for number, share in known.items():
+        used = compute_core_share([rank for record in records for rank in record.ranks if rank.rank == number])
+        # A rank that uses less than most of what its core gives it waits for a link or a server instead.
+        if share < FULL_CORE * whole and used is not None and used > _BUSY * share:
+            lacking.add(number)
+    delays = []
+    for record in records:
+        batch = record.trial.config.batch_per_device(record.trial.devices)
+        of_ranks = [
+            (rank.cpu_seconds or 0.0) * batch / rank.samples * (1 / known[rank.rank] - 1 / whole)
+            if rank.rank in lacking
+            else 0.0
+            for rank in record.ranks
+        ]
+        delays.append((min(of_ranks), max(of_ranks) - min(of_ranks)))
+    return delays
+
+
+# ---- clocks of GPUs
+
+
+def _compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
+    """Return the mean SM clock of the ranks' GPUs in MHz; None if it is unknown."""
+    clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu is not None and rank.gpu.sm_mhz_mean is not None]
+    return fmean(clocks) if clocks else None
+
+
+def compare_clocks(single: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
+    alone, together = (
+        _compute_mean_clock([rank for record in records for rank in record.ranks]) for records in (single, apart)
+    )
+    return None if alone is None or together is None else GpuClocks(alone, together)
+
+
+def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
+    """Return the GPUs whose clocks something limited in the windows of a point, the slowest first."""
+    limited = []
+    for number in sorted({rank.rank for record in records for rank in record.ranks}):
+        ranks = [rank for record in records for rank in record.ranks if rank.rank == number]
+        states = [rank.gpu for rank in ranks if rank.gpu is not None]
+        mhz, highest = _compute_mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
+        if mhz is None or not highest or mhz > _HIGH_CLOCK * highest:
+            continue
+        share = fmean(state.limited_share for state in states)
+        if share < _LEAST_LIMITED:
+            continue
+        reasons: dict[str, float] = {}
+        for state in states:
+            for reason, of_window in state.limited_by.items():
+                reasons[reason] = reasons.get(reason, 0.0) + of_window
+        by_share = tuple(sorted(reasons, key=lambda reason: -reasons[reason]))
+        limited.append(LimitedGpu(number, ranks[-1].host, mhz, highest, share, by_share))
+    return tuple(sorted(limited, key=lambda gpu: gpu.mhz / gpu.highest_mhz))

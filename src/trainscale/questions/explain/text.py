@@ -1,0 +1,161 @@
+"""An explanation for people and programs: text of 100 columns, Markdown, HTML of a notebook, JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from ...record.run import RunInfo
+from ...report import grid
+from ...report.grid import Grid, escape
+from ...report.numbers import THIN
+from ...report.wording import format_device_count
+from ...worker.type_aliases import JsonObject
+from ..commands import change_command
+from .causes import ExplainedPart
+from .explain import PointExplanation
+from .wording import describe_verdict, format_milliseconds, list_notes
+
+COLUMNS = 100
+_BAR = 30  # characters of 100 %
+_MEASURES = "This command measures what is missing:"
+_FLAG = "--explain"
+_UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclude it
+
+
+def make_explaining_command(run: RunInfo) -> str:
+    """Return the command of a run, with the flag that measures what an explanation needs.
+
+    A training to an accuracy or a search cannot measure it. Their command becomes one that measures the steps of the
+    same work; its results are in a directory of their own.
+    """
+    command = run.read_provenance().command or "trainscale run"
+    words = shlex.split(command)
+    if run.is_search or any(series.get("epochs") for series in run.read_spec().series):
+        has_flag = any(word.partition("=")[0] in _UNEXPLAINED for word in words)
+        changed = change_command(run, (*_UNEXPLAINED, "--warmup-epochs", "-o", "--output"), _FLAG)
+        return changed if has_flag else f"{changed}  # without epochs, until_accuracy and search in its file"
+    return command if _FLAG in words else f"{command} {_FLAG}"
+
+
+def render_text(points: Sequence[PointExplanation], command: str) -> str:
+    """Return the explanation of a run. ``command`` measures what is missing."""
+    return "\n".join(_list_lines(points, command)) + "\n"
+
+
+def _list_lines(points: Sequence[PointExplanation], command: str) -> Iterator[str]:
+    title = None
+    for point in points:
+        if point.title != title:
+            yield from (() if title is None else ("",))
+            title = point.title
+            yield title
+        yield f"  {_describe_point(point)}"
+        width = max(len(part.part) for part in point.parts)
+        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
+            start = f"    {part.part:<{width}} {percentage:>4}{THIN}%  {format_limits(part):>12}  "
+            bar = "█" * round(part.share * min(_BAR, COLUMNS - len(start)))
+            yield f"{start}{bar}".rstrip()
+        for text in (f"{describe_verdict(point)}.", *(f"note: {note}" for note in list_notes(point))):
+            yield from textwrap.wrap(
+                text,
+                COLUMNS,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    if any(point.missing for point in points):
+        yield from ("", _MEASURES, f"  {command}")
+
+
+def _describe_point(point: PointExplanation) -> str:
+    hosts = f" on {point.hosts} hosts" if point.hosts > 1 else ""
+    repeats = f"{point.repeats} repeat{'s' if point.repeats != 1 else ''}"
+    return f"{point.devices} devices{hosts}, {repeats}, {format_milliseconds(point.step_seconds)} a step"
+
+
+def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
+    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
+    exact = [part.share * 100 for part in parts]
+    floors = [int(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
+    for index in by_remainder[: 100 - sum(floors)]:
+        floors[index] += 1
+    return floors
+
+
+def format_limits(part: ExplainedPart) -> str:
+    """Return the limits of the interval of a part in per cent: (24 … 30). Empty where there are none."""
+    low, high = part.measured.low, part.measured.high
+    if low is None or high is None:
+        return ""
+    return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
+
+
+def _make_grid(point: PointExplanation) -> Grid:
+    rows = tuple(
+        (part.part, f"{percentage}{THIN}%", format_limits(part), f"{part.seconds * 1000:.2f}")
+        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True)
+    )
+    return Grid(point.title, ("part", "share", "interval", "ms of a step"), rows)
+
+
+def render_markdown(points: Sequence[PointExplanation], command: str) -> str:
+    blocks, title = [], None
+    for point in points:
+        if point.title != title:
+            title = point.title
+            blocks.append(f"## {escape(title)}\n")
+        blocks.append(f"### {_describe_point(point)}\n\n{grid.render_markdown(_make_grid(point))}")
+        blocks.append(escape(describe_verdict(point)) + ".\n")
+        blocks += [f"- {escape(note)}" for note in list_notes(point)]
+    if any(point.missing for point in points):
+        blocks.append(f"\n{_MEASURES}\n\n    {command}")
+    return "\n".join(blocks)
+
+
+def render_html(points: Sequence[PointExplanation]) -> str:
+    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
+
+    blocks = []
+    for point in points:
+        blocks += [
+            render_heading(f"{point.title} · {format_device_count(point.devices)}", 4),
+            render_paragraph(f"{describe_verdict(point)}."),
+            render_grid(_make_grid(point)),
+            render_items(list_notes(point)),
+        ]
+    return "".join(blocks)
+
+
+def render_json(points: Sequence[PointExplanation], command: str) -> str:
+    missing = command if any(point.missing for point in points) else None
+    document = {"schema": 1, "points": [_encode_point(point) for point in points], "command_for_missing": missing}
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _encode_point(point: PointExplanation) -> JsonObject:
+    exchange = point.exchange
+    return {
+        **asdict(point),
+        "config": point.config.to_dict(),
+        "main": list(point.main.causes) if point.main else None,
+        "parts": [
+            {
+                "causes": list(part.causes),
+                "seconds": part.seconds,
+                "share": part.share,
+                "measured": asdict(part.measured),
+            }
+            for part in point.parts
+        ],
+        "exchange": None
+        if exchange is None
+        else {**asdict(exchange), "alone_seconds": exchange.alone_seconds, "hidden_seconds": exchange.hidden_seconds},
+        "sentence": describe_verdict(point),
+        "notes": list_notes(point),
+    }

@@ -1,0 +1,1 @@
+"""A run as the scaling part of a request for computing time."""

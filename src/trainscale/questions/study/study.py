@@ -1,0 +1,249 @@
+"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every measured size.
+
+A size that is asked for and was not measured is predicted where that is no guess; nothing else is extrapolated to other
+device counts. The time of a training is computed from the speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from ...analyse.cost import JOULES_PER_WATT_HOUR, compute_energy_per_sample
+from ...analyse.series import Point, Series
+from ...analyse.statistics import Interval, mean_interval
+from ...analyse.throughput import is_measured, median_over
+from ...errors import InputError
+from ...record.run import RunInfo
+from ...spec.config import STRONG, WEAK, Config
+from ..commands import change_command
+from ..predict.predict import Prediction, Refusal, count_devices_of_host, predict_series, select_ladders
+
+if TYPE_CHECKING:
+    from ...runs import Run
+
+FORMATS = ("text", "markdown", "latex", "json")
+GOOD_EFFICIENCY = 0.7  # of the knee, unless another share is given
+_SECONDS_PER_HOUR = 3600.0
+# Flags of the run's command that a study sets itself.
+_REPLACED = {"--scaling", "--devices", "-x", "--max-devices", "-o", "--output", "--repeats", "--budget", "--study"}
+_REPLACED |= {"--until-interval", "--until-accuracy", "--epochs", "--fresh", "--retry-failed", "--json", "--quiet"}
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training whose cost is computed."""
+
+    epochs: int
+    samples: int  # of an epoch
+
+    @property
+    def total(self) -> int:
+        return self.epochs * self.samples
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the training takes on one size. Hours are those of its steps alone; hosts count as whole nodes."""
+
+    hours: Interval
+    node_hours: Interval
+    device_hours: Interval
+    kilowatt_hours: Interval | None
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The largest measured device count whose efficiency is at least the share that is asked for.
+
+    ``devices`` is None if no point on several devices reaches it. ``is_largest``: no larger size was measured, so the
+    knee may be beyond. ``is_uncertain``: the interval of that efficiency contains the share. ``below`` are smaller
+    device counts that do not reach the share.
+    """
+
+    devices: int | None
+    is_largest: bool = False
+    is_uncertain: bool = False
+    below: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PredictedSize:
+    """What a size that was not measured would give. ``nodes`` are filled as those of the largest point are."""
+
+    prediction: Prediction
+    nodes: int
+    cost: Cost | None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One series of the study. ``knee`` is None without a 1-device point.
+
+    ``predicted`` is about the size that is asked for, or says why that would be a guess. None where it was measured.
+    """
+
+    series: Series
+    knee: Knee | None
+    predicted: PredictedSize | Refusal | None
+
+    @property
+    def scaling(self) -> str:
+        return self.series.config.scaling
+
+    def find_point(self, devices: int) -> Point | None:
+        return next((point for point in self.series.points if point.devices == devices), None)
+
+
+@dataclass(frozen=True)
+class Study:
+    """All ladders of the same work, weak before strong."""
+
+    info: RunInfo
+    ladders: tuple[Ladder, ...]
+    devices: int  # the size that is asked for
+    efficiency: float  # of the knee
+    training: Training | None
+
+    @property
+    def config(self) -> Config:
+        return self.ladders[0].series.config
+
+    @property
+    def unit(self) -> str:
+        return self.ladders[0].series.unit
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The kinds of scaling that were not measured."""
+        measured = {ladder.scaling for ladder in self.ladders}
+        return tuple(scaling for scaling in (WEAK, STRONG) if scaling not in measured)
+
+    @property
+    def energy_sources(self) -> tuple[str, ...]:
+        measured = [
+            rank
+            for ladder in self.ladders
+            for point in ladder.series.points
+            for record in point.records
+            if is_measured(record)
+            for rank in record.ranks
+        ]
+        return tuple(sorted({rank.energy_source for rank in measured if rank.energy_source}))
+
+    def measure_energy(self, point: Point) -> Interval | None:
+        """Return the joules of a sample. Repeats without energy would leave out a part of it, so there is none then."""
+        records = [record for record in point.records if is_measured(record)]
+        energies = [joules for record in records if (joules := compute_energy_per_sample(record)) is not None]
+        if not energies or len(energies) < len(records):
+            return None
+        return mean_interval(energies, self.info.is_sequential)
+
+    def compute_cost(self, point: Point) -> Cost | None:
+        """Return what the training costs on a size that was measured. None without a training or a result."""
+        speed, energy = point.samples_per_second, self.measure_energy(point)
+        return _compute_cost(self.training, speed, point.devices, point.hosts, energy)
+
+
+def make_studies(
+    run: Run,
+    devices: int | None = None,
+    efficiency: float = GOOD_EFFICIENCY,
+    training: Training | None = None,
+) -> list[Study]:
+    """Return a study for every kind of work, in order of first appearance.
+
+    Raises ``InputError`` if nothing was measured on several devices, or if the size that is asked for was not measured
+    and cannot be predicted. ``devices`` is the largest size with a result if it is not given.
+    """
+    by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
+    for series in select_ladders(run).series:
+        if any(point.devices > 1 for point in series.good):
+            # What the weak and the strong ladder of a study share.
+            work = {**asdict(series.config), "batch": None, "scaling": None}
+            by_work[tuple(work.values())].append(series)
+    if not by_work:
+        raise InputError(
+            f"{run.directory}: this run has no result on several devices, so there is no scaling; this command measures"
+            f" it:\n  {make_measuring_command(run.info)}"
+        )
+    if devices is None:
+        devices = max(point.devices for group in by_work.values() for series in group for point in series.good)
+    studies = []
+    for group in by_work.values():
+        ladders = []
+        for series in sorted(group, key=lambda series: series.config.scaling == STRONG):
+            predicted = None
+            if all(point.devices != devices for point in series.points):
+                predicted = _predict(series, devices, training, run.info)
+            ladders.append(Ladder(series, find_knee(series.good, efficiency), predicted))
+        studies.append(Study(run.info, tuple(ladders), devices, efficiency, training))
+    ladders = [ladder for study in studies for ladder in study.ladders]
+    reasons = [ladder.predicted.reason for ladder in ladders if isinstance(ladder.predicted, Refusal)]
+    if len(reasons) == len(ladders):
+        measured = sorted({point.devices for ladder in ladders for point in ladder.series.points})
+        raise InputError(
+            f"--devices {devices}: not measured, and a prediction would be a guess:"
+            f" {'; '.join(dict.fromkeys(reasons))}; measured: {', '.join(map(str, measured))};"
+            f" this command measures it:\n  {make_measuring_command(run.info, [*measured, devices])}"
+        )
+    return studies
+
+
+def find_knee(points: Sequence[Point], least: float) -> Knee | None:
+    """Return the knee of a ladder by the mean efficiencies. None if there are no efficiencies."""
+    known = [(point.devices, point.efficiency) for point in points if point.efficiency and point.devices > 1]
+    if not known:
+        return None
+    reached = [(devices, efficiency) for devices, efficiency in known if efficiency.mean >= least]
+    if not reached:
+        return Knee(None)
+    devices, efficiency = reached[-1]
+    return Knee(
+        devices,
+        is_largest=devices == known[-1][0],
+        is_uncertain=efficiency.low is not None and efficiency.low < least,
+        below=tuple(other for other, share in known if other < devices and share.mean < least),
+    )
+
+
+def find_window_seconds(point: Point) -> float | None:
+    """Return the median over repeats of the longest window of a trial. None without a result."""
+    measured = [record for record in point.records if is_measured(record)]
+    return median_over([max(rank.window_seconds for rank in record.ranks) for record in measured])
+
+
+def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
+    """Return the command of the run as one that measures both ladders, on these device counts if there are any."""
+    ladder = ["--devices", ",".join(map(str, sorted(devices)))] if devices else []
+    return change_command(run, _REPLACED, "--study", *ladder)
+
+
+def _predict(series: Series, devices: int, training: Training | None, run: RunInfo) -> PredictedSize | Refusal:
+    answer = predict_series(series, devices, count_devices_of_host(run, series.config))
+    if isinstance(answer, Refusal):
+        return answer
+    largest = series.good[-1]
+    nodes = math.ceil(devices * largest.hosts / largest.devices) if largest.hosts > 1 else 1
+    return PredictedSize(answer, nodes, _compute_cost(training, answer.samples_per_second, devices, nodes, None))
+
+
+def _compute_cost(
+    training: Training | None, speed: Interval | None, devices: int, nodes: int, energy: Interval | None
+) -> Cost | None:
+    """Return what a training costs at a speed; ``energy`` is that of a sample."""
+    if speed is None or training is None:
+        return None
+    amount = training.total / _SECONDS_PER_HOUR
+    hours = Interval(amount / speed.mean)
+    if speed.low is not None and speed.high is not None and speed.low > 0:
+        hours = Interval(amount / speed.mean, amount / speed.high, amount / speed.low)
+    return Cost(
+        hours,
+        hours.scaled(nodes),
+        hours.scaled(devices),
+        energy.scaled(training.total / JOULES_PER_WATT_HOUR / 1000) if energy else None,
+    )

@@ -1,6 +1,0 @@
-"""Explanations are tested on the same made-up records as the rest of the analysis."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))

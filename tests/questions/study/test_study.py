@@ -1,0 +1,171 @@
+"""Ladders by work, the knee of each, and the cost of a training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from factories import failed_record, make_config, make_run
+from studied_runs import (
+    JOULES,
+    NEAR,
+    STRONG_CONFIG,
+    STRONG_SPEEDS,
+    WEAK_CONFIG,
+    WEAK_SPEEDS,
+    both_ladders,
+    ladder_records,
+    with_energy,
+)
+
+from trainscale.analyse.series import build_series
+from trainscale.errors import InputError
+from trainscale.questions.predict.predict import select_ladders
+from trainscale.questions.study.study import (
+    GOOD_EFFICIENCY,
+    Knee,
+    Study,
+    Training,
+    find_knee,
+    find_window_seconds,
+    make_studies,
+)
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import TrialRecord
+from trainscale.runs import Run
+from trainscale.spec.config import STRONG, WEAK
+
+IMAGENET = Training(90, 1_281_167)
+
+
+def studies(records: list[TrialRecord], training: Training | None = None) -> list[Study]:
+    return make_studies(Run.from_records(make_run(), records), 8, training=training)
+
+
+def knee(speeds: dict[int, float], values: tuple[float, ...] = NEAR, least: float = GOOD_EFFICIENCY) -> Knee | None:
+    (series,) = build_series(ladder_records(WEAK_CONFIG, speeds, values))
+    return find_knee(series.good, least)
+
+
+def test_the_ladders_of_the_same_work_are_one_study_with_the_weak_one_first() -> None:
+    records = both_ladders()
+    (study,) = studies(records[::-1])
+    assert [ladder.scaling for ladder in study.ladders] == [WEAK, STRONG]
+    assert study.missing == ()
+
+
+def test_other_work_is_another_study() -> None:
+    other = ladder_records(make_config(model="vgg16", device="cuda", cores_per_device=0), WEAK_SPEEDS)
+    assert [study.config.model for study in studies([*both_ladders(), *other])] == ["alexnet", "vgg16"]
+
+
+def test_a_ladder_that_was_not_measured_is_named() -> None:
+    assert studies(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))[0].missing == (STRONG,)
+    assert studies(ladder_records(STRONG_CONFIG, STRONG_SPEEDS))[0].missing == (WEAK,)
+
+
+def test_a_series_on_one_device_is_no_ladder() -> None:
+    local = ladder_records(make_config(strategy="local", device="cuda", cores_per_device=0), {1: 100.0})
+    assert len(studies([*both_ladders(), *local])) == 1
+    with pytest.raises(InputError, match="no result on several devices"):
+        studies(local)
+
+
+# ---- the knee
+
+
+def test_the_knee_is_the_largest_size_that_reaches_the_efficiency() -> None:
+    assert knee(STRONG_SPEEDS) == Knee(4)
+    assert knee(STRONG_SPEEDS, least=0.8) == Knee(2)
+    assert knee(STRONG_SPEEDS, least=0.4) == Knee(8, is_largest=True)
+
+
+def test_where_the_largest_size_reaches_it_the_knee_is_not_known() -> None:
+    assert knee(WEAK_SPEEDS) == Knee(8, is_largest=True)
+
+
+def test_no_size_may_reach_it() -> None:
+    assert knee({1: 100.0, 2: 110.0}) == Knee(None)
+
+
+def test_a_knee_whose_interval_contains_the_share_is_uncertain() -> None:
+    spread = (0.9, 0.95, 1.0, 1.05, 1.1)
+    assert knee({1: 100.0, 2: 142.0, 4: 150.0}, spread) == Knee(2, is_uncertain=True)
+
+
+def test_a_smaller_size_that_does_not_reach_it_is_named() -> None:
+    assert knee({1: 100.0, 2: 120.0, 4: 300.0, 8: 300.0}) == Knee(4, below=(2,))
+
+
+def test_without_one_device_there_is_no_knee() -> None:
+    assert knee({2: 180.0, 4: 300.0}) is None
+
+
+# ---- cost and energy
+
+
+def test_the_cost_of_a_training_follows_from_the_speed_and_the_hosts() -> None:
+    (study,) = studies(both_ladders(), training=IMAGENET)
+    point = study.ladders[0].find_point(8)
+    assert point is not None
+    cost, speed = study.compute_cost(point), point.samples_per_second
+    assert cost is not None
+    hours = 90 * 1_281_167 / 720.0 / 3600
+    assert cost.hours.mean == pytest.approx(hours, rel=1e-5)
+    assert cost.node_hours.mean == pytest.approx(2 * hours, rel=1e-5)
+    assert cost.device_hours.mean == pytest.approx(8 * hours, rel=1e-5)
+    assert cost.kilowatt_hours is None
+    assert speed is not None
+    assert speed.high is not None
+    assert cost.hours.low == pytest.approx(90 * 1_281_167 / speed.high / 3600)
+
+
+def test_without_a_training_there_is_no_cost() -> None:
+    (study,) = studies(both_ladders())
+    assert all(study.compute_cost(point) is None for ladder in study.ladders for point in ladder.series.points)
+
+
+def test_energy_is_that_of_a_sample_over_all_devices() -> None:
+    (study,) = studies(list(map(with_energy, both_ladders())), training=IMAGENET)
+    point = study.ladders[1].find_point(4)
+    assert point is not None
+    energy, cost = study.measure_energy(point), study.compute_cost(point)
+    assert energy is not None
+    assert energy.mean == pytest.approx(JOULES)
+    assert cost is not None
+    assert cost.kilowatt_hours is not None
+    assert cost.kilowatt_hours.mean == pytest.approx(JOULES * IMAGENET.total / 3.6e6)
+    assert study.energy_sources == ("nvml",)
+
+
+def test_a_point_with_a_repeat_without_energy_has_none() -> None:
+    records = [record if record.trial.repeat else with_energy(record) for record in both_ladders()]
+    (study,) = studies(records)
+    assert all(study.measure_energy(point) is None for ladder in study.ladders for point in ladder.series.points)
+
+
+def test_a_failed_point_stays_in_its_ladder() -> None:
+    records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
+    (study,) = studies([*records, failed_record(STRONG_CONFIG, 8)], training=IMAGENET)
+    point = study.ladders[1].find_point(8)
+    assert point is not None
+    assert (point.ok, study.compute_cost(point), find_window_seconds(point)) == (False, None, None)
+    assert study.ladders[1].knee == Knee(4, is_largest=True)
+
+
+# ---- what is studied
+
+
+def test_trials_beside_an_explained_ladder_are_left_out() -> None:
+    independent = replace(WEAK_CONFIG, strategy="independent")
+    records = [*both_ladders(), *ladder_records(independent, {2: 200.0})]
+    explained = RunInfo({"series": [{"strategy": "allreduce"}]})
+    assert select_ladders(Run.from_records(explained, records)).records == both_ladders()
+    asked_for = RunInfo({"series": [{"strategy": "allreduce"}, {"strategy": "independent"}]})
+    assert select_ladders(Run.from_records(asked_for, records)).records == records
+
+
+def test_short_trials_of_a_search_are_left_out() -> None:
+    short = [replace(record, trial=replace(record.trial, short=True)) for record in both_ladders()]
+    run = Run.from_records(RunInfo({}), [*short, *both_ladders()])
+    assert select_ladders(run).records == both_ladders()

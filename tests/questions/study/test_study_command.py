@@ -1,0 +1,204 @@
+"""``trainscale study``: what it prints for a run, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from factories import failed_record, make_run
+from studied_runs import (
+    STRONG_CONFIG,
+    STRONG_SPEEDS,
+    WEAK_CONFIG,
+    WEAK_SPEEDS,
+    both_ladders,
+    ladder_records,
+    write_study,
+)
+
+from trainscale import cli
+from trainscale.questions.study.study import FORMATS, make_measuring_command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_study(tmp_path_factory.mktemp("study") / "run", both_ladders()))
+
+
+def study(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["study", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_it_prints_a_text_for_a_proposal(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = study(capsys, run, "--for", "proposal", "--epochs", "90", "--data-size", "1281167")
+    assert (code, err) == (0, "")
+    for heading in ("Weak scaling: batch 32 per device", "Strong scaling: batch 64 over all devices", "Method"):
+        assert f"\n{heading}\n{'-' * len(heading)}\n" in out
+    assert "Efficiency on 8 devices" in out
+    assert "90 epochs of 1,281,167 images, 115,305,030 images in all" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format(run: str, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, err = study(capsys, run, "--format", name)
+    assert (code, err) == (0, "")
+    begins = {"text": "Scaling of", "markdown": "# Scaling of", "latex": "% Needs: ", "json": "{"}
+    assert out.startswith(begins[name])
+    if name == "json":
+        assert json.loads(out)["studies"][0]["devices"] == 8
+
+
+def test_the_size_and_the_efficiency_are_those_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = study(capsys, run, "--devices", "4", "--efficiency", "80%")
+    assert "Efficiency on 4 devices" in out
+    assert "Largest size with at least 80 % efficiency" in out
+    assert "Strong scaling: 2 devices (90" in out
+
+
+def test_a_size_that_was_not_measured_is_refused_with_the_command(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = study(capsys, run, "--devices", "64")
+    assert (code, out) == (2, "")
+    assert "--devices 64: not measured, and a prediction would be a guess: it is more than 4 times" in err
+    assert err.endswith("\n  trainscale run -m alexnet:32 --study --devices 1,2,4,8,64\n")
+
+
+def test_a_size_that_was_not_measured_is_predicted_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weak = {1: 100.0, 2: 196.0, 4: 384.0, 8: 750.0, 16: 1460.0}  # two points on several hosts
+    directory = str(
+        write_study(
+            tmp_path / "run", [*ladder_records(WEAK_CONFIG, weak), *ladder_records(STRONG_CONFIG, STRONG_SPEEDS)]
+        )
+    )
+    code, out, err = study(capsys, directory, "--devices", "32", "--epochs", "90", "--data-size", "1281167")
+    text = " ".join(out.split())
+    assert (code, err) == (0, "")
+    assert "Efficiency on 32 devices" in text
+    assert "Weak scaling: PREDICTED, not measured: 89 (75-91) % efficiency, 2,842 (2,416-2,927) images/s" in text
+    assert "on 4 nodes." in text
+    assert "Strong scaling: not measured on 32 devices, and a prediction would be a guess: only one point" in text
+    assert "On 32 devices (weak scaling, PREDICTED): " in text
+    assert "are predicted (weak scaling, from 1, 2, 4, 8 and 16 devices)" in text
+    assert "Test on this curve" in text
+    assert "none is extrapolated" not in text
+    assert max(map(len, out.splitlines())) <= 80
+    _, out, _ = study(capsys, directory, "--devices", "32", "--format", "json")
+    weak_ladder, strong_ladder = json.loads(out)["studies"][0]["ladders"]
+    assert weak_ladder["predicted"]["prediction"]["devices"] == 32
+    assert "only one point" in strong_ladder["predicted"]["reason"]
+
+
+def test_it_can_be_written_to_a_file(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = study(capsys, run, "-o", str(tmp_path / "study.txt"))
+    assert (code, out) == (0, f"{tmp_path / 'study.txt'}: written\n")
+    assert (tmp_path / "study.txt").read_text().startswith("Scaling of AlexNet")
+    code, _, err = study(capsys, run, "-o", str(tmp_path / "missing" / "study.txt"))
+    assert code == 2
+    assert "No such file or directory" in err
+
+
+def test_a_full_disk_leaves_the_document_that_was_there(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "study.txt").write_text("whole")
+    monkeypatch.setattr(os, "fsync", fail)
+    code, _, err = study(capsys, run, "-o", str(tmp_path / "study.txt"))
+    assert code == 2
+    assert "No space left on device" in err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["whole"]
+
+
+def test_the_size_of_the_data_set_of_the_run_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
+    code, out, _ = study(capsys, str(directory), "--epochs", "2")
+    assert code == 0
+    assert "2 epochs of 50,000 images" in out
+
+
+def test_a_run_with_one_ladder_names_the_command_for_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write_study(tmp_path / "run", ladder_records(STRONG_CONFIG, STRONG_SPEEDS))
+    code, out, _ = study(capsys, str(directory))
+    assert code == 0
+    assert "Not measured. This command measures it:\n\n  trainscale run -m alexnet:32 --study\n" in out
+
+
+def test_the_default_size_is_the_largest_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [record for record in ladder_records(WEAK_CONFIG, WEAK_SPEEDS) if record.trial.devices < 8]
+    directory = write_study(tmp_path / "run", [*records, failed_record(WEAK_CONFIG, 8)])
+    assert "Efficiency on 4 devices" in study(capsys, str(directory))[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--for", "fun"], "--for: unknown purpose 'fun'"),
+        (["--format", "word"], "--format: unknown format 'word'"),
+        (["--devices", "0"], "--devices: 0 is too small"),
+        (["--devices", "many"], "--devices: 'many' is not a whole number"),
+        (["--efficiency", "0"], "--efficiency 0: valid: above 0"),
+        (["--efficiency", "130%"], "--efficiency 130%: valid: above 0, at most 100%"),
+        (["--epochs", "90"], "--epochs: this run has synthetic data"),
+        (["--epochs", "0", "--data-size", "5"], "--epochs: 0 is too small"),
+        (["--epochs", "1", "--data-size", "x"], "--data-size: 'x' is not a whole number"),
+        (["--data-size", "5"], "--data-size: valid together with --epochs"),
+        (["--nonsense"], "unknown flag '--nonsense'"),
+    ],
+)
+def test_wrong_input_is_one_message(
+    run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = study(capsys, run, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trainscale: {message}")
+
+
+def test_a_directory_without_a_run_and_a_run_without_scaling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no run was recorded here" in study(capsys, str(tmp_path))[2]
+    assert "no trial of this run has finished" in study(capsys, str(write_study(tmp_path / "empty", [])))[2]
+    single_point = write_study(tmp_path / "one", ladder_records(WEAK_CONFIG, {1: 100.0}))
+    code, _, err = study(capsys, str(single_point))
+    assert code == 2
+    assert "no result on several devices" in err
+    assert err.endswith("\n  trainscale run -m alexnet:32 --study\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("trainscale run -m mnist", "trainscale run -m mnist --study"),
+        ("trainscale run --study -m mnist", "trainscale run -m mnist --study"),
+        ("trainscale run -m mnist --devices=1,2 --budget 5m -x 4", "trainscale run -m mnist --study"),
+        ("trainscale run 'my study.toml' --fresh", "trainscale run 'my study.toml' --study"),
+    ],
+)
+def test_the_command_that_measures_a_study(command: str, expected: str) -> None:
+    assert make_measuring_command(make_run(command=command)) == expected
+    assert make_measuring_command(make_run(command=command), [8, 1]) == f"{expected} --devices 1,8"
+
+
+def test_the_plan_of_a_study_says_what_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    argv = ["plan", "-m", "mnist:7", "--study", "--device", "cpu", "--cores-per-device", "1", "--devices", "1,2"]
+    assert cli.main([*argv, "--no-witness"]) == 0
+    out = capsys.readouterr().out
+    assert "  weak: batch per device fixed: mnist 7\n  strong: batch of all devices fixed: mnist 6\n" in out
+    assert "allreduce weak " in out
+    assert "allreduce strong " in out
+    assert "5 rounds over 4 points" in out

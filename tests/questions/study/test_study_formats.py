@@ -1,0 +1,235 @@
+"""A study as text of 80 columns, Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import failed_record, make_run
+from studied_runs import STRONG_CONFIG, WEAK_CONFIG, WEAK_SPEEDS, both_ladders, ladder_records, with_energy
+
+from trainscale.analyse.statistics import Interval
+from trainscale.questions.study.document import (
+    Section,
+    format_with_error,
+    list_extrapolation_sentences,
+    list_method_sentences,
+    make_sections,
+)
+from trainscale.questions.study.render import convert_to_ascii, escape_latex, render_document, render_studies
+from trainscale.questions.study.study import Study, Training, make_studies
+from trainscale.record.run import RunInfo
+from trainscale.record.trial import TrialRecord
+from trainscale.runs import Run
+
+COMMAND = "trainscale run -m alexnet:32 --study"
+IMAGENET = Training(90, 1_281_167)
+INFO = replace(make_run(trainscale="0.1.0", command=COMMAND), spec={"warmup": 10, "steps": 100})
+
+
+def study_of(
+    records: list[TrialRecord], devices: int = 8, training: Training | None = IMAGENET, info: RunInfo = INFO
+) -> Study:
+    (study,) = make_studies(Run.from_records(info, records), devices, training=training)
+    return study
+
+
+def sections_of(records: list[TrialRecord], devices: int = 8) -> list[Section]:
+    return list(make_sections(study_of(records, devices), COMMAND))
+
+
+def section(records: list[TrialRecord], heading: str, devices: int = 8) -> Section:
+    return next(section for section in sections_of(records, devices) if section.heading.startswith(heading))
+
+
+# ---- what is said
+
+
+def test_the_tables_have_every_point() -> None:
+    grids = [section.grid for section in sections_of(both_ladders()) if section.grid]
+    weak, strong, cost = ([tuple(map(convert_to_ascii, row)) for row in grid.rows] for grid in grids)
+    assert weak[0] == ("1", "1", "32", "100.0", "0.2 %", "1.00x", "100 %")
+    assert weak[3][:4] == ("8", "2", "256", "720.0")
+    assert weak[3][5] == "7.20x"
+    assert strong[3][:4] == ("8", "2", "8", "400.0")
+    assert strong[3][6] == "50.0 +- 0.1 %"
+    assert [row[:3] for row in cost] == [
+        (scaling, str(devices), "2" if devices > 4 else "1")
+        for scaling in ("weak", "strong")
+        for devices in (1, 2, 4, 8)
+    ]
+    hours = 90 * 1_281_167 / 720 / 3600
+    assert (cost[3][3], cost[3][5], cost[3][6]) == (f"{hours:.1f}", f"{2 * hours:.1f}", f"{8 * hours:.0f}")
+
+
+def test_the_efficiency_at_the_size_asked_for() -> None:
+    weak, strong = map(convert_to_ascii, section(both_ladders(), "Efficiency on 4 devices", 4).paragraphs)
+    assert weak == "Weak scaling: 95.0 +- 0.2 % efficiency (380.0 images/s, speed-up 3.80x)."
+    assert strong == "Strong scaling: 75.0 +- 0.2 % efficiency (300.0 images/s, speed-up 3.00x)."
+
+
+def test_a_size_that_failed_or_was_not_measured_is_said() -> None:
+    records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
+    assert "not measured on 8 devices" in section(records, "Efficiency on 8 devices").paragraphs[1]
+    failed = section([*records, failed_record(STRONG_CONFIG, 8)], "Efficiency on 8 devices").paragraphs[1]
+    assert failed.startswith("Strong scaling: no result on 8 devices, out of memory")
+
+
+def test_the_knee_and_where_it_is_not_known() -> None:
+    weak, strong = map(convert_to_ascii, section(both_ladders(), "Largest size").paragraphs)
+    assert weak == (
+        "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the efficiency falls below 70 % was"
+        " not measured."
+    )
+    assert strong == "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %."
+
+
+def test_no_size_may_reach_the_efficiency() -> None:
+    text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", 2).paragraphs[0]
+    assert convert_to_ascii(text).startswith(
+        "Weak scaling: no measured size on several devices reaches it; the highest is 55"
+    )
+
+
+def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
+    block = section(ladder_records(WEAK_CONFIG, WEAK_SPEEDS), "Strong scaling")
+    assert block.command == COMMAND
+    assert block.grid is None
+
+
+def test_energy_is_told_with_its_source_or_that_there_is_none() -> None:
+    assert section(both_ladders(), "Energy").paragraphs == (
+        "Not measured: no energy counter of these devices could be read.",
+    )
+    (text,) = section(list(map(with_energy, both_ladders())), "Energy").paragraphs
+    assert text.startswith("0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scaling).")
+    assert "NVML" in text
+
+
+def test_the_method_has_five_sentences() -> None:
+    sentences = list_method_sentences(study_of(both_ladders()))
+    assert len(sentences) == 5
+    for sentence in sentences:
+        assert re.fullmatch(r"[^.]([^.]|\.\d)*\.", sentence), sentence
+    assert "every point 5 times in fresh processes on 2026-01-02, with 10 warm-up steps" in sentences[0]
+    assert "they agreed" in sentences[4]
+
+
+def test_a_budget_and_missing_proofs_are_said() -> None:
+    by_budget = replace(INFO, spec={"warmup": 10, "steps": 100, "budget": 60.0})
+    sentences = list_method_sentences(study_of(both_ladders(), info=by_budget))
+    assert "at most 100 measured steps" in sentences[0]
+    assert "wider by" in sentences[2]
+    unproven = [replace(record, witness=None) for record in both_ladders()]
+    assert "not proven" in list_method_sentences(study_of(unproven))[4]
+
+
+def test_what_is_extrapolated_is_said() -> None:
+    with_training = " ".join(list_extrapolation_sentences(study_of(both_ladders())))
+    assert "none is extrapolated to others" in with_training
+    assert "115\u202f305\u202f030 images divided by the measured speed" in with_training
+    assert "The input was random" in with_training
+    without = " ".join(list_extrapolation_sentences(study_of(both_ladders(), training=None)))
+    assert "epochs" not in without
+
+
+def test_a_failed_point_is_named_under_its_table() -> None:
+    records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
+    block = section([*records, failed_record(STRONG_CONFIG, 8)], "Strong scaling")
+    assert any(text.startswith("8 devices: no result, out of memory") for text in block.paragraphs)
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(24.6123), "24.6"),
+        (Interval(24.6123, 24.5, 24.72), "24.61\u202f±\u202f0.11"),
+        (Interval(12_345.6, 12_000.0, 12_691.2), "12\u202f346\u202f±\u202f346"),
+        (Interval(5.0, 5.0, 5.0), "5.00"),
+    ],
+)
+def test_a_quantity_has_the_decimals_of_its_error(interval: Interval, text: str) -> None:
+    assert format_with_error(interval) == text
+
+
+# ---- formats
+
+
+def test_text_is_ascii_of_at_most_80_columns() -> None:
+    records = [*both_ladders()[:-1], failed_record(STRONG_CONFIG, 8, 4, message="no memory " * 20)]
+    long_command = f"{COMMAND} {' '.join(f'--setup line{number}' for number in range(20))}"
+    study = study_of(list(map(with_energy, ladder_records(WEAK_CONFIG, WEAK_SPEEDS))))
+    for sections in (sections_of(records), list(make_sections(study, long_command))):
+        text = render_document([sections], "text")
+        assert text.isascii()
+        assert max(map(len, text.splitlines())) <= 80
+    lines = render_document([sections_of(both_ladders())], "text").splitlines()
+    assert lines[:2] == ["Scaling of AlexNet (torch, allreduce)", "====================================="]
+    assert "devices  nodes  global batch  images/s     +-  speed-up     efficiency" in lines
+
+
+def test_no_line_of_text_is_broken_between_a_number_and_its_unit() -> None:
+    for number in range(40, 80):
+        block = Section("Title", (f"{'x' * number} 12\u202f±\u202f3\u202f% and more",))
+        assert "12 +- 3 %" in render_document([[block]], "text")
+
+
+def test_a_wide_table_is_split() -> None:
+    config = replace(WEAK_CONFIG, batch=10**15)
+    speeds = {devices: speed * 1e12 for devices, speed in WEAK_SPEEDS.items()}
+    text = render_document([sections_of(ladder_records(config, speeds))], "text")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_markdown_has_tables() -> None:
+    text = render_document([sections_of(both_ladders())], "markdown")
+    assert text.startswith("# Scaling of AlexNet (torch, allreduce)\n")
+    assert "| devices | nodes | global batch | images/s | ± | speed-up | efficiency |" in text
+    assert "## Method" in text
+
+
+def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
+    text = render_document([sections_of(both_ladders())], "latex")
+    assert r"\SI{50.0 +- 0.1}{\percent} \\" in text
+    assert r"\num{7.20}\(\times\)" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
+    assert text.isascii()
+    assert escape_latex("more --loaders") == "more -{}-loaders"
+    assert escape_latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="there is no pdflatex here (tests/needs.sh installs it on Debian)"
+)
+def test_latex_compiles(tmp_path: Path) -> None:
+    failed = failed_record(STRONG_CONFIG, 8, 9, message='a_b & c%d {e} ~f^g \\h $i #j <k> "l" é √ …')
+    body = render_document(
+        [sections_of([*both_ladders(), failed]), sections_of(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))], "latex"
+    )
+    packages = re.findall(r"\\usepackage(?:\[\w+\])?\{\w+\}", body.splitlines()[0])
+    assert len(packages) == 3
+    document = "\n".join([r"\documentclass{article}", *packages, r"\begin{document}", body, r"\end{document}"])
+    (tmp_path / "study.tex").write_text(document)
+    argv = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "study.tex"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "study.pdf").exists()
+    assert "in paragraph" not in "".join(re.findall(r"Overfull .*", done.stdout)), done.stdout  # of a table
+
+
+def test_json_has_full_precision_and_the_sentences() -> None:
+    document = json.loads(render_studies([study_of(both_ladders())], "json"))
+    (entry,) = document["studies"]
+    point = entry["ladders"][1]["points"][3]
+    assert (point["devices"], point["nodes"], point["batch_per_device"], point["global_batch"]) == (8, 2, 8, 64)
+    assert point["efficiency"]["mean"] == pytest.approx(0.5, rel=1e-9)
+    assert point["cost"]["node_hours"]["mean"] == pytest.approx(2 * IMAGENET.total / 400 / 3600, rel=1e-5)
+    assert entry["ladders"][1]["knee"] == {"devices": 4, "is_largest": False, "is_uncertain": False, "below": []}
+    assert len(entry["sections"]["Method"]) == 1
+    assert document["command_for_missing"] is None
