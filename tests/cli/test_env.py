@@ -237,9 +237,9 @@ def test_an_experiment_file_names_pythons_as_text_list_or_table(written: str, sc
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("[python]\nmxnet = 3\n", "study.toml:1: python must be a table of frameworks and their Pythons, not a table"),
-        ("steps = 5\npython = {mxnte = 'python3'}\n", "study.toml:2: python: unknown framework 'mxnte'"),
-        ("[models]\nalexnet = '8'\n", "study.toml:1: models must be a list of names, not a table"),
+        ("[python]\nmxnet = 3\n", "study.toml: python: 3 is not valid; valid: a table of frameworks and their Pythons"),
+        ("steps = 5\npython = {mxnte = 'python3'}\n", "study.toml: python: unknown framework 'mxnte'"),
+        ("[models]\nalexnet = '8'\n", "study.toml: models: {'alexnet': '8'} is not valid; valid: a list of names"),
     ],
 )
 def test_a_wrong_table_is_named_with_line_and_key(

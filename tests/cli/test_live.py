@@ -40,7 +40,7 @@ def progress(*records: TrialRecord) -> RunProgress:
         points=[(CONFIG, 2)],
         further_points=(),
         experiment=Experiment.of(repeats=1),
-        estimate_trial_seconds=lambda *_: 60.0,
+        estimate_seconds=lambda *_: 60.0,
     )
     journal: Any = SimpleNamespace(records=list(records))
     return RunProgress(plan, journal)

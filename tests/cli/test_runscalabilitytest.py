@@ -139,7 +139,7 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
         (["-m", ","], "-m: the list is empty"),
         (["-m", "alexnt"], "unknown model 'alexnt'; did you mean 'alexnet'"),
         (["-g", "1000"], "devices per host 1000"),
-        (["-x", "0"], "--max-devices: 0 is too small"),
+        (["-x", "0"], "--max-devices: '0' is not valid"),
         (["--frameworks", "jax"], "jax has no strategy 'ps'; it has"),
     ],
 )

@@ -125,7 +125,7 @@ def test_the_setting_of_its_launcher_reaches_the_launcher(with_example: None, tm
     assert show_niceness(tmp_path, "--niceness", "7") == min(19, own + 7)
     done = trainscale(tmp_path, "launch", "-n", "1", "--launcher", "nice", "--niceness", "much", "true")
     assert done.returncode == 2
-    assert "--niceness: 'much' is not a whole number" in done.stderr
+    assert "--niceness: 'much' is not valid" in done.stderr
 
 
 EXPERIMENT = """models = ["tiny:4"]

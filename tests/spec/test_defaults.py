@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.spec.defaults import CPU, GIB, GPUS, choose_defaults
+from trainscale.spec.choices import CPU, GIB, GPUS, choose_defaults
 from trainscale.worker import models
 
 

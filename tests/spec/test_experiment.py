@@ -61,31 +61,22 @@ def test_the_file_that_make_run_uses_is_read() -> None:
     assert made.measurement.budget is not None
 
 
-def test_an_unknown_key_is_named_with_file_line_and_the_nearest(write) -> None:
+def test_an_unknown_key_is_named_with_file_and_the_nearest(write) -> None:
     path = write("# a comment\nsteps = 20\n\nmodles = ['mnist']\n")
     message = refusal(path)
-    assert message.startswith(f"{path}:4: unknown key 'modles'; did you mean 'models'")
+    assert message.startswith(f"{path}: unknown key 'modles'; did you mean 'models'")
     assert "valid: models, frameworks" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("steps = 3\n[care]\ntimeout = 5\n", 2),
-        ("steps = 3\ncare.timeout = 5\n", 2),
-        ('steps = 3\n  "care"  = 5\n', 2),
-        ("steps = 3\n[[care]]\na = 1\n", 2),
-        ("# care = 1 is not a key\n\ncare = 5\n", 3),
-    ],
-)
-def test_the_line_of_an_unknown_key_is_found_in_every_spelling(write, text: str, line: int) -> None:
+@pytest.mark.parametrize("text", ["[care]\ntimeout = 5\n", "care.timeout = 5\n", '"care" = 5\n', "[[care]]\na = 1\n"])
+def test_an_unknown_key_is_refused_in_every_spelling(write, text: str) -> None:
     path = write(text)
-    assert refusal(path).startswith(f"{path}:{line}: unknown key 'care'")
+    assert refusal(path).startswith(f"{path}: unknown key 'care'")
 
 
-def test_a_wrong_type_is_named_with_file_line_and_key(write) -> None:
+def test_a_wrong_type_is_named_with_file_and_key(write) -> None:
     path = write("steps = 20\nwarmup = true\n")
-    assert refusal(path) == f"{path}:2: warmup must be a whole number, not true or false (True)"
+    assert refusal(path) == f"{path}: warmup: True is not valid; valid: a whole number, 2 or more"
 
 
 def test_a_file_that_is_not_toml_is_named_with_its_line(write) -> None:
@@ -195,17 +186,17 @@ partition = "gpu"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps = 3\n[training]\n\nepocs = 5\n", "4: unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("steps = 3\ntraining.epocs = 5\n", "2: unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("training = { epocs = 5 }\n", "1: unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("[training]\nsteps = 5\n", "2: unknown key of [training] 'steps'"),
-        ("[work]\nseed = 3\n[training]\nepochs = 0\n", "4: epochs: 0 is too small"),
-        ("epochs = 3\n[training]\nepochs = 5\n", "3: epochs is set twice"),
+        ("steps = 3\n[training]\n\nepocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("steps = 3\ntraining.epocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("training = { epocs = 5 }\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("[training]\nsteps = 5\n", "unknown key of [training] 'steps'"),
+        ("[work]\nseed = 3\n[training]\nepochs = 0\n", "epochs: 0 is not valid"),
+        ("epochs = 3\n[training]\nepochs = 5\n", "epochs is set twice"),
     ],
 )
-def test_a_wrong_key_in_a_table_is_named_with_its_line(write, text: str, message: str) -> None:
+def test_a_wrong_key_in_a_table_is_named_with_its_file(write, text: str, message: str) -> None:
     path = write(text)
-    assert refusal(path).startswith(f"{path}:{message}")
+    assert refusal(path).startswith(f"{path}: {message}")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import pytest
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
-from trainscale.spec.experiment import Experiment, make_experiment
-from trainscale.spec.experiment_file import format_experiment
+from trainscale.spec.experiment import Experiment, format_experiment, make_experiment
 
 
 def written_and_read(experiment: Experiment, folder: Path) -> Experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.spec.ladder import double_up_to
+from trainscale.spec.plan import double_up_to
 
 
 @pytest.mark.parametrize(

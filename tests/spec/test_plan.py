@@ -278,9 +278,9 @@ def test_all_trials_have_different_keys() -> None:
 
 def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch() -> None:
     few, many = plan(steps=10), plan(steps=1000)
-    assert many.estimate_trial_seconds(many.configs[0], 1) > few.estimate_trial_seconds(few.configs[0], 1)
+    assert many.estimate_seconds(many.configs[0], 1) > few.estimate_seconds(few.configs[0], 1)
     strong = plan(models=("alexnet:64",), scaling="strong")
-    assert strong.estimate_trial_seconds(strong.configs[0], 4) < strong.estimate_trial_seconds(strong.configs[0], 1)
+    assert strong.estimate_seconds(strong.configs[0], 4) < strong.estimate_seconds(strong.configs[0], 1)
 
 
 def test_a_budget_is_its_own_estimate() -> None:

@@ -10,9 +10,8 @@ from test_plan import plan, refusal
 from trainscale.errors import InputError
 from trainscale.measure.identity import make_spec
 from trainscale.measure.submission.plan import select_directory_settings
-from trainscale.spec.experiment import Experiment, make_experiment
-from trainscale.spec.experiment_file import format_experiment
-from trainscale.spec.study import compute_even_batch
+from trainscale.spec.experiment import Experiment, format_experiment, make_experiment
+from trainscale.spec.plan import compute_even_batch
 
 
 def test_a_study_has_a_weak_and_a_strong_ladder_of_each_network() -> None:

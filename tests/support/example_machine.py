@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainscale.cluster.devices import find_local_devices
-from trainscale.spec.defaults import GIB
+from trainscale.spec.choices import GIB
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.worker.inspection.machine import Gpu, Machine

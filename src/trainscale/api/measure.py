@@ -69,11 +69,11 @@ def make_flags(settings: SettingValues) -> list[str]:
         if key not in declared:
             raise explain_unknown("setting", key, declared, "run()")
         setting, plain = declared[key], _simplify(value)
-        setting.read_toml(plain, "run()")
+        setting.read_value(plain, "run()")
         if setting.value_type is SWITCH:
             flags.append(setting.flag if plain else f"--no-{setting.flag[2:]}")
         else:
-            flags.append(f"{setting.flag}={setting.value_type.separator.join(_list_texts(plain))}")
+            flags += [f"{setting.flag}={text}" for text in _list_texts(plain)]
     return flags
 
 

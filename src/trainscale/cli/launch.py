@@ -112,9 +112,9 @@ def _make_parser() -> Parser:
 
 
 def _read_request(options: Namespace) -> ProgramRequest:
-    servers = _read(whole(0, _MOST_PROCESSES).parse, options.num_servers, "--num-servers")
+    servers = _read(whole(0, _MOST_PROCESSES).read_text, options.num_servers, "--num-servers")
     return ProgramRequest(
-        workers=_read(whole(1, _MOST_PROCESSES).parse, options.num_workers, "--num-workers"),
+        workers=_read(whole(1, _MOST_PROCESSES).read_text, options.num_workers, "--num-workers"),
         servers=servers,
         scheduler=servers > 0 if options.scheduler is None else options.scheduler,
         placement=options.deal,

@@ -81,7 +81,7 @@ class RunProgress:
         # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
         self.facts = plan.dataset.read_facts() if plan.dataset.is_real else None
         further = {point.point: plan.estimate_seconds(*point.point, point.measure) for point in plan.further_points}
-        self._estimates = {**{point: plan.estimate_trial_seconds(*point) for point in plan.points}, **further}
+        self._estimates = {**{point: plan.estimate_seconds(*point) for point in plan.points}, **further}
 
     def begin_trial(self, trial: NextTrial) -> None:
         self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0

@@ -28,9 +28,20 @@ class Parser(argparse.ArgumentParser):
         # main() takes it out of any command line before a parser sees it.
         self.add_argument("--debug", action="store_true", help="show tracebacks")
         self.bare_flags: dict[str, ValueType] = {}  # flags that may stand alone
+        self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}\n  see: {self.prog} --help")
+
+    def format_help(self) -> str:
+        """Return the help without what is rarely set."""
+        helps = [action.help for action in self.rare_actions]
+        for action in self.rare_actions:
+            action.help = argparse.SUPPRESS
+        text = super().format_help()
+        for action, help_text in zip(self.rare_actions, helps, strict=True):
+            action.help = help_text
+        return text
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -42,33 +53,23 @@ class Parser(argparse.ArgumentParser):
             from .completion import offer_arguments
 
             offer_arguments(self)
-        self._refuse_double_dashes(argv)
-        self._refuse_nul(argv)
+        end = argv.index("--") if "--" in argv else len(argv)
+        # argparse takes -- for an empty list, both as a value and where nothing follows it.
+        for argument in argv[:end]:
+            if argument.startswith("-") and argument.endswith("=--"):
+                self.error(f"{shorten(argument[:-3])}: '--' is not a value")
+        if argv[end:] == ["--"] and not any(action.nargs in _MANY for action in self._actions):
+            self.error("unexpected argument '--'")
+        for argument in argv:
+            if "\0" in argument:  # No system call takes it. Only programs that call main() can pass one.
+                self.error(f"argument {shorten(argument)!r} has a NUL character")
         options, extra = self.parse_known_args(self._complete(argv))
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            raise explain_unknown("flag", extra[0].partition("=")[0], flags)
+            raise explain_unknown("flag", extra[0].partition("=")[0], flags, see=f"see: {self.prog} --help")
         if extra:
-            raise InputError(f"unexpected argument {shorten(extra[0])!r}\n  see: {self.prog} --help")
+            self.error(f"unexpected argument {shorten(extra[0])!r}")
         return options
-
-    def _refuse_double_dashes(self, argv: list[str]) -> None:
-        """Refuse ``--`` as a value, which argparse takes for an empty list, and alone where nothing can follow it."""
-        end = argv.index("--") if "--" in argv else len(argv)
-        if argv[end + 1 :] == [] and end < len(argv) and not any(action.nargs in _MANY for action in self._actions):
-            raise InputError(f"unexpected argument '--'\n  see: {self.prog} --help")
-        for argument in argv[:end]:
-            flag, _, value = argument.partition("=")
-            if value == "--" and any(flag in action.option_strings for action in self._actions):
-                raise InputError(f"{flag}: '--' is not a value\n  see: {self.prog} --help")
-
-    def _refuse_nul(self, argv: list[str]) -> None:
-        """Refuse a NUL character, which no system call takes. Only programs that call main() can pass one."""
-        for flag, argument in zip(["", *argv], argv, strict=False):
-            if "\0" in argument:
-                name = argument.partition("=")[0] if argument.startswith("-") else flag if flag.startswith("-") else ""
-                where = f"{name}: " if name and "\0" not in name else ""
-                raise InputError(f"{where}{shorten(argument)!r} has a NUL character\n  see: {self.prog} --help")
 
     def _complete(self, argv: list[str]) -> list[str]:
         """Give flags that stand alone the value that they then mean. What follows them may be an experiment file."""
@@ -82,38 +83,42 @@ class Parser(argparse.ArgumentParser):
 
 def _is_value(kind: ValueType, arguments: list[str]) -> bool:
     try:
-        return bool(arguments) and kind.parse(arguments[0]) is not None
+        return bool(arguments) and kind.read_text(arguments[0]) is not None
     except ValueError:
         return False
 
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Add an experiment file, and a flag for every setting or only for some."""
+    parser.usage = f"{parser.prog} [FILE] [options]"
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
     add_settings(parser, only)
 
 
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
-    """Add a flag for every setting, or only for some, in the groups of --help."""
+    """Add a flag for every setting, or only for some, in the groups of --help, which only names those rarely set."""
     argument_groups: dict[str, Any] = {}
     for setting in collect_settings(list_launcher_groups()).values():
         if only is not None and setting.key not in only:
             continue
         if setting.group not in argument_groups:
             argument_groups[setting.group] = parser.add_argument_group(setting.group)
+        add, kind = argument_groups[setting.group].add_argument, setting.value_type
         options: dict[str, Any] = {"dest": setting.key, "help": setting.help.replace("%", "%%")}
-        if setting.value_type is SWITCH:
-            options |= {"action": argparse.BooleanOptionalAction, "default": None}
+        if kind is SWITCH:
+            action = add(*setting.flags, action=argparse.BooleanOptionalAction, default=None, **options)
         else:
-            options |= {"action": "append", "metavar": setting.metavar}
-        argument_groups[setting.group].add_argument(*setting.flags, **options)
-        if setting.value_type.bare:
-            parser.bare_flags |= dict.fromkeys(setting.flags, setting.value_type)
-        if setting.value_type.negated:
-            value = setting.value_type.negated
-            options = {"dest": setting.key, "action": "append_const", "const": value}
-            options["help"] = f"the same as {setting.flag} {value}"
-            argument_groups[setting.group].add_argument(f"--no-{setting.flag[2:]}", **options)
+            action = add(*setting.flags, action="append", metavar=setting.metavar, **options)
+        if setting.is_rare and only is None:
+            parser.rare_actions.append(action)
+        if kind.bare:
+            parser.bare_flags |= dict.fromkeys(setting.flags, kind)
+        if kind.negated:
+            options["help"] = f"the same as {setting.flag} {kind.negated}"
+            add(f"--no-{setting.flag[2:]}", action="append_const", const=kind.negated, **options)
+    if parser.rare_actions:
+        names = ", ".join(action.dest for action in parser.rare_actions)
+        parser.epilog = f"Rarely set, as keys of an experiment file or as flags (docs/options.md): {names}."
 
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
@@ -134,5 +139,5 @@ def _read_flags(options: argparse.Namespace) -> SettingValues:
         if len(texts) > 1 and not setting.value_type.is_plural:
             given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
-        values[key] = setting.read_text(setting.value_type.separator.join(texts), setting.flag)
+        values[key] = setting.read_text(texts, setting.flag)
     return values

@@ -101,7 +101,7 @@ def _format_batches(config: Config, n: int) -> tuple[str, str]:
 def _format_estimate(plan: Plan, config: Config, n: int) -> str:
     if plan.experiment.measurement.budget is not None:
         return "by budget"
-    return "by batch" if config.batch == AUTO else f"~{format_rough_duration(plan.estimate_trial_seconds(config, n))}"
+    return "by batch" if config.batch == AUTO else f"~{format_rough_duration(plan.estimate_seconds(config, n))}"
 
 
 def _make_placement_table(plan: Plan) -> RenderableType:

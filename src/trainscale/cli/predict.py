@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     try:
         words = options.devices.split(",") if options.devices is not None else []
-        counts = list(dict.fromkeys(int(whole(1).parse(word.strip())) for word in words))
+        counts = list(dict.fromkeys(int(whole(1).read_text(word.strip())) for word in words))
     except ValueError as error:
         raise InputError(f"--devices: {error}") from None
     from ..runs import Run, predict

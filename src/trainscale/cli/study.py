@@ -73,7 +73,7 @@ def _make_parser() -> Parser:
 
 def _read_count(text: str | None, flag: str) -> int | None:
     try:
-        return None if text is None else int(whole(1).parse(text))
+        return None if text is None else int(whole(1).read_text(text))
     except ValueError as error:
         raise InputError(f"{flag}: {error}") from None
 

@@ -25,8 +25,7 @@ from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST
 from ..report.numbers import format_rough_duration
-from ..spec.experiment import Experiment
-from ..spec.experiment_file import format_experiment
+from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
 from .signals import interrupt_on_signals

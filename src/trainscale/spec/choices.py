@@ -1,17 +1,22 @@
-"""What one entry of --models and one entry of --strategies mean for a framework."""
+"""The values that a plan chooses from: networks and strategies by name, default batches by kind of device, and every
+combination of the settings that are lists.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 
 from ..errors import InputError, explain_unknown, shorten
 from ..worker import models
 from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
-from .config import APART, AUTO, EACH_HOST, ROUND_ROBIN
+from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG
 from .data import Dataset
+from .devices import AvailableDevices
 from .experiment import Experiment
 from .groups import ResourceSettings, WorkSettings
+from .value_types import SEARCH_DEFAULT
 
 _MOST_SERVERS = 65536  # each needs a port
 _IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them
@@ -107,3 +112,145 @@ def _choose_strategy(text: str, resources: ResourceSettings) -> StrategyChoice:
         other = "servers apart" if APART in resources.server_placement else "round-robin placement"
         raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
     return StrategyChoice(name, EACH_HOST)
+
+
+# ---- all combinations
+
+_PRECISIONS = ("fp32", "tf32", "bf16")  # of the default space: fp16 skips steps
+_NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image teaches less
+_SERVERS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One value of every setting that may be a list, for one framework and network."""
+
+    strategy: StrategyChoice
+    batch: int
+    precision: str
+    layout: str
+    compile: bool
+    server_placement: str
+    placement: str
+
+
+def choose_combinations(
+    experiment: Experiment, framework: Framework, network: NetworkChoice, available: AvailableDevices, usual_batch: int
+) -> list[Combination]:
+    """Return all combinations, the strategies outermost. Settings that are not given have one value each, or, in the
+    default space of a search, all values that the framework offers on this kind of device.
+    """
+    work, search = experiment.work, experiment.measurement.search
+    batches = (network.batch,) if network.batch is not None else work.batch or (usual_batch,)
+    strategies = choose_strategies(experiment, framework)
+    layouts = work.layout or (framework.choose_layout(available.kind),)
+    precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
+    if search == SEARCH_DEFAULT:
+        batches = (
+            batches if network.batch is not None or work.batch else _choose_default_batches(experiment, usual_batch)
+        )
+        strategies = strategies if work.strategies else _choose_default_strategies(framework)
+        layouts = work.layout or framework.layouts.get(available.kind, layouts)
+        precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)
+        compiles = work.compile or ((False, True) if framework.compiles and available.kind == "cuda" else (False,))
+    if search and any(strategy.name == "independent" for strategy in strategies):
+        raise InputError("strategy 'independent': nothing is exchanged, so it cannot be the best; leave --search out")
+    if search and AUTO in batches:
+        raise InputError("batch auto: a search compares batches by speed; valid with --search: numbers")
+    resources = experiment.resources
+    return [
+        Combination(*values)
+        for strategy in strategies
+        for values in product(
+            (strategy,), batches, precisions, layouts, compiles,
+            resources.server_placement if strategy.servers else (BESIDE,), resources.placement,
+        )
+    ]  # fmt: skip
+
+
+def _choose_default_batches(experiment: Experiment, usual: int) -> tuple[int, ...]:
+    """Return half, once and twice the usual batch. Under strong scaling the batch is part of the work."""
+    if experiment.measurement.scaling == STRONG:
+        return (usual,)
+    return tuple(dict.fromkeys((max(1, usual // 2), usual, 2 * usual)))
+
+
+def _choose_default_strategies(framework: Framework) -> list[StrategyChoice]:
+    names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
+    return [StrategyChoice(name, count) for name in names for count in (_SERVERS if name in WITH_SERVERS else (0,))]
+
+
+# ---- default batches
+
+GIB = 1024**3
+# Of a trial besides its steps: interpreters, imports, weights, first step. For estimates only.
+OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
+
+
+@dataclass(frozen=True)
+class DeviceDefaults:
+    """The default batch per device of each network; ``other_batch`` is that of networks that are not named."""
+
+    device: str
+    name_parts: tuple[str, ...]  # a device whose name contains one of these is meant
+    least_memory_bytes: int  # where no name matches
+    batches: dict[str, int]
+    other_batch: int
+    flops: float  # sustained in 32-bit training; for estimates only
+
+    def choose_batch(self, model: str) -> int:
+        return self.batches.get(model, self.other_batch)
+
+
+# The batches of AlexNet and Inception v3 on the K80 and K520 are those of the AWS P2 and G2 instances in
+# awslabs/deeplearning-benchmark. Those of modern GPUs go by memory: a 32-bit batch fits with room to spare. With those
+# of CPUs, a step of any of these networks takes at most a few seconds on one core.
+GPUS = (
+    DeviceDefaults(
+        "AWS P2 (K80)", ("K80",), 0,
+        {"alexnet": 512, "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
+        32, 2e12,
+    ),
+    DeviceDefaults(
+        "AWS G2 (K520)", ("K520",), 0,
+        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
+        8, 1e12,
+    ),
+    DeviceDefaults(
+        "GPU, 64 GiB and more", (), 64 * GIB,
+        {"alexnet": 1024, "resnet18": 512, "resnet34": 512, "vgg16": 128, "resnet101": 128, "resnet152": 128,
+         "mnist": 2048, "inception-bn-28-small": 1024, "resnet50-cifar": 1024},
+        256, 3e13,
+    ),
+    DeviceDefaults(
+        "GPU, 32 GiB and more", (), 32 * GIB,
+        {"alexnet": 1024, "resnet18": 256, "resnet34": 256, "vgg16": 64, "resnet101": 64, "resnet152": 64,
+         "mnist": 1024, "inception-bn-28-small": 512, "resnet50-cifar": 512},
+        128, 1.2e13,
+    ),
+    DeviceDefaults(
+        "GPU, 14 GiB and more", (), 14 * GIB,
+        {"alexnet": 512, "resnet18": 128, "resnet34": 128, "vgg16": 32, "resnet101": 32, "resnet152": 32,
+         "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
+        64, 6e12,
+    ),
+    DeviceDefaults(
+        "GPU, smaller", (), 0,
+        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
+        8, 3e12,
+    ),
+)  # fmt: skip
+CPU = DeviceDefaults(
+    "CPU, a core", (), 0,
+    {"alexnet": 8, "mnist": 64, "inception-bn-28-small": 16, "resnet50-cifar": 16, "resnet18": 4, "resnet34": 4},
+    2, 6e10,
+)  # fmt: skip
+
+
+def choose_defaults(kind: str, device_name: str = "", memory_bytes: int = 0) -> DeviceDefaults:
+    if kind == "cpu":
+        return CPU
+    for gpu in GPUS:
+        if any(part in device_name for part in gpu.name_parts):
+            return gpu
+    return next(gpu for gpu in GPUS if not gpu.name_parts and memory_bytes >= gpu.least_memory_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import InputError, explain_unknown, shorten, shorten_path
 from ..worker.regular_files import read_regular
-from ..worker.type_aliases import JsonObject
+from .config import AUTO
 from .groups import (
     GROUPS,
     MOST_EPOCHS,
@@ -28,7 +28,6 @@ from .settings import SettingGroup, SettingValues
 _TRAINING_SECONDS = 7 * 86400.0
 _MOST_BYTES = 1 << 20  # of an experiment file
 _LONGEST_REASON, _REASON_END = 300, 40  # characters
-_LONG_NUMBER = re.compile(r"[0-9_]{1000,}")
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LauncherGroups = Sequence[type[SettingGroup]]
@@ -57,7 +56,7 @@ _EXCLUSIVE = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a person asked for, in groups of settings. groups/ declares them."""
+    """What a person asked for, in groups of settings."""
 
     work: WorkSettings = field(default_factory=WorkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -136,11 +135,20 @@ def _check_exclusive(values: Mapping[str, Any]) -> None:
 
 
 def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> SettingValues:
-    """Read the settings of an experiment file: flat, or in tables named after their groups. A wrong one is named with
-    file and line.
-    """
-    text = _read_text(path)
-    document = _parse_toml(path, text)
+    """Read the settings of an experiment file: flat, or in tables named after their groups."""
+    try:
+        document = tomllib.loads(read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8").replace("\r\n", "\n"))
+    except OSError as error:
+        raise InputError(f"{shorten_path(path)}: cannot read this experiment file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+    except RecursionError:
+        raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
+    except ValueError as error:  # not TOML, a whole number of thousands of digits, or a date such as day 40
+        reason = str(error)  # its end says the line
+        if len(reason) > _LONGEST_REASON:
+            reason = f"{shorten(reason)} … {reason[-_REASON_END:]}"
+        raise InputError(f"{path}: not TOML: {reason}") from None
     settings = collect_settings(launcher_groups)
     groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
     values: SettingValues = {}
@@ -148,48 +156,41 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
         group = groups.get(name) if isinstance(content, dict) else None
         valid = {setting.key: setting for setting in group.settings()} if group else settings
         for key, value in content.items() if group else [(name, content)]:
-            where = f"{path}:{_find_line(key, text, name if group else '')}"
             setting = valid.get(key.replace("-", "_"))
             if setting is None:
-                raise explain_unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, where)
+                raise explain_unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, str(path))
             if setting.key in values:
-                raise InputError(f"{where}: {setting.key} is set twice")
-            values[setting.key] = setting.read_toml(value, where)
+                raise InputError(f"{path}: {setting.key} is set twice")
+            values[setting.key] = setting.read_value(value, str(path))
     return values
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8").replace("\r\n", "\n")
-    except OSError as error:
-        raise InputError(f"{shorten_path(path)}: cannot read this experiment file: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
+def format_experiment(experiment: Experiment) -> str:
+    """Return an experiment file that is read back as the same experiment. Settings without a value are left out."""
+    values = experiment.to_dict()
+    if experiment.measurement.is_sequential:
+        del values["repeats"]  # the results decide it, and a file may not hold both
+    if experiment.measurement.study:
+        del values["scaling"]  # it measures both
+    if experiment.work.batch:
+        values["batch"] = ["auto" if batch == AUTO else batch for batch in experiment.work.batch]
+    tables = []
+    for group in experiment.groups:
+        lines = []
+        for setting in group.settings():
+            value = values.get(setting.key)
+            if value is not None and value != ():
+                text = _format_toml(dict(value) if setting.value_type.is_table else value)
+                lines.append(f"{setting.key} = {text}\n")
+        if lines:
+            tables.append("".join([f"[{group.table}]\n", *lines]))
+    return "\n".join(tables)
 
 
-def _parse_toml(path: Path, text: str) -> JsonObject:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {_shorten_reason(str(error))}") from None
-    except RecursionError:
-        raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
-    except ValueError as error:  # Python refuses to read whole numbers of thousands of digits, and dates such as day 40
-        match = _LONG_NUMBER.search(text)
-        where = f"{path}:{text.count(chr(10), 0, match.start()) + 1}" if match else str(path)
-        reason = f"a number of {len(match[0])} digits is too large" if match else f"not TOML: {error}"
-        raise InputError(f"{where}: {reason}") from None
-
-
-def _shorten_reason(reason: str) -> str:
-    """Shorten a message of the TOML reader, which may repeat a long key. Its end says the line."""
-    return reason if len(reason) <= _LONGEST_REASON else f"{shorten(reason)} … {reason[-_REASON_END:]}"
-
-
-def _find_line(key: str, text: str, table: str = "") -> int:
-    """Return the line in which a key, or a table of that name, begins; with ``table``, a key of that table."""
-    first = _find_line(table, text) if table else 1
-    prefix = rf"""(["']?{re.escape(table)}["']?\s*\.\s*)?""" if table else ""
-    begins = re.compile(rf"""\s*(\[+\s*)?{prefix}["']?{re.escape(key)}["']?\s*[=.\]]""")
-    lines = enumerate(text.splitlines()[first - 1 :], first)
-    return next((number for number, line in lines if begins.match(line)), first)
+def _format_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {_format_toml(item)}' for key, item in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_toml, value))}]"
+    # JSON and TOML write strings, numbers and booleans alike, but TOML does not allow a bare DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.job import ASYNCHRONOUS, Measure
+from .choices import OVERHEAD_SECONDS
 from .config import BESIDE, Config, PointKey
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _make_measure(plan: Plan, repeats: int, candidates: int, share: float) -> Me
     if measurement.budget is None:
         return Measure(measurement.warmup, steps)
     trials = repeats * max(1, candidates)
-    window = MOST_TIME * measurement.budget / trials - plan.overhead_seconds
+    window = MOST_TIME * measurement.budget / trials - OVERHEAD_SECONDS[plan.available.kind]
     return Measure(measurement.warmup, measurement.steps, max(_LEAST_WINDOW, window))
 
 

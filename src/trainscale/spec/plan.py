@@ -4,35 +4,42 @@ refused here, before anything starts.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import explain_unknown
+from ..errors import InputError, explain_unknown
 from ..worker import models
+from ..worker.data.facts import DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import Measure
-from . import checks, data
-from .choices import NetworkChoice, choose_network
-from .config import AUTO, Config, PointKey, Trial
+from . import data, placement
+from .choices import (
+    OVERHEAD_SECONDS,
+    Combination,
+    DeviceDefaults,
+    NetworkChoice,
+    choose_combinations,
+    choose_defaults,
+    choose_network,
+)
+from .config import AUTO, STRONG, Config, PointKey, Trial
 from .data import SYNTHETIC_DATASET, Dataset
-from .defaults import DeviceDefaults, choose_defaults
 from .devices import AvailableDevices
 from .experiment import Experiment
 from .further import FurtherPoint, choose_further_points
-from .groups import TrainingSettings
-from .ladder import choose_ladder
-from .space import Combination, choose_combinations
-from .study import make_strong_configs
+from .groups import ResourceSettings, TrainingSettings
 
-# Seconds that a trial needs besides its steps: interpreters, imports, weights, first step. For estimates only.
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
-_OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
 # At least, of a window before its length can be chosen (--until-interval): noisy run means would stay in the mean.
 FIRST_WINDOW_STEPS = 20
+STUDY_REPEATS = 5  # with four, the interval of a mean is 28 % wider (Student's t)
+# For estimates only.
 _TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and twice backward
-_UNKNOWN_MACS = 4e9  # of a user's own network, for estimates: those of a ResNet-50
-_AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be; for estimates only
-_VALIDATION_COST = 1 / 3  # of an image in training; for estimates only
+_UNKNOWN_MACS = 4e9  # of a user's own network: those of a ResNet-50
+_AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be
+_VALIDATION_COST = 1 / 3  # of an image in training
 
 
 @dataclass(frozen=True)
@@ -71,47 +78,40 @@ class Plan:
         """Return the batch that the network has on this kind of device where nobody names one."""
         return _choose_device_defaults(self.available).choose_batch(config.model)
 
-    def _estimate_batch(self, config: Config) -> Config:
-        """Return the config with an estimated batch where the largest is still to be searched."""
-        if config.batch != AUTO:
-            return config
-        return replace(config, batch=_AUTO_BATCH_FACTOR * self.choose_default_batch(config))
-
-    def estimate_step_seconds(self, config: Config) -> float:
-        """Estimate the time of a step on one device, roughly."""
-        config = self._estimate_batch(config)
+    def estimate_step_seconds(self, config: Config, devices: int = 1) -> float:
+        """Estimate the time of a step, roughly. Where the largest batch is still to be searched, it is estimated."""
+        if config.batch == AUTO:
+            config = replace(config, batch=_AUTO_BATCH_FACTOR * self.choose_default_batch(config))
         macs: float = _UNKNOWN_MACS
         if models.resolve(config.model):
             macs = models.build(config.model, config.image_size, config.classes).macs
         flops = _choose_device_defaults(self.available).flops * max(1, self.available.cores_per_device)
-        return config.batch_per_device(1) * macs * _TRAINING_FLOPS_PER_MAC / flops
+        return config.batch_per_device(devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
 
-    @property
-    def overhead_seconds(self) -> float:
-        """Estimate the time of a trial besides its steps."""
-        return _OVERHEAD_SECONDS[self.available.kind]
-
-    def estimate_trial_seconds(self, config: Config, devices: int) -> float:
-        """Estimate the time of a trial, roughly. With --until-interval it is that of the first trials of a point, whose
-        window takes about as long as what they cost besides it.
+    def estimate_seconds(self, config: Config, devices: int, measure: Measure | None = None) -> float:
+        """Estimate the time of a trial, roughly: at most that of --timeout. ``measure`` is how long it measures, where
+        that is not the usual length.
         """
+        overhead, step = OVERHEAD_SECONDS[self.available.kind], self.estimate_step_seconds(config, devices)
         measurement = self.experiment.measurement
-        measure = Measure(measurement.warmup, measurement.steps)
-        if measurement.until_interval is not None:
-            measure = replace(measure, seconds=self.overhead_seconds, least_steps=FIRST_WINDOW_STEPS)
-        return self.estimate_seconds(config, devices, measure)
-
-    def estimate_seconds(self, config: Config, devices: int, measure: Measure) -> float:
-        """Estimate the time of a trial that measures that long."""
-        config = self._estimate_batch(config)
+        if measure is None:
+            measure = Measure(measurement.warmup, measurement.steps)
+            if measurement.until_interval is not None:
+                # The first windows of a point take about as long as what a trial costs besides its window.
+                measure = replace(measure, seconds=overhead, least_steps=FIRST_WINDOW_STEPS)
         steps: float = measure.warmup + measure.steps
         if config.epochs:
             facts = self.dataset.read_facts()
-            steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / config.global_batch(devices)
-        per_step = self.estimate_step_seconds(config) * config.batch_per_device(devices) / config.batch_per_device(1)
+            batch = self.choose_default_batch(config) if config.batch == AUTO else config.global_batch(devices)
+            steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / batch
         if measure.seconds is not None:
-            steps = min(steps, max(measure.least_steps, measure.seconds / per_step))
-        return _OVERHEAD_SECONDS[config.device] + steps * per_step
+            steps = min(steps, max(measure.least_steps, measure.seconds / step))
+        return min(overhead + steps * step, self.experiment.safety.timeout)
+
+    @property
+    def knows_its_networks(self) -> bool:
+        """Whether the operations of all networks are known, without which an estimate of their time is a guess."""
+        return all(models.resolve(config.model) for config in self.configs)
 
     @property
     def seconds(self) -> float:
@@ -132,26 +132,31 @@ class Plan:
         if measurement.budget is not None:
             return measurement.budget
         repeats = LEAST_ROUNDS if measurement.until_interval is not None else measurement.repeats
-        return repeats * sum(self.estimate_trial_seconds(config, n) for config, n in self.points)
+        return repeats * sum(self.estimate_seconds(config, n) for config, n in self.points)
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     dataset = data.find_dataset(experiment.work.data)
-    checks.check_images_are_used(experiment, dataset)
-    checks.check_explanation(experiment)
-    checks.check_study(experiment)
+    _check_settings(experiment, dataset)
     configs = []
-    for framework in _find_frameworks(experiment.work.frameworks):
+    for name in experiment.work.frameworks:
+        if name.lower() not in FRAMEWORKS:
+            raise explain_unknown("framework", name, FRAMEWORKS)
+    for framework in [FRAMEWORKS[name.lower()] for name in experiment.work.frameworks]:
         for text in experiment.work.models:
             network = choose_network(text, framework, experiment.work, dataset)
             configs += _make_configs(experiment, available, framework, network, dataset)
     if experiment.measurement.study:
         configs += make_strong_configs(configs, available, experiment)
-    checks.check_configs(configs, experiment.work.max_batch)
+    max_batch = experiment.work.max_batch
+    if max_batch is not None and not any(config.batch == AUTO for config in configs):
+        raise InputError(f"max batch {max_batch}: no batch is searched; valid with --batch auto")
+    if len(set(configs)) < len(configs):
+        raise InputError("the same model, framework and strategy is requested twice")
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
     if dataset.is_real:
         for config, counts in zip(configs, ladders, strict=True):
-            checks.check_images_fit(config, counts, dataset.read_facts())
+            _check_images_fit(config, counts, dataset.read_facts())
     return Plan(experiment, tuple(configs), ladders, available, dataset)
 
 
@@ -159,11 +164,7 @@ def _choose_device_defaults(available: AvailableDevices) -> DeviceDefaults:
     return choose_defaults(available.kind, available.device_name, available.memory_bytes)
 
 
-def _find_frameworks(names: tuple[str, ...]) -> list[Framework]:
-    for name in names:
-        if name.lower() not in FRAMEWORKS:
-            raise explain_unknown("framework", name, FRAMEWORKS)
-    return [FRAMEWORKS[name.lower()] for name in names]
+# ---- configs
 
 
 def _make_configs(
@@ -181,7 +182,7 @@ def _make_configs(
     if experiment.measurement.search and offered:
         configs = offered
     for config in configs:
-        checks.check_config(config, framework)
+        _check_config(config, framework)
     return configs
 
 
@@ -237,3 +238,118 @@ def _set_training(config: Config, training: TrainingSettings) -> Config:
         weight_decay=usual.weight_decay if training.weight_decay is None else training.weight_decay,
         schedule=usual.schedule if training.schedule is None else training.schedule,
     )
+
+
+def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, experiment: Experiment) -> list[Config]:
+    """Return a config under strong scaling for every config that runs on several devices, each once."""
+    strong: dict[Config, None] = {}
+    for config in configs:
+        if config.batch == AUTO:
+            raise InputError("batch auto: a study has a weak and a strong ladder; valid with --study: a number")
+        ladder = choose_ladder(config, available, experiment.resources)
+        if ladder[-1] > 1:
+            batch = experiment.measurement.strong_batch or compute_even_batch(config.batch, ladder)
+            strong[replace(config, scaling=STRONG, batch=batch)] = None
+    if not strong:
+        raise InputError("study: only one device would be used, so nothing scales; valid: more devices, not local")
+    return list(strong)
+
+
+def compute_even_batch(batch: int, ladder: Sequence[int]) -> int:
+    """Return the largest multiple of every device count that is at most the batch, or else the smallest multiple.
+
+    A batch that fits on one device under weak scaling then fits under strong scaling too, unless it had to be raised.
+    """
+    step = math.lcm(*ladder)
+    return max(step, batch // step * step)
+
+
+# ---- ladders
+
+
+def double_up_to(most: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, … and always the maximum itself."""
+    counts = []
+    count = 1
+    while count < most:
+        counts.append(count)
+        count *= 2
+    return (*counts, most)
+
+
+def choose_ladder(config: Config, available: AvailableDevices, resources: ResourceSettings) -> tuple[int, ...]:
+    placement.check_room(config, 1, available)
+    counts = resources.devices or double_up_to(resources.max_devices or placement.count_most_workers(config, available))
+    placement.check_room(config, counts[-1], available, "devices" if resources.devices else "max devices")
+    if config.strategy == "local":
+        counts = (1,)
+    uneven = [count for count in counts if config.scaling == STRONG and config.batch % count]
+    if uneven:
+        raise InputError(
+            f"strong scaling: a global batch of {config.batch} ({config.model}) cannot be split evenly over"
+            f" {', '.join(map(str, uneven))} devices; valid: a multiple of each device count"
+        )
+    return counts
+
+
+# ---- reasons to refuse a plan
+
+
+def _check_settings(experiment: Experiment, dataset: Dataset) -> None:
+    """Refuse settings that need real images, epochs, steps or a study where there are none."""
+    training, measurement, loaders = experiment.training, experiment.measurement, experiment.resources.loaders
+    if training.epochs and not dataset.is_real:
+        raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
+    if training.warmup_epochs and not training.epochs:
+        raise InputError(f"warmup epochs {training.warmup_epochs:g}: valid with --epochs")
+    if loaders and not dataset.is_real:
+        raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
+    if measurement.explain and training.epochs:
+        raise InputError("explain: an explanation is about steps; valid without --epochs and --until-accuracy")
+    if measurement.explain and measurement.search:
+        raise InputError("explain: a search measures most combinations briefly; valid without --search")
+    if measurement.strong_batch is not None and not measurement.study:
+        raise InputError(f"strong batch {measurement.strong_batch}: valid with --study")
+    if measurement.study and measurement.repeats < STUDY_REPEATS:
+        raise InputError(
+            f"repeats {measurement.repeats}: a study repeats every point at least {STUDY_REPEATS} times; valid:"
+            f" {STUDY_REPEATS} or more"
+        )
+
+
+def _check_config(config: Config, framework: Framework) -> None:
+    """Refuse what the framework does not offer, and a search for the largest batch that one device cannot answer."""
+    refusal = framework.refuses(config)
+    if refusal:
+        raise InputError(refusal)
+    if config.batch != AUTO:
+        return
+    if config.scaling == STRONG:
+        raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
+    if config.ranks_per_gpu > 1:
+        raise InputError(
+            f"batch auto: {config.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
+            " --ranks-per-gpu 1"
+        )
+
+
+def _check_images_fit(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:
+    """Refuse a data set whose images the network cannot take, or that is too small for a batch."""
+    if config.channels != facts.channels:
+        raise InputError(
+            f"model {config.model!r} takes images of {config.channels} channels, {facts.name} has {facts.channels}"
+        )
+    if config.classes < facts.classes:
+        raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
+    for devices in () if config.batch == AUTO else counts:
+        batch = config.global_batch(devices)
+        where = f"{config.model} on {devices} devices"
+        if batch > facts.train:
+            raise InputError(
+                f"a global batch of {batch} ({where}) is more than the {facts.train} training images of {facts.name}"
+            )
+        if config.epochs == 1 and 2 * batch > facts.train:
+            raise InputError(
+                f"one epoch of {facts.name} in batches of {batch} ({where}) is one step, and the first is not timed;"
+                " valid: more epochs, or a smaller batch"
+            )

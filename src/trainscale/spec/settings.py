@@ -1,29 +1,19 @@
 """A setting, declared once, and groups of settings.
 
 The command line, the experiment file, the help texts and the messages about wrong values are made from these
-declarations. The groups of an experiment are in groups/; a launcher may declare a group of its own.
+declarations. The groups of an experiment are in groups.py; a launcher may declare a group of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from ..errors import InputError, shorten
+from ..errors import InputError
 from .value_types import ValueType
 
 SettingValues = dict[str, Any]  # values of settings, by key
-
-_MOST_BITS = 1024  # of a whole number in an experiment file
-_TOML_TYPES = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    list: "a list",
-    dict: "a table",
-}
 
 
 @dataclass(frozen=True)
@@ -41,6 +31,7 @@ class Setting:
     default_text: str = ""
     metavar: str = ""
     group: str = ""  # title of the group in --help
+    is_rare: bool = False  # --help only names it
 
     @property
     def flag(self) -> str:
@@ -68,49 +59,19 @@ class Setting:
             return value
         return tuple(value) if isinstance(value, list) else (value,)
 
-    def read_text(self, text: str, flag: str) -> Any:
-        """Read a value from the command line."""
+    def read_text(self, text: str | Sequence[str], flag: str) -> Any:
+        """Return the value that the text of a flag means."""
         try:
-            return self._parse(text)
+            return self.value_type.read_text(text)
         except ValueError as error:
             raise InputError(f"{flag}: {error}") from None
 
-    def read_toml(self, value: Any, where: str) -> Any:
-        """Read a value from an experiment file: check its TOML type, then read its text as on the command line."""
-        kind = self.value_type
-        if kind.is_table and isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-            value = [f"{name}={item}" for name, item in value.items()]
-        items = value if isinstance(value, list) else [value]
-        if (isinstance(value, list) and not kind.is_plural) or not all(kind.accepts(item) for item in items):
-            given_type = _TOML_TYPES.get(type(value), type(value).__name__)
-            raise InputError(f"{where}: {self.key} must be {kind.name}, not {given_type} ({_format_value(value)})")
+    def read_value(self, value: Any, where: str) -> Any:
+        """Return the value that a value of an experiment file, or of a Python program, means."""
         try:
-            return self._parse(kind.separator.join(map(_to_text, items)))
+            return self.value_type.read_value(value)
         except ValueError as error:
             raise InputError(f"{where}: {self.key}: {error}") from None
-
-    def _parse(self, text: str) -> Any:
-        """Read a value. Raise ValueError, also for a NUL in a path, name or line: no system call takes one."""
-        if "\0" in text:
-            raise ValueError(f"{shorten(text)!r} has a NUL character")
-        return self.value_type.parse(text)
-
-
-def _to_text(item: Any) -> str:
-    """Return a value of an experiment file as it would be on the command line."""
-    if isinstance(item, bool):
-        return str(item).lower()
-    if isinstance(item, int) and item.bit_length() > _MOST_BITS:
-        raise ValueError(f"a number of {item.bit_length()} bits is too large")
-    return str(item)
-
-
-def _format_value(value: Any) -> str:
-    """Return a value of an experiment file for a message."""
-    try:
-        return shorten(repr(value))
-    except (ValueError, RecursionError):  # a hexadecimal number may be too long to be written in decimal
-        return "too long to show"
 
 
 def setting(
@@ -120,10 +81,11 @@ def setting(
     default: Any = None,
     default_text: str = "",
     metavar: str = "",
+    is_rare: bool = False,
 ) -> Any:
     """Declare a field of a SettingGroup. The field's name is the setting's key."""
     metavar = metavar or value_type.metavar
-    declared = Setting("", value_type, description, aliases, default, default_text, metavar)
+    declared = Setting("", value_type, description, aliases, default, default_text, metavar, is_rare=is_rare)
     return field(default=default, metadata={"setting": declared})
 
 

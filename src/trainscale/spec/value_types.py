@@ -1,4 +1,4 @@
-"""Types of values that a setting can have. Each one reads text, and says what is valid when it cannot."""
+"""Types of values that a setting can have: what msgspec converts a value to, and what the words of a flag mean."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ..errors import explain_unknown, shorten, shorten_path
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -19,75 +21,104 @@ from .config import AUTO
 
 SEARCH_LISTS, SEARCH_DEFAULT = "lists", "default"  # which space a search looks at
 
-_UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
-_BETWEEN_PAIRS = re.compile(r",(?=[\w -]*=)|,\s*$")  # a path may contain commas
-_SHARE = re.compile(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)")
+_MOST = 10**12
+_LONGEST_NUMBER = 100  # characters
+_LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
 _LARGEST_SHARE = 0.5
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
-
-
-_MOST = 10**12
-_DIGITS = 20  # Python takes long for numbers with many more
-_LONGEST_NUMBER = 100  # characters of a duration or share
-_LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
+_SHARE = re.compile(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)")
+_COMMA, _LINE_BREAK = r",", r"[\r\n]+"
+_COMMA_BEFORE_PAIR = r",(?=[\w -]*=)|,\s*$"  # a path may contain commas
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of value. ``parse`` reads text and raises ValueError; ``toml`` names the TOML types that a file may use.
+    """A type of value. A value of an experiment file must have the ``type``; the text of a flag is converted to it.
 
-    With ``is_table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a
-    flag may stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text.
-    ``choices`` are texts that a shell may offer; where there are any, other texts may be valid too.
+    ``parse`` makes the value of the setting from that, and raises ValueError. A type with a ``separator`` (a regular
+    expression) is a list: ``type`` and ``parse`` are those of an item, ``collect`` makes a tuple of all. With
+    ``is_table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag may
+    stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text. ``choices`` are
+    texts that a shell may offer; other texts may be valid too.
     """
 
-    name: str
-    parse: Callable[[str], Any]
-    toml: tuple[type, ...]
+    name: str  # says in a message what is valid
+    type: Any
+    parse: Callable[[Any], Any] = lambda value: value
     metavar: str = "NAME"
-    is_plural: bool = False
+    separator: str = ""
+    collect: Callable[[list[Any]], tuple[Any, ...]] = tuple
     is_table: bool = False
-    separator: str = ","  # between the items of a list
     format: Callable[[Any], str] = str  # for the defaults in help texts
     bare: str = ""
     negated: str = ""
     choices: tuple[str, ...] = ()
 
-    def accepts(self, item: Any) -> bool:
-        """Return whether a value from a file has the right TOML type."""
-        # In Python a bool is an int; in an experiment file `steps = true` is a mistake.
-        return isinstance(item, self.toml) and (bool in self.toml or not isinstance(item, bool))
+    @property
+    def is_plural(self) -> bool:
+        return bool(self.separator)
+
+    def read_text(self, text: str | Sequence[str]) -> Any:
+        """Return the value that a flag means. A list may be given in several texts. Raise ValueError."""
+        return self._read([text] if isinstance(text, str) else list(text), strict=False)
+
+    def read_value(self, value: Any) -> Any:
+        """Return the value that a value of an experiment file means. Raise ValueError."""
+        if self.is_table and isinstance(value, dict):
+            value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
+        return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
+
+    def _read(self, items: list[Any], strict: bool) -> Any:
+        if not self.is_plural:
+            return self._read_item(items[0], strict)
+        parts = [
+            part
+            for item in items
+            for part in (re.split(self.separator, item) if isinstance(item, str) else [item])
+            if not isinstance(part, str) or part.strip()
+        ]
+        if not parts:
+            raise ValueError(f"the list is empty; valid: {self.name}")
+        return self.collect([self._read_item(part, strict) for part in parts])
+
+    def _read_item(self, item: Any, strict: bool) -> Any:
+        """Convert a value from outside, which may be anything: text with a NUL, which no system call takes, or a number
+        with a thousand digits.
+        """
+        if isinstance(item, str):
+            if "\0" in item:
+                raise ValueError(f"{shorten(item)!r} has a NUL character")
+            item = item.strip() if self.is_plural else item
+        try:
+            if not strict and isinstance(item, str) and self.type is bool:
+                item = _SWITCH_WORDS.get(item.lower(), item)
+            elif not strict and self.type is not str and isinstance(item, str):
+                item = item.strip().replace("_", "")  # 1_000 is a number
+            return self.parse(msgspec.convert(item, self.type, strict=strict))
+        except (msgspec.ValidationError, OverflowError):
+            raise ValueError(f"{_format_value(item)} is not valid; valid: {self.name}") from None
+
+
+_SWITCH_WORDS: dict[str, bool] = {"yes": True, "on": True, "no": False, "off": False}
+
+
+def _format_value(value: Any) -> str:
+    try:
+        return shorten(repr(value))
+    except (ValueError, RecursionError):  # a hexadecimal number may be too long to be written in decimal
+        return "a number that is too long to show"
 
 
 def whole(least: int, most: int = _MOST) -> ValueType:
-    def parse(text: str) -> int:
-        try:
-            value = int(text.replace("_", "")[:_DIGITS])
-        except ValueError:
-            raise ValueError(f"{shorten(text)!r} is not a whole number") from None
-        if value < least:
-            raise ValueError(f"{value} is too small; valid: {least} or more")
-        if value > most:
-            raise ValueError(f"{shorten(text)} is too large; valid: {least} … {most}")
-        return value
-
-    return ValueType("a whole number", parse, (int,), "N")
+    limit = f"{least} or more" if most == _MOST else f"{least} … {most}"
+    return ValueType(f"a whole number, {limit}", Annotated[int, msgspec.Meta(ge=least, le=most)], metavar="N")
 
 
 def number(least: float, most: float, above: bool = False) -> ValueType:
     """Return the type of a number in this range. With ``above``, the value must be larger than ``least``."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"{shorten(text)!r} is not a number") from None
-        if not (least < value if above else least <= value) or not value <= most:
-            end = "" if most == math.inf else f", at most {most:g}"
-            raise ValueError(f"{shorten(text)} is not valid; valid: {'above' if above else 'at least'} {least:g}{end}")
-        return value
-
-    return ValueType("a number", parse, (int, float), "N", format="{:g}".format)
+    limits: dict[str, Any] = {"gt" if above else "ge": least, **({} if most == math.inf else {"le": most})}
+    name = f"a number, {'above' if above else 'at least'} {least:g}{'' if most == math.inf else f', at most {most:g}'}"
+    return ValueType(name, Annotated[float, msgspec.Meta(**limits)], metavar="N", format="{:g}".format)
 
 
 def choice(*valid: str) -> ValueType:
@@ -96,45 +127,42 @@ def choice(*valid: str) -> ValueType:
             raise ValueError(str(explain_unknown("value", text, valid)))
         return text.lower()
 
-    return ValueType(f"one of {', '.join(valid)}", parse, (str,), choices=valid)
+    return ValueType(f"one of {', '.join(valid)}", str, parse, choices=valid)
 
 
 def listed(kind: ValueType, bare: str = "", negated: str = "") -> ValueType:
     """Return the type of a list of values, each of which is measured. Values that are repeated count once."""
-
-    def parse(text: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(kind.parse(part) for part in _parse_names(text)))
-
     return replace(
         kind,
         name=f"{kind.name}, or a list of these",
-        parse=parse,
-        is_plural=True,
+        separator=_COMMA,
+        collect=lambda items: tuple(dict.fromkeys(items)),
         format=",".join,
         bare=bare,
         negated=negated,
     )
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of «90», «90s», «5m» or «1h30m»."""
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of "90", "90s", "5m" or "1h30m"."""
+    text = str(text)
     match = _DURATION.fullmatch(text.strip().lower()) if len(text) <= _LONGEST_NUMBER else None
-    parts = zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if match else ()
-    seconds = sum(float(count) * unit for count, unit in parts if count)
-    if not 0 < seconds <= _LONGEST_SECONDS:
-        reason = "is too long" if seconds else "is not a duration"
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if not 0 < total <= _LONGEST_SECONDS:
+        reason = "is too long" if total else "is not a duration"
         raise ValueError(f"{shorten(text)!r} {reason}; valid: 90s, 5m, 1h30m")
-    return seconds
+    return total
 
 
-def _parse_share(text: str) -> float:
-    """Read «1%» or «0.01»."""
+def _parse_share(text: str | float) -> float:
+    """Read "1%" or "0.01"."""
+    text = str(text)
     match = _SHARE.fullmatch(text.strip()) if len(text) <= _LONGEST_NUMBER else None
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= _LARGEST_SHARE:
-        raise ValueError(
-            f"{shorten(text)!r} is not valid; valid: above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01"
-        )
+        valid = f"above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01"
+        raise ValueError(f"{shorten(text)!r} is not valid; valid: {valid}")
     return share
 
 
@@ -142,26 +170,9 @@ def _format_duration(seconds: float) -> str:
     return f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"
 
 
-def _parse_batch(text: str) -> int:
-    return AUTO if text.lower() == "auto" else int(whole(1).parse(text))
-
-
-def _parse_names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        raise ValueError("the list is empty")
-    return names
-
-
-def _parse_lines(text: str) -> tuple[str, ...]:
-    lines = tuple(line.strip() for line in text.splitlines() if line.strip())
-    if not lines:
-        raise ValueError("there is no line")
-    return lines
-
-
-def _parse_counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({whole(1).parse(part) for part in _parse_names(text)}))
+def _parse_batch(value: int | str) -> int:
+    number = replace(whole(1), name=BATCH.name)
+    return AUTO if str(value).lower() == "auto" else int(number.read_text(str(value)))
 
 
 def find_python(text: str) -> str:
@@ -182,67 +193,69 @@ def find_python(text: str) -> str:
     return path
 
 
-def _parse_pythons(text: str) -> tuple[tuple[str, str], ...]:
-    """Read pairs ``FRAMEWORK=PATH``."""
-    pythons: dict[str, str] = {}
-    for pair in (part.strip() for part in _BETWEEN_PAIRS.split(text) if part.strip()):
-        name, equals, path = (part.strip() for part in pair.partition("="))
-        framework = name.lower()
-        if not equals:
-            raise ValueError(
-                f"{shorten(pair)!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python"
-            )
-        if framework not in FRAMEWORKS:
-            raise ValueError(str(explain_unknown("framework", name, FRAMEWORKS)))
-        if framework in pythons:
-            raise ValueError(f"two Pythons for {framework}; valid: one")
-        # A path that does not exist here may exist on the hosts; the local launcher checks it.
-        on_hosts = path.startswith(os.sep) and not Path(path).exists()
-        pythons[framework] = path if on_hosts else find_python(path)
-    if not pythons:
-        raise ValueError("the list is empty")
-    return tuple(pythons.items())
+def _parse_python(pair: str) -> tuple[str, str]:
+    """Read ``FRAMEWORK=PATH``."""
+    name, equals, path = (part.strip() for part in pair.partition("="))
+    if not equals:
+        raise ValueError(f"{shorten(pair)!r} has no framework; valid: FRAMEWORK=PATH, such as mxnet=/path/to/python")
+    if name.lower() not in FRAMEWORKS:
+        raise ValueError(str(explain_unknown("framework", name, FRAMEWORKS)))
+    # A path that does not exist here may exist on the hosts; the local launcher checks it.
+    on_hosts = path.startswith(os.sep) and not Path(path).exists()
+    return name.lower(), path if on_hosts else find_python(path)
 
 
-def _parse_switch(text: str) -> bool:
-    if text.lower() in ("true", "yes", "on", "1"):
-        return True
-    if text.lower() in ("false", "no", "off", "0"):
-        return False
-    raise ValueError(f"{shorten(text)!r} is neither true nor false")
+def _collect_pythons(pairs: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two Pythons for {name}; valid: one")
+    return tuple(pairs)
 
 
-def _parse_search(text: str) -> str | None:
-    values = {"lists": SEARCH_LISTS, "on": SEARCH_LISTS, "true": SEARCH_LISTS, "default": SEARCH_DEFAULT}
-    if text.lower() in ("off", "false"):
-        return None
-    if text.lower() not in values:
-        raise ValueError(f"{shorten(text)!r} is not valid; valid: lists (the settings that are lists) or default")
-    return values[text.lower()]
+def _parse_search(value: bool | str) -> str | None:
+    words = {"lists": SEARCH_LISTS, "on": SEARCH_LISTS, "true": SEARCH_LISTS, "default": SEARCH_DEFAULT}
+    words_off = dict.fromkeys(("off", "false"))
+    text = str(value).lower()
+    if text not in {**words, **words_off}:
+        raise ValueError(f"{shorten(str(value))!r} is not valid; valid: lists (the settings that are lists) or default")
+    return words.get(text)
 
 
-NAME = ValueType("a name", str, (str,))
-NAMES = ValueType("a list of names", _parse_names, (str,), "LIST", is_plural=True, format=",".join)
-COUNTS = ValueType("a list of whole numbers", _parse_counts, (int,), "LIST", is_plural=True)
-LINES = ValueType("a list of lines", _parse_lines, (str,), "LINE", is_plural=True, separator="\n")
-PYTHONS = ValueType(
-    "a table of frameworks and their Pythons", _parse_pythons, (str,), "LIST", is_plural=True, is_table=True
+NAME = ValueType("a name", str)
+NAMES = ValueType("a list of names", str, metavar="LIST", separator=_COMMA, format=",".join)
+COUNTS = replace(
+    whole(1),
+    name="a list of whole numbers, 1 or more",
+    metavar="LIST",
+    separator=_COMMA,
+    collect=lambda counts: tuple(sorted(set(counts))),
 )
-SWITCH = ValueType("true or false", _parse_switch, (bool,), format=lambda value: "on" if value else "off")
+LINES = ValueType("a list of lines", str, metavar="LINE", separator=_LINE_BREAK)
+PYTHONS = ValueType(
+    "a table of frameworks and their Pythons",
+    str,
+    _parse_python,
+    "LIST",
+    separator=_COMMA_BEFORE_PAIR,
+    collect=_collect_pythons,
+    is_table=True,
+)
+SWITCH = ValueType("true or false", bool, format=lambda value: "on" if value else "off")
 SWITCHES = replace(
     listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]", choices=("on", "off")
 )
-DURATION = ValueType('a duration such as "5m"', parse_duration, (str, int, float), "TIME", format=_format_duration)
-SHARE = ValueType("a share", _parse_share, (str, float), "SHARE", format="{:.0%}".format)
-BATCH = ValueType('a whole number or "auto"', _parse_batch, (int, str), "N", choices=("auto",))
+DURATION = ValueType('a duration such as "5m"', str | int | float, parse_duration, "TIME", format=_format_duration)
+SHARE = ValueType("a share", str | int | float, _parse_share, "SHARE", format="{:.0%}".format)
+BATCH = ValueType('a whole number, 1 or more, or "auto"', int | str, _parse_batch, "N", choices=("auto",))
 BATCHES = listed(BATCH)
 SEARCH = ValueType(
     'true, false, "lists" or "default"',
+    bool | str,
     _parse_search,
-    (bool, str),
     "[default]",
     bare=SEARCH_LISTS,
     choices=(SEARCH_LISTS, SEARCH_DEFAULT),
 )
-DATA = ValueType("a source of images", data.parse_data, (str,))
-SCHEDULE = ValueType("a schedule", check_schedule, (str,), choices=("constant", "cosine"))
+DATA = ValueType("a source of images", str, data.parse_data)
+SCHEDULE = ValueType("a schedule", str, check_schedule, choices=("constant", "cosine"))

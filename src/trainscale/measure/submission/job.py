@@ -10,8 +10,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...record.files import write_atomically
 from ...record.journal import RUN, SLURM, check_directory
-from ...spec.experiment import Experiment
-from ...spec.experiment_file import format_experiment
+from ...spec.experiment import Experiment, format_experiment
 from .plan import select_run_settings
 from .script import BatchScript, JobPaths
 from .slurm import SlurmJob, read_status, submit_script
