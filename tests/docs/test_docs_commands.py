@@ -96,7 +96,7 @@ def test_the_commands_in_the_docs_are_understood(
         assert cli.main(argv) == 2
         assert "no run was recorded here" in capsys.readouterr().err
     elif argv[:2] == ["env", "create"]:
-        monkeypatch.setattr("trainscale.cli.env.create", reached)
+        monkeypatch.setattr("trainscale.cli.env.environments.create", reached)
         with pytest.raises(Reached):
             cli.main(argv)
     elif argv[0] == "launch":  # what follows its own flags is a program's

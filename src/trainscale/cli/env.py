@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
 
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
-from ..cluster.installation import InstallationProgress, create
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import format_decimal_size, format_rough_duration
 from ..spec.value_types import find_python
@@ -17,9 +13,6 @@ from ..worker.inspection.machine import read_machine
 from .actions import run_action
 from .parser import Parser
 from .signals import interrupt_on_signals
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 ACTIONS = {
     "create": "create environments; continues and updates existing ones",
@@ -64,7 +57,10 @@ def _create(argv: list[str]) -> int:
     options = parser.read(argv)
     names = list(dict.fromkeys(options.names))
     _check_names(names, list(DEFINITIONS), "create")
-    base = None if options.base is None else _find_base(options.base)
+    try:
+        base = None if options.base is None else find_python(options.base)
+    except ValueError as error:
+        raise InputError(f"--base: {error}") from None
     has_gpus = bool(options.cuda is None and read_machine().gpus)
     failures = []
     with interrupt_on_signals():
@@ -80,15 +76,11 @@ def _create(argv: list[str]) -> int:
 
 
 def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str | None) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
-        with _show_progress(console) as watch:
-            is_new = create(DEFINITIONS[name], cuda, has_gpus, base, watch)
+        is_new = environments.create(DEFINITIONS[name], cuda, has_gpus, base)
     except KeyboardInterrupt:
-        console.print(f"{name}: stopped; the same command continues", markup=False)
+        print(f"{name}: stopped; the same command continues")
         raise
     environment = environments.read_environment(name)
     versions = _describe_versions(environment)
@@ -97,52 +89,7 @@ def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str 
         outcome = f"ready, {versions}, {format_decimal_size(environment.bytes)}, in {format_rough_duration(seconds)}"
     else:
         outcome = f"already there{', your own' if environment.state == OWN else f', {versions}'}"
-    console.print(f"{name}: {outcome}", markup=False)
-
-
-def _find_base(text: str) -> str:
-    try:
-        return find_python(text)
-    except ValueError as error:
-        raise InputError(f"--base: {error}") from None
-
-
-@contextmanager
-def _show_progress(console: Console) -> Iterator[Callable[[InstallationProgress], None]]:
-    """Show one line that changes on a terminal; elsewhere print a line for each phase and each download."""
-    if not console.is_terminal:
-        yield _make_line_printer(console)
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    current: list[InstallationProgress] = []
-
-    def render() -> Text:  # called by rich several times a second, so that the clock runs
-        return Text(describe_progress(current[0]) if current else "", no_wrap=True, overflow="ellipsis")
-
-    def watch(progress: InstallationProgress) -> None:
-        current[:] = [progress]
-
-    with Live(console=console, get_renderable=render, refresh_per_second=4, transient=True):
-        yield watch
-
-
-def describe_progress(progress: InstallationProgress) -> str:
-    minutes, seconds = divmod(int(progress.seconds), 60)
-    return f"{progress.environment} · {minutes}:{seconds:02d} · {progress.phase} {progress.detail}".rstrip()
-
-
-def _make_line_printer(console: Console) -> Callable[[InstallationProgress], None]:
-    printed = set()
-
-    def watch(progress: InstallationProgress) -> None:
-        line = f"{progress.environment}: {progress.phase} {progress.detail}".rstrip()
-        if line not in printed:
-            printed.add(line)
-            console.print(line, markup=False)
-
-    return watch
+    print(f"{name}: {outcome}", flush=True)
 
 
 # ---- list
@@ -212,19 +159,15 @@ def _check_names(names: list[str], valid: list[str], action: str) -> None:
     if action == "remove" and not valid:
         raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
     if not names:
-        _raise_no_names(action, valid)
+        width = max(map(len, valid))
+        lines = [
+            f"  {name:<{width}}  {', '.join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ''}".rstrip()
+            for name in valid
+        ]
+        example = "\n  for example: trainscale env create main mxnet" if action == "create" else ""
+        raise InputError("\n".join([f"env {action}: which environment?", *lines]) + example)
     for name in names:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
         if name not in valid:
             raise explain_unknown("environment", name, valid)
-
-
-def _raise_no_names(action: str, valid: list[str]) -> NoReturn:
-    width = max(map(len, valid))
-    lines = [
-        f"  {name:<{width}}  {', '.join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ''}".rstrip()
-        for name in valid
-    ]
-    example = "\n  for example: trainscale env create main mxnet" if action == "create" else ""
-    raise InputError("\n".join([f"env {action}: which environment?", *lines]) + example)

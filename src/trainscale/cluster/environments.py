@@ -1,28 +1,36 @@
-"""Environments in which frameworks run: the definitions, the state of each one on this machine, and their removal.
+"""Environments in which frameworks run: the definitions, their creation by uv, their states, and their removal.
 
-An environment is a folder with its own Python, in the user's data folder. installation.py creates environments;
-launch/inspection/pythons.py decides which one serves a trial.
+An environment is a folder with its own Python, in the user's data folder. uv keeps what it downloaded in its cache, so
+a second attempt after an interruption downloads only what is missing.
 """
 
 from __future__ import annotations
 
+import ast
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 
-from ..errors import InputError
+from .. import __version__
+from ..errors import InputError, TrainscaleError
 from ..folders import find_data_folder
 from ..worker.frameworks.catalog import FRAMEWORKS
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
-FACTS, LOG = "trainscale-environment.json", "trainscale-create.log"
+FACTS = "trainscale-environment.json"
 
 READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT = "ready", "outdated", "incomplete", "broken", "your own", "not there"
 USABLE = (READY, OUTDATED, OWN)
@@ -168,56 +176,184 @@ def _read_facts(folder: Path) -> EnvironmentFacts | None:
         return EnvironmentFacts()  # unreadable facts count as incomplete
 
 
+# ---- creation and removal
+
+
+def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: str | None) -> bool:
+    """Create, continue or update an environment. Return False if there was nothing to do.
+
+    ``cuda`` and ``base`` are the user's choice. Without one, an environment keeps its kind and its Python, and a new
+    one gets ``default_cuda`` and the Python that runs trainscale. What uv prints is not redirected.
+    """
+    with lock(definition.name, waits=True):
+        before = read_environment(definition.name)
+        if before.state == OWN:
+            return False
+        folder, known = before.folder, before.facts or EnvironmentFacts()
+        if before.facts is None and folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"environment {definition.name}: {folder} holds other files; move them away")
+        if cuda is None:
+            cuda = default_cuda if known.cuda is None else known.cuda
+        if before.state == READY and known.cuda == cuda and base is None:
+            return False
+        base = base or (known.base if known.base and Path(known.base).exists() else sys.executable)
+        facts = EnvironmentFacts(
+            False, __version__, cuda, base, _check_python(base, definition), definition.compute_digest(cuda)
+        )
+        is_same_kind = (known.cuda, known.python) == (facts.cuda, facts.python)
+        if before.state == READY and is_same_kind:
+            return False
+        if before.state not in (READY, OUTDATED) or not is_same_kind:
+            _clear(folder)  # a half-installed package would count as installed
+        began = time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_facts(folder, facts)  # first of all: until the end, the folder says that it is incomplete
+        _install(definition, before, facts)
+        seconds, packages = round(time.monotonic() - began, 1), _list_packages(folder)
+        size = measure_size_on_disk(folder)
+        _write_facts(folder, replace(facts, complete=True, packages=packages, bytes=size, seconds=seconds))
+    return True
+
+
+def _check_python(python: str, definition: Definition) -> str:
+    """Return the version of a Python that this environment can be created from. Raise InputError for any other."""
+    print_version = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+    done = subprocess.run([python, "-I", "-c", print_version], capture_output=True, text=True, errors="replace")
+    version = done.stdout.strip()
+    if done.returncode != 0 or not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise InputError(f"{python} does not work: {message}\n  name another Python: --base PYTHON")
+    number = tuple(int(part) for part in version.split(".")[:2])
+    if number < definition.oldest or (definition.newest is not None and number > definition.newest):
+        upper = f" to {'.'.join(map(str, definition.newest))}" if definition.newest else " or newer"
+        raise InputError(
+            f"environment {definition.name} needs Python {'.'.join(map(str, definition.oldest))}{upper}; {python} is"
+            f" {version}\n  name another Python: trainscale env create {definition.name} --base PYTHON"
+        )
+    return version
+
+
+def _install(definition: Definition, environment: Environment, facts: EnvironmentFacts) -> None:
+    """Let uv create the virtual environment and install the packages."""
+    try:
+        import uv
+
+        program = str(uv.find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        raise InputError("trainscale env create needs uv, which is not installed\n  pip install uv") from None
+    requirements = str(definition.find_requirements(bool(facts.cuda)))
+    variables, no_index = find_package_index(os.environ)
+    install = [program, "pip", "install", "--python", environment.python, "--compile-bytecode", *no_index]
+    commands = [
+        [program, "venv", "--allow-existing", "--quiet", "--python", facts.base, str(environment.folder)],
+        # For users who add packages of their own. Some systems' Pythons have no ensurepip, then there is no pip.
+        [environment.python, "-I", "-m", "ensurepip"],
+        [*install, "-r", requirements],
+    ]
+    for command in commands:
+        # In the folder, because uv would read the pyproject.toml of the current one; /tmp may be small. In a session
+        # of its own, so that an interruption reaches this process alone, which then ends uv and what uv started.
+        child = subprocess.Popen(
+            command,
+            cwd=environment.folder,
+            env={**variables, "TMPDIR": str(environment.folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=None if command[0] == program else subprocess.DEVNULL,
+            stderr=None if command[0] == program else subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            child.wait()
+        except BaseException:
+            os.killpg(child.pid, signal.SIGINT)
+            child.wait()
+            raise
+        if child.returncode != 0 and command[0] == program:
+            raise TrainscaleError(
+                f"environment {definition.name} could not be created: uv ended with exit code {child.returncode}; its"
+                f" message is above\n  to continue: trainscale env create {definition.name}"
+            )
+
+
+# The variable of uv for each setting of pip.
+_INDEX_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS"}
+_HOST_VARIABLES = {"trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}
+
+
+def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables and options that tell uv where pip finds packages: uv does not read pip's configuration.
+
+    What the user has set for uv wins.
+    """
+    done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
+    settings = {}
+    for section in ("global", "install", ":env:"):  # in pip's order: the last one wins
+        for key, value in re.findall(rf"^{section}\.([\w-]+)=('.*'|\".*\")$", done.stdout, re.MULTILINE):
+            settings[key] = str(ast.literal_eval(value))
+    # pip compares the versions of all indexes; uv would take those of the first index that has the package.
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    has_own_index = any(name in environment for name in (*_INDEX_VARIABLES.values(), "UV_INDEX_URL"))
+    for key, variable in (_HOST_VARIABLES if has_own_index else _INDEX_VARIABLES | _HOST_VARIABLES).items():
+        if settings.get(key, "").strip():
+            variables[variable] = ("," if key == "find-links" else " ").join(settings[key].split())
+    is_offline = settings.get("no-index", "") in ("1", "true") and not has_own_index
+    return {**variables, **environment}, ["--no-index"] if is_offline else []
+
+
+def _write_facts(folder: Path, facts: EnvironmentFacts) -> None:
+    new = folder / f".{FACTS}.new"
+    new.write_text(json.dumps(asdict(facts), indent=1) + "\n")
+    new.replace(folder / FACTS)
+
+
+def _list_packages(folder: Path) -> dict[str, str]:
+    """Return the versions of the installed packages by normalised name, without importing anything."""
+    found = metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")])
+    return dict(sorted((re.sub(r"[-_.]+", "-", package.name).lower(), package.version) for package in found))
+
+
 def remove(environment: Environment) -> int:
     """Remove the environment and return its size in bytes. Of a link, only the link is removed."""
     with lock(environment.name):
-        if environment.folder.is_symlink():
-            environment.folder.unlink()
-            return 0
-        size = measure_size_on_disk(environment.folder)
-        # Renamed first: an interrupted removal must not leave something that looks like an environment.
-        removed = environment.folder.with_name(f".removed-{environment.name}-{os.getpid()}")
-        environment.folder.rename(removed)
-        for folder in find_environments_folder().glob(".removed-*"):
-            shutil.rmtree(folder, ignore_errors=folder != removed)
+        size = 0 if environment.folder.is_symlink() else measure_size_on_disk(environment.folder)
+        _clear(environment.folder)
     return size
 
 
-@contextmanager
-def lock(name: str, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
-    """Hold the lock of an environment, so that nobody else creates or removes it. Yield the descriptor of the lock.
+def _clear(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        # Renamed first: an interrupted removal must not leave something that looks like an environment.
+        removed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
+        folder.rename(removed)
+        shutil.rmtree(removed)
 
-    If another process holds the lock: with ``on_wait``, call it once and wait; without it, raise InputError.
+
+@contextmanager
+def lock(name: str, waits: bool = False) -> Iterator[None]:
+    """Hold the lock of an environment, so that nobody else creates or removes it. Raise InputError if another process
+    holds it, unless this one ``waits``.
     """
     find_environments_folder().mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(find_environments_folder() / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    with (find_environments_folder() / f".{name}.lock").open("a") as file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
-            if on_wait is None:
-                raise InputError(f"environment {name}: another trainscale is creating it now") from None
-            on_wait()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            raise InputError(f"environment {name}: another trainscale is creating it now") from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        yield
 
 
 def measure_size_on_disk(folder: Path) -> int:
     """Return the bytes of all files below a folder. Links are not followed; files that vanish do not count."""
-    total, folders = 0, [str(folder)]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512  # noqa: PTH118 (there are 100,000 files)
+            except OSError:
+                continue
     return total
