@@ -30,8 +30,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from coverage import DISTRIBUTIONS
-from trainscale.analyse.checks import OTHER_CORES, make_busy_flag
-from trainscale.analyse.comparison.compare import (
+from trainscale.analyse.checks import OTHER_CORES
+from trainscale.analyse.estimates import Estimate, make_estimate
+from trainscale.analyse.series import Point
+from trainscale.analyse.statistics import CONFIDENCE, Interval, mean_interval, sequential_factor
+from trainscale.analyse.throughput import compute_samples_per_second, is_measured
+from trainscale.questions.compare.compare import (
     FAIL,
     FASTER,
     MIXED,
@@ -40,16 +44,13 @@ from trainscale.analyse.comparison.compare import (
     SLOWER,
     THRESHOLD,
     UNKNOWN,
-    Comparison,
     Gate,
+    RunComparison,
     compare_pairs,
 )
-from trainscale.analyse.comparison.sides import Side, SidePoint
-from trainscale.analyse.estimates import Estimate, make_estimate
-from trainscale.analyse.statistics import CONFIDENCE, mean_interval, sequential_factor
-from trainscale.analyse.throughput import compute_samples_per_second, is_measured
+from trainscale.questions.compare.sides import Side
 from trainscale.record.journal import read_trials
-from trainscale.record.witness import PROVEN
+from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.spec.config import Config
 
 ALLOWED = 0.05
@@ -61,6 +62,7 @@ POINTS = (1, 4)
 SHAPES = ("normal", "slow tail", "outliers")  # of DISTRIBUTIONS
 _NARROW, _LEAST, _MOST = 0.01, 4, 40  # the rule of --budget: from 4 repeats until ±1 %, if the budget lasts
 _CONFIG = Config("torch", "mnist", 64, "allreduce", 28, 10)
+_POINT = Point(_CONFIG, "simulated", 1, 1, 64, 64, 1, verdict=WitnessVerdict(PROVEN))
 _GATE = Gate(THRESHOLD, 1 - LIMIT)
 
 
@@ -73,7 +75,7 @@ class Count:
     unknown_gates: int = 0
     unknown_verdicts: int = 0
 
-    def add(self, comparison: Comparison, planted: Sequence[float]) -> None:
+    def add(self, comparison: RunComparison, planted: Sequence[float]) -> None:
         self.comparisons += 1
         self.unknown_gates += comparison.outcome == UNKNOWN
         self.unknown_verdicts += comparison.verdict == UNKNOWN
@@ -92,7 +94,7 @@ class Count:
 MISTAKES = ("alarm of the gate", "alarm of the verdict", "praise", "miss of the gate", "miss of the verdict")
 
 
-def mistakes(comparison: Comparison, planted: Sequence[float]) -> Iterator[str]:
+def mistakes(comparison: RunComparison, planted: Sequence[float]) -> Iterator[str]:
     """Yield in which ways a comparison is wrong. ``planted`` is the regression of every point."""
     worst = max(planted)
     (curve,) = comparison.curves
@@ -109,15 +111,20 @@ def mistakes(comparison: Comparison, planted: Sequence[float]) -> Iterator[str]:
 
 
 def make_side(estimates: Sequence[Estimate]) -> Side:
-    points = {2**power: SidePoint(2**power, 1, estimate, witness=PROVEN) for power, estimate in enumerate(estimates)}
-    return Side("simulated", "simulated", _CONFIG, "images", points)
+    values: dict[int, Estimate | None] = {2**power: estimate for power, estimate in enumerate(estimates)}
+    points = {
+        count: replace(_POINT, devices=count, samples_per_second=Interval(estimate.mean))
+        for count, estimate in values.items()
+        if estimate
+    }
+    return Side("simulated", "simulated", _CONFIG, "images", points, values)
 
 
 def estimate(values: Sequence[float]) -> Estimate:
     return make_estimate(mean_interval(values), len(values), False)
 
 
-def compare(a: Side, b: Side) -> Comparison:
+def compare(a: Side, b: Side) -> RunComparison:
     return compare_pairs([(a, b)], gate=_GATE)
 
 
@@ -262,8 +269,7 @@ def read_repeats(directory: Path, is_quiet: bool) -> Repeats:
 
 def make_recorded_side(repeats: Sequence[Repeat]) -> Side:
     side = make_side([estimate([repeat.speed for repeat in repeats])])
-    flag = make_busy_flag([repeat.other_cores for repeat in repeats])
-    return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
+    return replace(side, other_cores={1: [repeat.other_cores for repeat in repeats]})
 
 
 def report_recorded(trials: Repeats, comparisons: int, seed: int) -> bool:

@@ -17,19 +17,19 @@ __version__ = "0.1.0"
 _MODULES = {
     "BestChoice": ".api.answers",
     "BestChoices": ".api.answers",
-    "ComparisonPoint": ".api.answers",
+    "ComparisonPoint": ".questions.compare.compare",
     "ExplainedPart": ".questions.explain.causes",
     "InputError": ".errors",
     "Interval": ".analyse.statistics",
     "Run": ".runs",
-    "RunComparison": ".api.answers",
+    "RunComparison": ".questions.compare.compare",
     "RunExplanation": ".questions.explain.explain",
     "RunPoint": ".analyse.series:Point",
     "RunSeries": ".analyse.series:Series",
     "TrainscaleError": ".errors",
     "TrialRow": ".export.columns",
     "best": ".api.answers",
-    "compare": ".api.answers",
+    "compare": ".runs",
     "explain": ".runs",
     "load": ".runs",
     "run": ".api.measure",
@@ -42,17 +42,15 @@ if TYPE_CHECKING:
     from .api.answers import (
         BestChoice,
         BestChoices,
-        ComparisonPoint,
-        RunComparison,
         best,
-        compare,
     )
     from .api.measure import run
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
+    from .questions.compare.compare import ComparisonPoint, RunComparison
     from .questions.explain.causes import ExplainedPart
     from .questions.explain.explain import RunExplanation
-    from .runs import Run, explain, load
+    from .runs import Run, compare, explain, load
 
 __all__ = [
     "BestChoice",

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     import pyarrow
 
     from .export.columns import TrialRow
+    from .questions.compare.compare import RunComparison
     from .questions.explain.explain import RunExplanation
     from .questions.predict.predict import PredictedSeries
     from .questions.study.study import Study, Training
 
-__all__ = ["Run", "explain", "load", "predict", "study"]
+__all__ = ["Run", "compare", "explain", "load", "predict", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,3 +209,23 @@ def study(
     from .questions.study.study import make_studies
 
     return make_studies(run, devices, efficiency, training)
+
+
+def compare(
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    threshold: float | str | None = None,
+    at_least: float | str | None = None,
+    despite: Sequence[str] = (),
+    devices: Sequence[int] | None = None,
+) -> RunComparison:
+    """Say whether B is faster or slower than A, as ``trainscale compare`` does.
+
+    A side is a run, or a text as the command takes it: a directory, a ``results.json``, ``DIR:SERIES`` or
+    ``published:ID``. ``threshold`` (0.02 or ``"2%"``) and ``at_least`` are gates. ``despite`` names what may differ.
+    Raises ``InputError`` if the sides cannot be compared.
+    """
+    from .questions.compare.compare import compare_runs
+
+    return compare_runs(a, b, threshold=threshold, at_least=at_least, despite=despite, devices=devices)

@@ -11,8 +11,8 @@ from command import trainscale
 from compared_runs import CONFIG, TITLE, Compare, records, write
 from factories import failed_record
 
-from trainscale.analyse.comparison.differences import NAMES
 from trainscale.analyse.series import build_series
+from trainscale.questions.compare.differences import NAMES
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.trial import MachineLoad
 from trainscale.report.json_file import render_results_json
@@ -137,12 +137,9 @@ def test_a_point_that_fails_only_in_b_is_a_regression(runs_folder: Path, compare
     assert compare.text("a", "lost", "--threshold", "2%", "--devices", "1,2")
 
 
-def test_a_number_is_a_reference(runs_folder: Path, compare: Compare) -> None:
-    numbers = ["--reference", "365 images/s at 4 devices", "--reference", "1,00.5 images/s at 1 device"]
-    text = compare.text("a", *numbers, "--at-least", "95%")
-    assert "pass: B has at least 95\u202f% of A at 1 and 4 devices" in text
-    assert "A is a number" in text
-    assert "fail" in compare.text("a", "--reference", "400 images/s at 4 devices", "--at-least", "95%", code=1)
+def test_a_number_as_a_reference_is_refused_with_what_replaces_it(runs_folder: Path, compare: Compare) -> None:
+    message = compare.refusal("a", "--reference", "365 images/s at 4 devices", "--at-least", "95%")
+    assert "a number is no longer compared; results.json has the 95 % interval of every speed" in message
 
 
 def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> None:

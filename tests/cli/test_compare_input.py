@@ -11,8 +11,10 @@ import pytest
 from compared_runs import CONFIG, SPEEDS, TITLE, Compare, records, write
 from factories import failed_record, make_config
 
-from trainscale.record.journal import read_run
+from trainscale.analyse.series import build_series
+from trainscale.record.journal import read_run, read_trials
 from trainscale.record.witness import WitnessVerdict
+from trainscale.report.json_file import render_results_json
 
 # ---- what is compared
 
@@ -44,33 +46,35 @@ def test_runs_with_several_series_are_compared_series_by_series(runs_folder: Pat
     assert compare.document("two", "new", "--series", "alexnet")["verdict"] == "same"
 
 
-def test_runs_in_a_folder_are_sessions_of_one_experiment(runs_folder: Path, compare: Compare) -> None:
-    for number, drift in enumerate((0.9, 1.0, 1.1, 1.02, 0.95)):  # the machine drifts, the repeats of a run agree
-        for name, factor in (("main", 1.0), ("branch", 0.99)):
-            write(runs_folder / name / f"run-{number}", records(drift * factor))
-    values = compare.document("main", "branch")
-    assert values["verdict"] == "unknown"
-    point = values["curves"][0]["points"][0]
-    assert (point["a"]["repeats"], point["b"]["repeats"]) == (5, 5)
-    assert point["ratio"]["mean"] == pytest.approx(0.99)
-    assert values["curves"][0]["a"]["source"] == "main (5 runs)"
-    assert compare.document("main/run-0", "branch/run-2")["verdict"] == "faster"  # what single sessions would say
-    write(runs_folder / "main" / "run-9", records(config=make_config(batch=64)))
-    assert "main/run-9: there is no series" in compare.refusal("main", "branch")
-    shutil.rmtree(runs_folder / "main" / "run-9")
-    write(runs_folder / "main" / "run-9", records(), machine={"cpu": "Another CPU", "cores": 2, "gpus": []})
-    message = compare.refusal("main", "branch")
-    assert "main/run-0 and main/run-9 are not sessions of one experiment" in message
-    assert "machine (CPU: A CPU and Another CPU)" in message
+def test_a_folder_of_runs_is_refused_with_what_replaces_it(runs_folder: Path, compare: Compare) -> None:
+    shutil.copytree(runs_folder / "same", runs_folder / "main" / "1")
+    assert "valid: one run, such as main/1. Where the machine drifts, compare" in compare.refusal("main", "a")
 
 
-def test_a_session_that_failed_does_not_fail_the_point(runs_folder: Path, compare: Compare) -> None:
-    for number in range(4):
-        write(runs_folder / "main" / str(number), records())
-        trials = records() if number else [failed_record(CONFIG, devices) for devices in SPEEDS]
-        write(runs_folder / "branch" / str(number), trials)
-    values = compare.document("main", "branch")
-    assert [point["b"]["repeats"] for point in values["curves"][0]["points"]] == [3, 3, 3]
+@pytest.mark.parametrize(
+    ("speed", "is_refused"),
+    [
+        ({"mean": 100.0, "low": 99.0, "high": 101.0}, False),
+        ({"mean": 100.0, "low": -500.0, "high": 700.0}, False),  # three repeats that differ by much
+        ({"mean": 100.0, "low": -1e300, "high": 1e300}, True),
+        ({"mean": 100.0, "low": 101.0, "high": 102.0}, True),
+        ({"mean": 0.0, "low": None, "high": None}, True),
+        ({"mean": -5.0, "low": None, "high": None}, True),
+        ({"mean": 1e300, "low": None, "high": None}, True),
+    ],
+)
+def test_an_absurd_interval_in_results_json_is_refused(
+    speed: dict[str, float | None], is_refused: bool, runs_folder: Path, compare: Compare
+) -> None:
+    series = build_series(read_trials(runs_folder / "a"))
+    values = json.loads(render_results_json(read_run(runs_folder / "a"), series))
+    values["series"][0]["points"][0]["images_per_second_cluster"] = speed
+    (runs_folder / "changed.json").write_text(json.dumps(values))
+    if is_refused:
+        assert "1 devices: " in (message := compare.refusal("changed.json", "same"))
+        assert "is not the interval of a speed" in message
+    else:
+        assert compare.document("changed.json", "same", code=0)
 
 
 def test_trials_with_other_windows_are_not_compared(runs_folder: Path, compare: Compare) -> None:
@@ -133,11 +137,6 @@ def test_work_that_is_not_proven_is_refused(runs_folder: Path, compare: Compare)
         (["a", "same", "--devices", "one"], "--devices one: valid: numbers of devices from 1"),
         (["a", "same", "--devices", "8"], "--devices 8: not measured in both; valid: 1, 2, 4"),
         (["a", "same", "--despite", "version"], "--despite: unknown name 'version'; did you mean 'versions'"),
-        (["a", "--reference", "fast"], "--reference 'fast': valid: a speed and a number of devices"),
-        (["a", "--reference", "0 images/s at 1 device"], "valid: a speed and a number of devices"),
-        (["a", "--reference", "10 tokens/s at 1 device"], "the run counts images/s"),
-        (["a", "same", "--reference", "10 images/s at 1 device"], "--reference takes the place of A"),
-        (["a", "--reference", "10 images/s at 64 devices"], "no device count was measured in both"),
     ],
 )
 def test_wrong_input_is_one_message(argv: list[str], message: str, runs_folder: Path, compare: Compare) -> None:

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.comparison.saved_results import read_results
 from trainscale.analyse.series import build_series
 from trainscale.export.rows import make_rows
 from trainscale.published.table import FILE as CURVES
 from trainscale.published.table import parse_curves
+from trainscale.questions.compare.sides import read_results
 from trainscale.questions.explain.explain import explain_records
 from trainscale.record.journal import RUN, TRIALS, read_run, read_trials
 from trainscale.record.parity import FILE as PARITY

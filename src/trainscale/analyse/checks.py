@@ -6,7 +6,6 @@ A flag does not remove a point; it tells the reader what to doubt. The threshold
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,6 @@ STEPS_OFF_WINDOW = 0.05
 # An idle Linux machine, even a desktop, uses 0.01–0.1 of a core for other things. At 0.2 another program is running: if
 # every core is in use, it takes that share from one worker, and a synchronous step waits for that worker.
 OTHER_CORES = 0.2
-
-MACHINE_BUSY = "the machine was busy with something else"  # the flag begins so
-_BUSY_REPEATS = re.compile(rf"{MACHINE_BUSY}: up to ([0-9.]+) cores in ([0-9]+) of ([0-9]+) repeats")
 
 # Readers draw conclusions from differences of a few per cent; an interval wider than ±5 % does not support them.
 WIDE_INTERVAL = 0.05
@@ -192,20 +188,12 @@ def _check_load(point: Point, records: Sequence[TrialRecord]) -> Iterable[str]:
 
 
 def make_busy_flag(other_cores: Sequence[float]) -> str:
-    """Return the flag of a point beside whose repeats other programs used so many cores. Empty if none did."""
+    """Return a flag if other programs used cores during a point's repeats, else an empty text."""
     busy = [cores for cores in other_cores if cores > OTHER_CORES]
-    return f"{MACHINE_BUSY}: up to {max(busy):.1f} cores in {len(busy)} of {len(other_cores)} repeats" if busy else ""
-
-
-def read_other_cores(flags: Iterable[str]) -> float:
-    """Return how many cores other programs used at most, as a mean over the repeats, from the flags of a point.
-
-    The flag is all that a results.json keeps. Without it, no repeat was disturbed.
-    """
-    for flag in flags:
-        if match := _BUSY_REPEATS.match(flag):
-            return float(match[1]) * int(match[2]) / int(match[3])
-    return 0.0
+    if not busy:
+        return ""
+    where = f"{len(busy)} of {len(other_cores)} repeats"
+    return f"the machine was busy with something else: up to {max(busy):.1f} cores in {where}"
 
 
 def _format_percent(share: float) -> str:

@@ -122,6 +122,11 @@ class Point:
         return self.verdict.state if self.verdict else None
 
     @property
+    def other_cores(self) -> list[float]:
+        """Cores that other programs used during each trial with a result."""
+        return [record.machine.other_cores or 0.0 for record in self.records if is_measured(record)]
+
+    @property
     def valid_accuracy(self) -> Interval | None:
         """Validation accuracy after the last epoch."""
         return self.learning.valid_accuracy if self.learning else None

@@ -33,7 +33,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "launcher": "launch.launchers.target.LAUNCHERS",
     "data": "worker.data.facts.SOURCES",
     "normalise": "published.selection.NORMALISATIONS",
-    "despite": "analyse.comparison.differences.NAMES",
+    "despite": "questions.compare.differences.NAMES",
     "shell": SHELLS,
     "purpose": "cli.study.PURPOSES",
     "env create names": "cluster.environments.DEFINITIONS",

@@ -99,6 +99,7 @@ def _encode_point(point: Point) -> JsonObject:
         "waiting_share": point.waiting_share,
         "learning": _encode_learning(point.learning) if point.learning else None,
         "witness": asdict(point.verdict) if point.verdict else None,
+        "other_cores": point.other_cores,
         "flags": list(point.flags),
         "failures": [_encode_failure(failure) for failure in point.failures],
     }

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sides_for_tests import NEAR, make_side, scaled
 
-from trainscale.analyse.checks import MACHINE_BUSY
-from trainscale.analyse.comparison.compare import (
+from trainscale.errors import InputError
+from trainscale.questions.compare.compare import (
     AT_LEAST,
     FAIL,
     FASTER,
@@ -18,18 +18,19 @@ from trainscale.analyse.comparison.compare import (
     SLOWER,
     THRESHOLD,
     UNKNOWN,
-    Comparison,
     Gate,
+    RunComparison,
     compare_pairs,
 )
-from trainscale.analyse.comparison.sides import Side, make_reference_side
-from trainscale.errors import InputError
+from trainscale.questions.compare.sides import Side
+from trainscale.questions.compare.text import describe_curve
+from trainscale.record.run import RecordedMachine
 
 WIDE = (0.95, 0.98, 1.0, 1.02, 1.05)
 A = make_side({1: scaled(100), 2: scaled(190), 4: scaled(360)})
 
 
-def compare(b: Side, a: Side = A, **options: object) -> Comparison:
+def compare(b: Side, a: Side = A, **options: object) -> RunComparison:
     return compare_pairs([(a, b)], **options)  # type: ignore[arg-type]
 
 
@@ -72,13 +73,12 @@ def test_a_difference_counts_more_than_what_is_unknown() -> None:
 
 
 def busy(side: Side, cores: float, repeats: int = 5) -> Side:
-    flag = f"{MACHINE_BUSY}: up to {cores} cores in {repeats} of 5 repeats"
-    return replace(side, points={n: replace(point, disturbance=flag) for n, point in side.points.items()})
+    return replace(side, other_cores={n: [cores] * repeats + [0.0] * (5 - repeats) for n in side.points})
 
 
 def full(side: Side) -> Side:
     """The side on a machine whose workers need all cores."""
-    return replace(side, machine={**side.machine, "cores": "1"})
+    return replace(side, machines=(RecordedMachine(cores=1),))
 
 
 @pytest.mark.parametrize(
@@ -110,17 +110,6 @@ def test_programs_that_fit_onto_free_cores_take_nothing() -> None:
     """The machine has 8 cores, and 1, 2 and 4 of them are used."""
     assert compare(busy(side(0.9, 0.9, 0.9), 3.5)).verdict == SLOWER
     assert [point.verdict for point in compare(busy(side(0.9, 0.9, 0.9), 4.5)).points] == [SLOWER, SLOWER, UNKNOWN]
-
-
-def test_a_number_was_not_disturbed_by_what_ran_beside_the_other_side() -> None:
-    b = full(busy(side(1.0, 1.0, 1.0), 0.3))
-    reference = make_reference_side(b, {1: 90.0, 2: 170.0, 4: 330.0}, "a contract")
-    assert compare(b, reference, gate=Gate(AT_LEAST, 0.95)).outcome == PASS
-
-
-def test_sessions_that_alternate_need_no_allowance() -> None:
-    b = replace(full(busy(side(0.8, 0.8, 0.8), 0.3)), sessions=5)
-    assert compare(b, full(A)).verdict == SLOWER
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -216,22 +205,19 @@ def test_a_point_that_fails_only_in_a_does_not_count() -> None:
 def test_a_point_that_b_did_not_measure_has_not_passed() -> None:
     b = make_side({1: scaled(100), 2: scaled(190)})
     assert compare(b, gate=Gate(AT_LEAST, 0.95)).outcome == UNKNOWN
-    assert compare(b, gate=Gate(AT_LEAST, 0.95)).unmeasured == (4,)
+    assert compare(b, gate=Gate(AT_LEAST, 0.95)).curves[0].only_a == (4,)
     assert compare(b, gate=Gate(AT_LEAST, 0.95), devices=[1, 2]).outcome == PASS
     assert compare(A, b, gate=Gate(AT_LEAST, 0.95)).outcome == PASS
 
 
-def test_a_number_is_a_reference_without_error() -> None:
-    b = side(1.0, 1.0, 1.0)
-    comparison = compare(b, make_reference_side(b, {4: 370.0}, "370 images/s at 4 devices"), gate=Gate(AT_LEAST, 0.95))
-    (point,) = comparison.points
-    assert (point.devices, comparison.outcome) == (4, PASS)
-    assert point.ratio.mean == pytest.approx(360 / 370)  # type: ignore[union-attr]
-    assert point.efficiency_ratio is None
-    assert comparison.curves[0].a.is_exact
-
-
 # ---- nothing to compare
+
+
+def test_a_network_that_failed_everywhere_is_named_beside_one_that_did_not() -> None:
+    failed = make_side({1: [], 2: []})
+    comparison = compare_pairs([(A, side(0.9, 0.9, 0.9)), (failed, failed)])
+    assert [curve.verdict for curve in comparison.curves] == [SLOWER, UNKNOWN]
+    assert describe_curve(comparison.curves[1], 0.02).startswith("nothing to compare: no device count has a result")
 
 
 def test_device_counts_without_a_result_on_both_sides_are_refused() -> None:

@@ -7,10 +7,12 @@ from dataclasses import fields, replace
 import pytest
 from sides_for_tests import CONFIG, make_point, make_side, scaled
 
-from trainscale.analyse.comparison.differences import _FIELDS, NAMES, find_differences
-from trainscale.analyse.comparison.matching import check_sides, match_sides, select_series
-from trainscale.analyse.comparison.sides import BY_BUDGET, Side
 from trainscale.errors import InputError
+from trainscale.questions.compare.differences import FIELDS, NAMES, check_sides, find_differences, match_sides
+from trainscale.questions.compare.sides import BY_BUDGET, Side, select_series
+from trainscale.record.run import RecordedMachine
+from trainscale.record.trial import Failure
+from trainscale.record.witness import WitnessVerdict
 from trainscale.spec.config import Config
 
 A = make_side({1: scaled(100), 2: scaled(190)})
@@ -21,11 +23,13 @@ def with_config(side: Side = A, **changes: object) -> Side:
 
 
 def with_witness(state: str) -> Side:
-    return replace(A, points={1: make_point(1, scaled(100)), 2: make_point(2, scaled(190), witness=state)})
+    verdict = None if state == "not checked" else WitnessVerdict("unproven")
+    failures = (Failure("refuted", "it did nothing"),) if state == "refuted" else ()
+    return replace(A, points={**A.points, 2: make_point(2, scaled(190), verdict=verdict, failures=failures)})
 
 
 def test_every_field_of_a_config_has_one_name() -> None:
-    covered = [field for names in _FIELDS.values() for field in names]
+    covered = [field for names in FIELDS.values() for field in names]
     assert sorted(covered) == sorted(field.name for field in fields(Config))
 
 
@@ -81,7 +85,8 @@ def test_hosts_of_a_point_count() -> None:
 
 
 def test_names_of_hosts_do_not_count() -> None:
-    assert find_differences(replace(A, host_names=("one",)), replace(A, host_names=("two",))) == ()
+    a, b = (replace(A, machines=(RecordedMachine(host=name),)) for name in ("one", "two"))
+    assert find_differences(a, b) == ()
 
 
 def test_the_steps_of_a_budget_are_not_compared() -> None:
@@ -106,6 +111,32 @@ def test_what_a_side_has_not_recorded_does_not_differ() -> None:
 def test_the_parity_of_one_framework(parities: tuple[str, str], differs: bool) -> None:
     a, b = (replace(A, parity=state) for state in parities)
     assert bool(find_differences(a, b)) == differs
+
+
+@pytest.mark.parametrize(
+    ("versions", "differs"),
+    [
+        ({"cuda": ("13.0", "13")}, False),
+        ({"cuda": ("13.0", "13.1")}, True),
+        ({"cudnn": ("91900", "9.19.0.56")}, False),
+        ({"cudnn": ("8902", "8.9.2")}, False),
+        ({"cudnn": ("91900", "9.20.0.1")}, True),
+        ({"torch": ("2.9", "2.9.1")}, True),
+    ],
+)
+def test_cuda_libraries_are_compared_as_far_as_both_sides_say(
+    versions: dict[str, tuple[str, str]], differs: bool
+) -> None:
+    a, b = (replace(A, versions={name: both[side] for name, both in versions.items()}) for side in (0, 1))
+    assert bool(find_differences(a, b)) == differs
+
+
+def test_a_proof_that_both_lack_is_not_called_a_difference() -> None:
+    with pytest.raises(InputError) as caught:
+        check_sides(A, with_config(framework="jax"), ())
+    message = str(caught.value)
+    assert "because they differ in framework and their parity is not proven:" in message
+    assert "both not checked; two frameworks are compared if both are proven" in message
 
 
 @pytest.mark.parametrize("parities", [("proven", "not checked"), ("not checked", "not checked"), ("failed", "failed")])

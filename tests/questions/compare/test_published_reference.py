@@ -8,33 +8,37 @@ from typing import Any
 import pytest
 from sides_for_tests import NEAR, make_side
 
-from trainscale.analyse.checks import make_busy_flag
-from trainscale.analyse.comparison.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
-from trainscale.analyse.comparison.differences import find_differences
-from trainscale.analyse.comparison.published_reference import compare_with_published
-from trainscale.analyse.comparison.sides import EFFICIENCY, SPEED, Side
 from trainscale.errors import InputError
 from trainscale.published.curve import PublishedCurve, PublishedPoint
 from trainscale.published.table import find_curve
+from trainscale.questions.compare.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
+from trainscale.questions.compare.differences import find_differences
+from trainscale.questions.compare.sides import EFFICIENCY, SPEED, Side, compare_with_published
+from trainscale.record.run import RecordedMachine
 from trainscale.spec.config import Config
 
 CONFIG = Config("mxnet", "alexnet", 512, "ps", 224, 1000, device="cuda")
-K80 = {"GPUs of a host": "16 × Tesla K80", "CPU": "A CPU"}
 ALEXNET = find_curve("mxnet2016-p2-alexnet-b512")  # 457.07 images/s on 1 GPU, 1514.8 on 4: 82.9 %
 
 
 def make_run(efficiency: float, repeats: tuple[float, ...] = NEAR, **changes: Any) -> Side:
     """A run like the curve, at 300 images/s on one device, with this efficiency on 4."""
     speeds = {1: [300 * r for r in repeats], 4: [1200 * efficiency * r for r in repeats]}
-    return make_side(speeds, **{"config": CONFIG, "machine": K80, **changes})
+    return make_side(speeds, **{"config": CONFIG, **gpus(16, "Tesla K80"), **changes})
+
+
+def gpus(count: int, name: str) -> dict[str, Any]:
+    """What a side has of its machine, with these GPUs in each host."""
+    machine = {"GPUs of a host": f"{count} × {name}", "CPU": "A CPU"}
+    return {"machine": machine, "machines": (RecordedMachine(gpus=(name,) * count),)}
 
 
 def test_the_efficiency_is_compared_with_an_exact_figure() -> None:
     a, b = compare_with_published(ALEXNET, make_run(0.8))
     (point,) = compare_pairs([(a, b)]).points
-    assert (point.devices, point.a.speed and point.a.speed.repeats) == (4, None)
-    assert point.a.speed is not None
-    assert point.a.speed.mean == pytest.approx(1514.8 / 457.07 / 4)
+    assert point.a is not None
+    assert (point.devices, point.a.repeats) == (4, None)
+    assert point.a.mean == pytest.approx(1514.8 / 457.07 / 4)
     assert point.ratio is not None
     assert point.ratio.mean == pytest.approx(0.8 / (1514.8 / 457.07 / 4))
     assert point.verdict == "slower"
@@ -68,25 +72,21 @@ def test_speeds_are_compared_if_asked() -> None:
 def test_counts_that_the_run_has_not_measured_do_not_matter() -> None:
     pair = compare_with_published(ALEXNET, make_run(0.9))
     comparison = compare_pairs([pair], gate=Gate(AT_LEAST, 0.95))
-    assert (comparison.unmeasured, comparison.outcome) == ((), PASS)
+    assert (comparison.curves[0].only_a, comparison.outcome) == ((), PASS)
 
 
 def test_a_point_that_failed_is_not_accepted() -> None:
-    side = make_side({1: [300.0] * 5, 2: [590.0] * 5, 4: []}, config=CONFIG, machine=K80)
+    side = make_side({1: [300.0] * 5, 2: [590.0] * 5, 4: []}, config=CONFIG, **gpus(16, "Tesla K80"))
     comparison = compare_pairs([compare_with_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.5))
     assert comparison.outcome == FAIL
 
 
 def test_a_baseline_that_other_programs_slowed_is_not_accepted() -> None:
     """The efficiency would look better than it is."""
-    side = make_run(0.85)
-    busy = make_busy_flag([0.4] * 5)
-    points = {**side.points, 1: replace(side.points[1], disturbance=busy)}
-    comparison = compare_pairs(
-        [compare_with_published(ALEXNET, replace(side, points=points))], gate=Gate(AT_LEAST, 0.95)
-    )
+    side = make_run(0.85, other_cores={1: [0.4] * 5})
+    comparison = compare_pairs([compare_with_published(ALEXNET, side)], gate=Gate(AT_LEAST, 0.95))
     assert comparison.outcome == UNKNOWN
-    assert comparison.points[0].b.disturbance == busy
+    assert "up to 0.4 cores in 5 of 5 repeats" in comparison.curves[0].b.disturbance
 
 
 @pytest.mark.parametrize(
@@ -110,17 +110,18 @@ def test_what_differs_is_named(config: dict[str, Any], names: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("gpus", "differs"), [("16 × Tesla K80", False), ("8 × Tesla K80", True), ("16 × NVIDIA A100-SXM4-80GB", True)]
+    ("count", "name", "differs"),
+    [(16, "Tesla K80", False), (8, "Tesla K80", True), (16, "NVIDIA A100-SXM4-80GB", True)],
 )
-def test_the_gpus_of_a_host_are_compared_by_kind_and_number(gpus: str, differs: bool) -> None:
-    pair = compare_with_published(ALEXNET, make_run(0.8, machine={**K80, "GPUs of a host": gpus}))
+def test_the_gpus_of_a_host_are_compared_by_kind_and_number(count: int, name: str, differs: bool) -> None:
+    pair = compare_with_published(ALEXNET, make_run(0.8, **gpus(count, name)))
     (*differences,) = find_differences(*pair)
     assert [difference.a for difference in differences] == (["16 × K80 (one GK210 die)"] if differs else [])
 
 
 def test_what_the_source_does_not_state_is_not_compared() -> None:
     silent = replace(ALEXNET, data="", scaling=None, device=None, devices_per_host=None)
-    changed = make_run(0.8, config=replace(CONFIG, batch=7), machine={"GPUs of a host": "1 × NVIDIA H200"})
+    changed = make_run(0.8, config=replace(CONFIG, batch=7), **gpus(1, "NVIDIA H200"))
     assert find_differences(*compare_with_published(silent, changed)) == ()
 
 

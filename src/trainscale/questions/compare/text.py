@@ -1,0 +1,419 @@
+"""A comparison in words: the verdict as a sentence, a table for each curve, notes; for a terminal, as Markdown, JSON
+and HTML. All have the same sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...analyse.estimates import MOST_REPEATS, Estimate
+from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval
+from ...report import numbers, wording
+from ...report.grid import Grid, TerminalGrid, escape
+from ...report.grid import render_markdown as render_grid_markdown
+from ...worker.type_aliases import JsonObject
+from .compare import (
+    AT_LEAST,
+    FAIL,
+    FASTER,
+    MIXED,
+    PASS,
+    SAME,
+    SLOWER,
+    UNKNOWN,
+    ComparisonPoint,
+    Curve,
+    RunComparison,
+)
+from .sides import EFFICIENCY, Side
+
+# Schema history
+#     1  first version
+SCHEMA = 1
+_PERCENT = f"{numbers.THIN}%"
+_OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
+_OF_SPEEDS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
+_OF_EFFICIENCIES = {**_OF_SPEEDS, FASTER: "higher", SLOWER: "lower"}
+
+
+# ---- sentences
+
+
+def make_headline(comparison: RunComparison) -> str:
+    """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
+    return _describe_verdict(comparison.verdict, comparison.curves)
+
+
+def describe_curve(curve: Curve, margin: float) -> str:
+    """Return the verdict on a curve with its evidence."""
+    measured = [point for point in curve.points if point.ratio]
+    unknown = [point for point in measured if point.verdict == UNKNOWN]
+    text = _describe_verdict(curve.verdict, [curve])
+    if curve.verdict == SAME:
+        return f"{text} at {_join_devices(measured)}"
+    if curve.verdict in (FASTER, SLOWER, MIXED):
+        shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
+        evidence = "; ".join(_describe_change(point, curve) for point in shown)
+        rest = f"; cannot tell at {_join_devices(unknown)}" if unknown else ""
+        return f"{text}: {evidence}{rest}"
+    if not measured:
+        return "nothing to compare: no device count has a result in both A and B"
+    if hidden := [point for point in unknown if point.is_hidden]:
+        return f"{text}: {_explain_busy_machine(hidden)}"
+    needed = [point.repeats_for_verdict for point in unknown]
+    if single := _find_without_interval(unknown):
+        return f"{text}: {_explain_too_few_repeats(single)}; {_describe_needed_repeats(needed, has_intervals=False)}"
+    widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
+    where = wording.format_device_count(widest.devices)
+    return (
+        f"{text}: at {where} B/A is {_format_ratio(widest.ratio)}, which is neither a difference nor within"
+        f" ±{_format_share(margin)}; {_describe_needed_repeats(needed, has_intervals=True)}"
+    )
+
+
+def describe_gate(comparison: RunComparison) -> str:
+    """Return what came out of --threshold or --at-least. Empty without one."""
+    gate = comparison.gate
+    if gate is None:
+        return ""
+    accepts, bound, change = gate.kind == AT_LEAST, _format_share(gate.bound), _format_share(comparison.margin)
+    if comparison.curves[0].b.has_efficiencies:
+        bound, change = f"{bound} of the efficiency", f"{change} of the efficiency"
+    if comparison.outcome == PASS:
+        demand = f"B has at least {bound} of A" if accepts else f"no regression beyond {change}"
+        return f"pass: {demand} at {_join_devices([point for point in comparison.points if point.ratio])}"
+    if comparison.outcome == FAIL:
+        evidence = [
+            f"B/A is {_format_ratio(point.ratio)} at {wording.format_device_count(point.devices)}"
+            for point in comparison.points
+            if point.outcome == FAIL and point.ratio
+        ]
+        evidence += [
+            _describe_loss(point, curve) for curve in comparison.curves for point in curve.points if point.is_lost
+        ]
+        return f"{f'fail: below {bound} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
+    unknown = [point for point in comparison.points if point.outcome == UNKNOWN]
+    parts = []
+    if hidden := [point for point in unknown if point.is_hidden]:
+        parts.append(_explain_busy_machine(hidden))
+    elif unknown:
+        single = _find_without_interval(unknown)
+        parts.append(_explain_too_few_repeats(single) if single else f"undecided at {_join_devices(unknown)}")
+        parts.append(_describe_needed_repeats([point.repeats_for_gate for point in unknown], has_intervals=not single))
+    if unmeasured := sorted({count for curve in comparison.curves for count in curve.only_a}):
+        parts.append(f"B has not measured {_join_counts(unmeasured)}")
+    demand = f"B has at least {bound} of A" if accepts else f"B has a regression beyond {change}"
+    return f"cannot tell whether {demand}: {'; '.join(parts)}"
+
+
+def explain_intervals(comparison: RunComparison) -> str:
+    """Return what the intervals in the tables are."""
+    ratios = [point.ratio for point in comparison.points if point.ratio]
+    if not any(ratio.low is not None for ratio in ratios):
+        return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
+    quantities = "efficiencies" if comparison.curves[0].b.has_efficiencies else "speeds"
+    each = f"{comparison.confidence * 100:.4g}{_PERCENT} for each"
+    together = "" if len(ratios) == 1 else f" for all {len(ratios)} points together ({each})"
+    return (
+        f"B/A is the ratio of the {quantities} with its {_format_share(CONFIDENCE)} interval{together}."
+        f" Same means within ±{_format_share(comparison.margin)}."
+    )
+
+
+def list_notes(comparison: RunComparison) -> list[str]:
+    """Return what else a reader should know, one sentence each."""
+    lines = [line for curve in comparison.curves for line in _list_curve_notes(curve, comparison.outcome)]
+    return list(dict.fromkeys(lines))
+
+
+def _list_curve_notes(curve: Curve, outcome: str | None) -> Iterator[str]:
+    a, b = curve.a, curve.b
+    for difference in curve.differences:
+        if difference.a == difference.b:
+            yield f"{difference.field} of A and B: both {difference.a}; {difference.needed} (--despite)"
+        else:
+            yield f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"
+    if a.is_published:
+        yield (
+            f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing proves"
+            " that its network is the same"
+        )
+    elif a.host_names and b.host_names and a.host_names != b.host_names:
+        yield "A and B were measured on different hosts of the same kind, which adds to the difference"
+    claims = outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
+    if claims and not a.is_published and a.source != b.source:
+        yield (
+            "a drift of the machine between the two runs would look the same; more runs of A and B, measured in turns"
+            " and compared in pairs, would tell"
+        )
+    for name, side in (("A", a), ("B", b)):
+        if any(value and value.is_sequential for value in side.values.values()):
+            yield f"the results of {side.source} decided how often it was repeated, so its intervals are wider"
+        if side.disturbance:
+            yield f"{name}: {side.disturbance}"
+    for name, counts in (("A", curve.only_a), ("B", curve.only_b)):
+        if counts:
+            yield f"only {name} has measured {_join_counts(counts)} of {b.title}"
+    yield from (_describe_loss(point, curve) for point in curve.points if point.is_lost)
+
+
+def describe_side(side: Side) -> str:
+    """Return source, title and date."""
+    date = side.date[:16].replace("T", " ")
+    return " · ".join(part for part in (side.source, side.title, date) if part)
+
+
+def _describe_verdict(verdict: str, curves: Sequence[Curve]) -> str:
+    reaches = [curve.within for curve in curves if curve.within is not None]
+    if verdict == SAME and reaches:
+        tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
+        return f"same within ±{_format_share(tenths / 1000)}"
+    if verdict == MIXED:
+        faster, slower = (_choose_word(word, curves[0].b) for word in (FASTER, SLOWER))
+        return f"mixed: {faster} at some points, {slower} at others"
+    if verdict == UNKNOWN:
+        is_busy = any(point.is_hidden for curve in curves for point in curve.points)
+        return "cannot tell, because the machine was busy" if is_busy else "not enough repeats to tell"
+    return _choose_word(verdict, curves[0].b)
+
+
+def _choose_word(verdict: str, side: Side) -> str:
+    return (_OF_EFFICIENCIES if side.has_efficiencies else _OF_SPEEDS)[verdict]
+
+
+def _describe_change(point: ComparisonPoint, curve: Curve) -> str:
+    """Say how much faster or slower B is: 3.2 % (2.1–4.3 %), with the verdict where that of the curve is mixed."""
+    interval = point.ratio or Interval(1.0)
+    ends = sorted(abs(end - 1) for end in (interval.low, interval.high) if end is not None)
+    limits = f"{'–'.join(map(_format_percentage, ends))}{_PERCENT}"
+    verdict = f" {_choose_word(point.verdict, curve.b)}" if curve.verdict == MIXED else ""
+    where = wording.format_device_count(point.devices)
+    return f"{_format_share(abs(interval.mean - 1))} ({limits}){verdict} at {where}"
+
+
+def _find_without_interval(points: Sequence[ComparisonPoint]) -> list[ComparisonPoint]:
+    return [point for point in points if point.ratio and point.ratio.low is None]
+
+
+def _explain_too_few_repeats(points: Sequence[ComparisonPoint]) -> str:
+    return f"fewer than {LEAST_REPEATS} repeats on a side at {_join_devices(points)}, so there is no interval"
+
+
+def _explain_busy_machine(points: Sequence[ComparisonPoint]) -> str:
+    where = wording.format_device_count(points[0].devices)
+    return (
+        f"B/A is {_format_ratio(points[0].ratio)} at {where}, but other programs used the machine meanwhile, which may"
+        " explain it; measure on an idle machine"
+    )
+
+
+def _describe_needed_repeats(counts: Sequence[int | None], has_intervals: bool) -> str:
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts):
+        return f"about {max(known)} repeats on each side would decide it"
+    if not has_intervals:
+        return f"{LEAST_REPEATS} repeats on each side would show how many decide it"
+    return f"more than {MOST_REPEATS} repeats on each side would be needed"
+
+
+def _describe_loss(point: ComparisonPoint, curve: Curve) -> str:
+    lost = curve.b.points[point.devices]
+    reason = f"{lost.status}: {lost.reason}" if lost.reason else lost.status
+    return f"B has no result at {wording.format_device_count(point.devices)} ({reason}), where A has"
+
+
+# ---- numbers
+
+
+def _format_value(value: Estimate | None, side: Side) -> str:
+    if value is None or not side.has_efficiencies:
+        return numbers.format_rate(value.mean if value else None)
+    return f"{value.mean * 100:.1f}{_PERCENT}"
+
+
+def _format_ratio_columns(interval: Interval | None) -> tuple[str, str]:
+    """Format a ratio and its limits: 0.968 and 0.957–0.979."""
+    if interval is None:
+        return numbers.MISSING, ""
+    return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
+
+
+def _format_ratio(interval: Interval | None) -> str:
+    mean, limits = _format_ratio_columns(interval)
+    return f"{mean} ({limits})" if limits else mean
+
+
+def _join_devices(points: Sequence[ComparisonPoint]) -> str:
+    return _join_counts(dict.fromkeys(point.devices for point in points))
+
+
+def _join_counts(counts: Iterable[int]) -> str:
+    values = list(counts)
+    return wording.join_names(map(str, values)) + (" device" if values == [1] else " devices")
+
+
+def _format_share(share: float) -> str:
+    return f"{_format_percentage(share)}{_PERCENT}"
+
+
+def _format_percentage(share: float) -> str:
+    """Format a share as a percentage: 2.8, 12.3."""
+    percent = share * 100
+    return f"{percent:.2g}" if percent < 10 else f"{percent:.3g}"
+
+
+# ---- documents
+
+
+def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
+    """Return the table of a curve. Columns without any value are left out. A gate's outcome replaces the verdict."""
+    unit = EFFICIENCY if curve.b.has_efficiencies else f"{curve.b.unit}/s"
+    verdict = "gate" if comparison.gate else "verdict"
+    header = ("devices", f"A {unit}", f"B {unit}", "repeats", "B/A", "interval", verdict, "efficiency B/A", "interval")
+    rows = []
+    for point in curve.points:
+        word = _choose_word(point.verdict, curve.b) if point.ratio else f"{'B' if point.a else 'A'} failed"
+        counts = [value.repeats if value else 0 for value in (point.a, point.b)]
+        rows.append(
+            (
+                numbers.format_integer(point.devices),
+                *(_format_value(value, curve.b) for value in (point.a, point.b)),
+                ", ".join("exact" if count is None else str(count) for count in counts),
+                *_format_ratio_columns(point.ratio),
+                _OUTCOMES[point.outcome] if point.outcome else word,
+                *_format_ratio_columns(point.efficiency_ratio),
+            )
+        )
+    kept = [index for index in range(len(header)) if any(row[index] not in ("", numbers.MISSING) for row in rows)]
+    cells = tuple(tuple(row[index] for index in kept) for row in rows)
+    return Grid(curve.b.title, tuple(header[index] for index in kept), cells, left=())
+
+
+def print_text(comparison: RunComparison) -> None:
+    from rich.console import Console
+
+    console = Console()
+
+    def show(text: str, style: str = "") -> None:
+        # rich would break lines between a number and its unit.
+        lines = [textwrap.fill(line, console.width, break_on_hyphens=False) for line in text.split("\n")]
+        console.print("\n".join(lines), style=style, soft_wrap=True, highlight=False, markup=False)
+
+    for curve in comparison.curves:
+        show(f"A  {describe_side(curve.a)}")
+        show(f"B  {describe_side(curve.b)}\n")
+        console.print(TerminalGrid(make_curve_grid(curve, comparison)), highlight=False)
+        show(describe_curve(curve, comparison.margin) + "\n", "bold")
+    show(explain_intervals(comparison), "dim")
+    for note in list_notes(comparison):
+        show(f"note: {note}")
+    if len(comparison.curves) > 1:
+        show(f"\nall curves: {make_headline(comparison)}", "bold")
+    if comparison.gate:
+        show(f"\n{describe_gate(comparison)}", "bold")
+
+
+def render_markdown(comparison: RunComparison) -> str:
+    """Return the comparison for a pull request."""
+    blocks = [f"### trainscale compare: {escape(make_headline(comparison))}\n"]
+    if comparison.gate:
+        blocks.append(f"**{escape(describe_gate(comparison))}**\n")
+    for curve in comparison.curves:
+        blocks.append(f"- A: {escape(describe_side(curve.a))}\n- B: {escape(describe_side(curve.b))}\n")
+        blocks.append(escape(describe_curve(curve, comparison.margin)) + "\n")
+        blocks.append(render_grid_markdown(make_curve_grid(curve, comparison)))
+    blocks.append(escape(explain_intervals(comparison)))
+    if notes := list_notes(comparison):
+        blocks += ["", *(f"- {escape(note)}" for note in notes)]
+    return "\n".join(blocks) + "\n"
+
+
+def render_html(comparison: RunComparison) -> str:
+    """Return the comparison for a notebook."""
+    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
+
+    blocks = [render_heading(make_headline(comparison), 3), render_paragraph(describe_gate(comparison))]
+    for curve in comparison.curves:
+        blocks.append(render_items((f"A: {describe_side(curve.a)}", f"B: {describe_side(curve.b)}")))
+        blocks.append(render_paragraph(describe_curve(curve, comparison.margin)))
+        blocks.append(render_grid(make_curve_grid(curve, comparison)))
+    blocks.append(render_paragraph(explain_intervals(comparison)))
+    return "".join([*blocks, render_items(list_notes(comparison))])
+
+
+def render_json(comparison: RunComparison, exit_code: int) -> str:
+    """Return the comparison for programs. docs/compare.md describes every field."""
+    gate = comparison.gate
+    of_gate = {
+        "kind": gate.kind,
+        "bound": gate.bound,
+        "outcome": comparison.outcome,
+        "sentence": describe_gate(comparison),
+    } if gate else None  # fmt: skip
+    document = {
+        "schema": SCHEMA,
+        "verdict": comparison.verdict,
+        "headline": make_headline(comparison),
+        "margin": comparison.margin,
+        "confidence": CONFIDENCE,
+        "confidence_per_point": comparison.confidence,
+        "gate": of_gate,
+        "exit_code": exit_code,
+        "curves": [_encode_curve(curve, comparison.margin) for curve in comparison.curves],
+        "notes": list_notes(comparison),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_curve(curve: Curve, margin: float) -> JsonObject:
+    sides: JsonObject = {
+        name: {
+            "source": side.source,
+            "title": side.title,
+            "date": side.date or None,
+            **({"citation": side.citation} if side.is_published else {}),
+        }
+        for name, side in (("a", curve.a), ("b", curve.b))
+    }
+    return {
+        **sides,
+        "unit": curve.b.unit,
+        "quantity": curve.b.quantity,
+        "verdict": curve.verdict,
+        "within": curve.within,
+        "sentence": describe_curve(curve, margin),
+        "differences": [{"name": d.name, "field": d.field, "a": d.a, "b": d.b} for d in curve.differences],
+        "only_a": list(curve.only_a),
+        "only_b": list(curve.only_b),
+        "points": [
+            {
+                "devices": point.devices,
+                "a": _encode_value(point.a, point.devices, curve.a),
+                "b": _encode_value(point.b, point.devices, curve.b),
+                "ratio": _encode_interval(point.ratio),
+                "efficiency_ratio": _encode_interval(point.efficiency_ratio),
+                "verdict": point.verdict,
+                "outcome": point.outcome,
+                "repeats_for_verdict": point.repeats_for_verdict,
+                "repeats_for_gate": point.repeats_for_gate,
+            }
+            for point in curve.points
+        ],
+    }
+
+
+def _encode_value(value: Estimate | None, devices: int, side: Side) -> JsonObject:
+    point = side.points[devices]
+    return {
+        "hosts": point.hosts,
+        "status": point.status,
+        "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
+        "repeats": value.repeats if value else 0,
+    }
+
+
+def _encode_interval(interval: Interval | None) -> dict[str, float | None] | None:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
