@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..analyse.boundary import find_host_boundary
+from ..analyse.checks import make_busy_flag
 from ..analyse.learning import Learning
 from ..analyse.series import Interval, Point, Series, find_common_unit
 from ..record.run import RunInfo
@@ -99,7 +100,7 @@ def _encode_point(point: Point) -> JsonObject:
         "waiting_share": point.waiting_share,
         "learning": _encode_learning(point.learning) if point.learning else None,
         "witness": asdict(point.verdict) if point.verdict else None,
-        "other_cores": point.other_cores,
+        **({"other_cores": point.other_cores} if make_busy_flag(point.other_cores) else {}),
         "flags": list(point.flags),
         "failures": [_encode_failure(failure) for failure in point.failures],
     }
