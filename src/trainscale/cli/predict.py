@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InputError
-from ..questions.predict.law import MOST_TIMES
+from ..questions.predict.predict import MOST_TIMES
 from ..spec.value_types import whole
 from .damage import warn_of_damage
 from .parser import Parser

@@ -56,8 +56,8 @@ class TextView:
         print_results(directory, records, read_parity(directory), run)
 
     def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        from ..questions.explain.explain import explain_records
-        from ..questions.explain.text import make_explaining_command, render_text
+        from ..questions.explain.explain import explain_records, make_explaining_command
+        from ..questions.explain.text import render_text
 
         if points := explain_records(records):
             print(render_text(points, make_explaining_command(run)), end="")

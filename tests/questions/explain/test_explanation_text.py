@@ -9,8 +9,9 @@ import pytest
 from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 
 from trainscale.analyse.statistics import Interval
+from trainscale.questions.explain.causes import round_to_percents
 from trainscale.questions.explain.explain import explain_records
-from trainscale.questions.explain.text import COLUMNS, render_json, render_markdown, render_text, round_to_percents
+from trainscale.questions.explain.text import COLUMNS, render_json, render_markdown, render_text
 from trainscale.questions.explain.wording import format_share
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
 

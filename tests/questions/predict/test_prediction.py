@@ -11,17 +11,20 @@ import pytest
 from factories import make_config, make_run, record_at
 
 from trainscale.analyse.series import Series, build_series
-from trainscale.questions.predict.law import (
+from trainscale.questions.predict.predict import (
     MOST_TIMES,
     Case,
+    Prediction,
+    Refusal,
     collect_published_cases,
     compute_slopes,
     compute_unit,
     continue_curve,
+    count_devices_of_host,
     estimate_published_errors,
     find_error_range,
+    predict_series,
 )
-from trainscale.questions.predict.predict import Prediction, Refusal, count_devices_of_host, predict_series
 
 HOST = 4  # devices of a made-up host
 NEAR = (0.999, 1.0, 1.001)

@@ -71,6 +71,24 @@ def stands_out(part: ExplainedPart) -> bool:
     return part.share > SMALL_LOSS and part.measured.low > 0
 
 
+def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
+    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
+    exact = [part.share * 100 for part in parts]
+    floors = [int(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
+    for index in by_remainder[: 100 - sum(floors)]:
+        floors[index] += 1
+    return floors
+
+
+def format_limits(part: ExplainedPart) -> str:
+    """Return the limits of the interval of a part in per cent: (24 … 30). Empty where there are none."""
+    low, high = part.measured.low, part.measured.high
+    if low is None or high is None:
+        return ""
+    return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
+
+
 def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
     """Return the parts of the point's step, in the order of causes. Shares are never negative."""
     draws = _Draws(sources.means)

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import fmean
 
 from ...record.trial import TrialRecord
@@ -21,6 +20,9 @@ _BYTES_PER_PARAMETER = {"fp64": 8}  # gradients are exchanged in fp32 under ever
 _GOOD_BYTES_PER_SECOND = 1.25e9
 _GOOD_LATENCY_SECONDS = 2e-4
 _TOO_SMALL = 2.0
+
+# The seconds of a step on one device, of every trial: by the config without its batch, then by its batch.
+OneDeviceTimes = dict[Config, dict[int, list[float]]]
 
 _TARGETS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 _LEAST_GAIN = 0.04  # of efficiency, for a larger batch to be worth a sentence
@@ -176,32 +178,29 @@ def find_equal_batch(times: Sequence[tuple[float, float]], batch: int) -> int | 
     return min((other for other in as_long if 2 * other <= batch), default=None)
 
 
-class OneDeviceTimes:
-    """The seconds of a step on one device, by config. A run may have hundreds of batches, so every trial is averaged
-    once and not for each point again.
-    """
+def group_one_device_times(points: PointRecords) -> OneDeviceTimes:
+    """Return the seconds of a step of every one-device trial, averaged once and not for each point again."""
+    times: OneDeviceTimes = defaultdict(dict)
+    for (config, devices), records in points.items():
+        if devices == 1:
+            seconds = [compute_run_mean(record).compute for record in records]
+            times[replace(config, batch=0)][config.batch] = seconds
+    return times
 
-    def __init__(self, points: PointRecords) -> None:
-        self._seconds: dict[Config, dict[Config, list[float]]] = {}  # by the config without its batch
-        for (config, devices), records in points.items():
-            if devices == 1:
-                seconds = [compute_run_mean(record).compute for record in records]
-                self._seconds.setdefault(replace(config, batch=0), {})[config] = seconds
-        self._average = cache(lambda config: fmean(self._seconds[replace(config, batch=0)][config]))
 
-    def average_by_batch(self, sources: Sources) -> list[tuple[float, float]]:
-        """Return the seconds of a step by batch, of every batch that was measured for the work of a point."""
-        times: dict[int, list[float]] = {}
-        for record in sources.one_device_records:
-            batch = record.trial.config.batch_per_device(1)
-            times.setdefault(batch, []).append(compute_run_mean(record).compute)
-            for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
-                times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
-        means = {batch: fmean(values) for batch, values in times.items()}
-        if sources.one_device_records and sources.config.scaling == WEAK:
-            own = sources.one_device_records[0].trial.config
-            for config, seconds in self._seconds.get(replace(own, batch=0), {}).items():
-                if config.batch != own.batch:
-                    further = times.get(config.batch)
-                    means[config.batch] = fmean([*further, *seconds]) if further else self._average(config)
-        return [(float(batch), mean) for batch, mean in sorted(means.items())]
+def average_by_batch(one_device: OneDeviceTimes, sources: Sources) -> list[tuple[float, float]]:
+    """Return the seconds of a step by batch, of every batch that was measured on one device for the work of a point."""
+    if not sources.one_device_records:
+        return []
+    config = sources.one_device_records[0].trial.config
+    by_batch = dict(one_device[replace(config, batch=0)])
+    own = by_batch[config.batch]
+    times = {config.batch_per_device(1): list(own)}
+    for record in sources.one_device_records:
+        for entry in (entry for rank in record.ranks for entry in rank.further_batches if entry.steps):
+            times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
+    if sources.config.scaling == WEAK:
+        for batch, seconds in by_batch.items():
+            if batch != config.batch:
+                times.setdefault(batch, []).extend(seconds)
+    return [(float(batch), fmean(seconds)) for batch, seconds in sorted(times.items())]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,19 @@ from ...analyse.statistics import LEAST_REPEATS, Interval
 from ...analyse.throughput import is_measured, is_synchronous
 from ...analyse.titles import make_series_titles
 from ...errors import InputError
+from ...record.run import RunInfo
 from ...record.trial import TrialRecord
 from ...spec.config import Config
+from ..commands import change_command
 from .causes import COMMUNICATION, SMALL_LOSS, STRAGGLERS, WORK, ExplainedPart, split_step, stands_out
 from .exchange import (
     BatchAdvice,
     Exchange,
-    OneDeviceTimes,
     advise_batch,
+    average_by_batch,
     describe_exchange,
     find_equal_batch,
+    group_one_device_times,
     is_too_small,
 )
 from .sources import ONE_DEVICE, Sources, find_sources, group_records
@@ -37,6 +41,9 @@ SLOW_RANK = "slow rank"
 TOO_SMALL = "work too small"
 TOGETHER = "not separated"  # the largest part has causes that the records do not separate
 UNKNOWN = "unknown"  # there is no one-device point
+
+_FLAG = "--explain"
+_UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclude it
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def explain(run: Run) -> RunExplanation:
 
     Raises ``InputError`` if no point of the run can be explained.
     """
-    from .text import make_explaining_command, render_text
+    from .text import render_text
     from .wording import describe_verdict
 
     check_can_explain(run)
@@ -114,6 +121,21 @@ def explain(run: Run) -> RunExplanation:
         _points=tuple(points),
         _command=command,
     )
+
+
+def make_explaining_command(run: RunInfo) -> str:
+    """Return the command of a run, with the flag that measures what an explanation needs.
+
+    A training to an accuracy or a search cannot measure it. Their command becomes one that measures the steps of the
+    same work; its results are in a directory of their own.
+    """
+    command = run.read_provenance().command or "trainscale run"
+    words = shlex.split(command)
+    if run.is_search or any(series.get("epochs") for series in run.read_spec().series):
+        has_flag = any(word.partition("=")[0] in _UNEXPLAINED for word in words)
+        changed = change_command(run, (*_UNEXPLAINED, "--warmup-epochs", "-o", "--output"), _FLAG)
+        return changed if has_flag else f"{changed}  # without epochs, until_accuracy and search in its file"
+    return command if _FLAG in words else f"{command} {_FLAG}"
 
 
 def check_can_explain(run: Run) -> None:
@@ -143,24 +165,19 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
     for config, devices in points:
         counts.setdefault(config, []).append(devices)
     titles = make_series_titles(list(counts))
-    one_device = OneDeviceTimes(points)
+    one_device = group_one_device_times(points)
     explanations = []
     for config, title in titles.items():
         for devices in sorted(count for count in counts[config] if count > 1 and is_synchronous(config)):
             sources = find_sources(points, config, devices)
-            parts = split_step(sources, title)
-            times = one_device.average_by_batch(sources)
-            equal_batch = find_equal_batch(times, sources.batch)
-            # A line through equal times would advise a batch of any size.
-            advice = None if equal_batch else advise_batch(times, sources, parts)
-            point = _explain(title, sources, parts)
-            explanations.append(replace(point, advice=advice, equal_batch=equal_batch))
+            explanations.append(_explain(title, sources, average_by_batch(one_device, sources)))
     return explanations
 
 
-def _explain(title: str, sources: Sources, parts: tuple[ExplainedPart, ...]) -> PointExplanation:
-    """Explain a point from what was measured with its own batch."""
+def _explain(title: str, sources: Sources, one_device_times: Sequence[tuple[float, float]]) -> PointExplanation:
+    parts = split_step(sources, title)
     exchange = describe_exchange(sources, parts)
+    equal_batch = find_equal_batch(one_device_times, sources.batch)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if not part.is_work]
     main = max([part for part in others if stands_out(part)] or others, key=lambda part: part.share, default=None)
@@ -198,8 +215,9 @@ def _explain(title: str, sources: Sources, parts: tuple[ExplainedPart, ...]) -> 
         main=main,
         work_seconds=work.seconds if work else None,
         exchange=exchange,
-        advice=None,
-        equal_batch=None,
+        # A line through equal times would advise a batch of any size.
+        advice=None if equal_batch else advise_batch(one_device_times, sources, parts),
+        equal_batch=equal_batch,
         slow_ranks=sources.slow_ranks,
         core_share=core_share,
         waited_share=max(waits, default=None),

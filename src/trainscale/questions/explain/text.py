@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import json
-import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ...record.run import RunInfo
 from ...report import grid
 from ...report.grid import Grid, escape
 from ...report.numbers import THIN
 from ...report.wording import format_device_count
 from ...worker.type_aliases import JsonObject
-from ..commands import change_command
-from .causes import ExplainedPart
+from .causes import format_limits, round_to_percents
 from .explain import PointExplanation
 from .wording import describe_verdict, format_milliseconds, list_notes
 
 COLUMNS = 100
 _BAR = 30  # characters of 100 %
 _MEASURES = "This command measures what is missing:"
-_FLAG = "--explain"
-_UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclude it
-
-
-def make_explaining_command(run: RunInfo) -> str:
-    """Return the command of a run, with the flag that measures what an explanation needs.
-
-    A training to an accuracy or a search cannot measure it. Their command becomes one that measures the steps of the
-    same work; its results are in a directory of their own.
-    """
-    command = run.read_provenance().command or "trainscale run"
-    words = shlex.split(command)
-    if run.is_search or any(series.get("epochs") for series in run.read_spec().series):
-        has_flag = any(word.partition("=")[0] in _UNEXPLAINED for word in words)
-        changed = change_command(run, (*_UNEXPLAINED, "--warmup-epochs", "-o", "--output"), _FLAG)
-        return changed if has_flag else f"{changed}  # without epochs, until_accuracy and search in its file"
-    return command if _FLAG in words else f"{command} {_FLAG}"
 
 
 def render_text(points: Sequence[PointExplanation], command: str) -> str:
@@ -76,24 +56,6 @@ def _describe_point(point: PointExplanation) -> str:
     hosts = f" on {point.hosts} hosts" if point.hosts > 1 else ""
     repeats = f"{point.repeats} repeat{'s' if point.repeats != 1 else ''}"
     return f"{point.devices} devices{hosts}, {repeats}, {format_milliseconds(point.step_seconds)} a step"
-
-
-def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
-    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
-    exact = [part.share * 100 for part in parts]
-    floors = [int(value) for value in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
-    for index in by_remainder[: 100 - sum(floors)]:
-        floors[index] += 1
-    return floors
-
-
-def format_limits(part: ExplainedPart) -> str:
-    """Return the limits of the interval of a part in per cent: (24 … 30). Empty where there are none."""
-    low, high = part.measured.low, part.measured.high
-    if low is None or high is None:
-        return ""
-    return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
 
 
 def _make_grid(point: PointExplanation) -> Grid:
@@ -145,12 +107,7 @@ def _encode_point(point: PointExplanation) -> JsonObject:
         "config": point.config.to_dict(),
         "main": list(point.main.causes) if point.main else None,
         "parts": [
-            {
-                "causes": list(part.causes),
-                "seconds": part.seconds,
-                "share": part.share,
-                "measured": asdict(part.measured),
-            }
+            {name: value for name, value in asdict(part).items() if name not in ("series", "devices", "part")}
             for part in point.parts
         ],
         "exchange": None

@@ -13,8 +13,7 @@ from rich.text import Text
 from ...analyse.statistics import Interval
 from ...report.grid import Grid, TerminalGrid, escape, render_markdown
 from ...report.numbers import THIN, format_limits, format_percent, format_rate
-from .law import MOST_TIMES, estimate_published_errors
-from .predict import HeldOut, PredictedSeries
+from .predict import MOST_TIMES, HeldOut, PredictedSeries, estimate_published_errors
 
 SCHEMA = 1
 

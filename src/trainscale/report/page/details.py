@@ -10,9 +10,8 @@ from ...analyse.best.choose import BestOfWork, find_best
 from ...analyse.best.criteria import Question
 from ...analyse.cost import Price
 from ...analyse.series import Series
-from ...questions.explain.explain import PointExplanation, explain_records
+from ...questions.explain.explain import PointExplanation, explain_records, make_explaining_command
 from ...questions.explain.sources import LOCAL
-from ...questions.explain.text import make_explaining_command
 from ...spec.further import remove_exchange
 from ..best import list_sentences, make_best_grid
 from ..grid import Grid

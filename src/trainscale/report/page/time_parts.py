@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from ...questions.explain.causes import CAUSES, ExplainedPart
+from ...questions.explain.causes import CAUSES, ExplainedPart, format_limits, round_to_percents
 from ...questions.explain.explain import PointExplanation
-from ...questions.explain.text import format_limits, round_to_percents
 from ...questions.explain.wording import describe_verdict, format_milliseconds, list_notes
 from .. import wording
 from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
