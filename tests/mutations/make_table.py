@@ -1,4 +1,4 @@
-"""Writes the table of mistakes into docs/method.md, from results.json: ``python tests/mutations/make_table.py``."""
+"""Writes the table of mistakes into docs/measurements.md, from results.json: ``python tests/mutations/make_table.py``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness import CRASHED, PARITY, SURVIVED, WITNESS
 from mutation import Mutation
 
 RESULTS = Path(__file__).with_name("results.json")
-PAGE = Path(__file__).parents[2] / "docs" / "method.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements.md"
 START, END = "<!-- mistakes: made by tests/mutations/make_table.py -->", "<!-- end of mistakes -->"
 
 
 def make_table(results: dict[str, dict[str, Any]]) -> str:
-    """Return the counts, and a table of every mistake with what caught it and the message."""
+    """Return the counts, and a table of every mistake with what caught it."""
     return f"{_summary(results)}\n\n" + "\n".join(
-        ["| mistake | command | caught by | message |", "| --- | --- | --- | --- |"]
+        ["| mistake | command | caught by |", "| --- | --- | --- |"]
         + [_row(mutation, results.get(mutation.name)) for part in PARTS.values() for mutation in part]
     )
 
@@ -41,10 +41,10 @@ def _summary(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _row(mutation: Mutation, entry: dict[str, Any] | None) -> str:
-    caught_by, message = (entry["caught_by"], entry["message"]) if entry else ("not run", "")
+    caught_by = entry["caught_by"] if entry else "not run"
     if caught_by in (SURVIVED, CRASHED):
-        caught_by, message = "**nothing**", mutation.survives or message
-    cells = (mutation.mistake, f"`{mutation.run}`", caught_by, message)
+        caught_by = f"**nothing**: {mutation.survives or (entry or {}).get('message', '')}"
+    cells = (mutation.mistake, f"`{mutation.run}`", caught_by)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

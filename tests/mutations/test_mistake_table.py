@@ -34,7 +34,7 @@ def test_a_mistake_that_nothing_caught_is_counted_and_shown() -> None:
     rows = [
         line for line in table.splitlines() if MUTATIONS[caught].mistake in line or MUTATIONS[missed].mistake in line
     ]
-    assert "| witness | the loss is 3 \\| not 2 |" in rows[0]
+    assert rows[0].endswith("| witness |")
     assert "| **nothing** |" in rows[1]
 
 
