@@ -35,7 +35,7 @@ def test_a_mistake_that_nothing_caught_is_counted_and_shown() -> None:
         line for line in table.splitlines() if MUTATIONS[caught].mistake in line or MUTATIONS[missed].mistake in line
     ]
     assert rows[0].endswith("| witness |")
-    assert "| **nothing** |" in rows[1]
+    assert "| **nothing**: nothing noticed it |" in rows[1]
 
 
 def test_a_page_without_a_place_for_the_table_is_refused() -> None:
