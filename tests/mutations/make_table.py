@@ -1,4 +1,7 @@
-"""Writes the table of mistakes into docs/measurements.md, from results.json: ``python tests/mutations/make_table.py``."""
+"""Writes the table of mistakes into docs/measurements.md, from results.json.
+
+python tests/mutations/make_table.py
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs mutations and controls: ``python tests/mutations/run_mutations.py [NAME …]``. ``make mutations`` runs all.
 
-The results are kept in results.json, from which make_table.py writes the table in docs/measurements.md. The exit code is 1 if
-a control is not proven, if a mistake is not caught, or if one is that is said to survive.
+The results are kept in results.json, from which make_table.py writes the table in docs/measurements.md. The exit code
+is 1 if a control is not proven, if a mistake is not caught, or if one is that is said to survive.
 """
 
 from __future__ import annotations
