@@ -106,5 +106,5 @@ def test_energy_is_shown_where_every_trial_recorded_it(tmp_path: Path) -> None:
     write_run(tmp_path / "run", records)
     text = trainscale(tmp_path, "best", "run").stdout
     assert "Wh/million" in text
-    assert "1 000 (1 000–1 000)" in text.replace("\u202f", " ")
+    assert "1,000 (1,000–1,000)" in text.replace("\u202f", " ")
     assert "Energy is that of the GPUs (NVML)" in text

@@ -15,7 +15,7 @@ from trainscale.analyse.series import build_series
 from trainscale.questions.compare.differences import NAMES
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.trial import MachineLoad
-from trainscale.report.json_file import render_results_json
+from trainscale.report.csv_json import render_results_json
 
 # ---- verdicts
 

@@ -14,7 +14,7 @@ from factories import failed_record, make_config
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.witness import WitnessVerdict
-from trainscale.report.json_file import render_results_json
+from trainscale.report.csv_json import render_results_json
 
 # ---- what is compared
 

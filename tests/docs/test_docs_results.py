@@ -28,7 +28,7 @@ def record(**changes: Any) -> TrialRecord:
 
 
 def test_every_column_of_results_csv_is_described() -> None:
-    from trainscale.report.csv_files import render_results_csv
+    from trainscale.report.csv_json import render_results_csv
 
     (columns,) = csv.reader(render_results_csv([]).splitlines())
     section = text("results.md").partition("## results.csv")[2].partition("\n## ")[0]
@@ -38,7 +38,7 @@ def test_every_column_of_results_csv_is_described() -> None:
 
 def test_every_field_of_results_json_is_described() -> None:
     from trainscale.analyse.series import build_series
-    from trainscale.report.json_file import render_results_json
+    from trainscale.report.csv_json import render_results_json
 
     document = json.loads(render_results_json(RunInfo({}), build_series([record()])))
     (series,) = document["series"]

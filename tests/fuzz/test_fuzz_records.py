@@ -23,8 +23,7 @@ from trainscale.questions.explain.explain import explain_records
 from trainscale.record.journal import RUN, TRIALS, read_run, read_trials
 from trainscale.record.parity import FILE as PARITY
 from trainscale.record.parity import read_parity
-from trainscale.report.csv_files import render_results_csv
-from trainscale.report.json_file import render_results_json
+from trainscale.report.csv_json import render_results_csv, render_results_json
 
 FOLDER = scratch_folder("records")
 RUN_FILE, RECORDS = full_run(), full_records()

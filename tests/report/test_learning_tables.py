@@ -13,10 +13,10 @@ from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.grid import Grid, TerminalGrid, render_markdown, split_grid
 from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
 from trainscale.report.outputs import write_outputs
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
+from trainscale.report.table import Grid, TerminalGrid, render_markdown, split_grid
 
 GPUS = learning_config(device="cuda", batch=32, epochs=2)
 DATA = {"name": "cifar10", "classes": 10, "channels": 3, "image_size": 32, "train": 50_000, "valid": 10_000}
@@ -105,7 +105,7 @@ def test_machines_and_data_sets_come_from_provenance() -> None:
     grid = make_datasets_grid(RUN, build_series(ladder(1)))
     assert grid is not None
     assert grid.header == ("name", "class", "image size", "training", "testing")
-    assert grid.rows == (("cifar10", "10", "28 × 28 × 3", "50\u202f000", "10\u202f000"),)
+    assert grid.rows == (("cifar10", "10", "28 × 28 × 3", "50,000", "10,000"),)
     assert make_datasets_grid(make_run(), []) is None
 
 

@@ -16,7 +16,7 @@ def spaced(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(30.4, "30.40"), (457.07, "457.1"), (61938.36, "61 938"), (0.001234567, "0.001235"), (0.0, "0.000")],
+    [(30.4, "30.40"), (457.07, "457.1"), (61938.36, "61,938"), (0.001234567, "0.001235"), (0.0, "0.000")],
 )
 def test_significant_digits_never_round_whole_digits_off(value: float, expected: str) -> None:
     assert spaced(numbers.format_significant(value)) == expected

@@ -53,7 +53,7 @@ def test_a_wide_list_has_all_columns_and_marks_flags() -> None:
 def test_a_curve_is_a_table_with_efficiencies() -> None:
     grid = make_curve_grid(MXNET)
     assert grid.header == ("devices", "hosts", "batch", "global", "images/s", "speed-up", "efficiency", "")
-    assert grid.rows[-1] == ("256", "16", "32", "8\u202f192", "4\u202f630", "230.60×", "90.1\u202f%", "━" * 9)
+    assert grid.rows[-1] == ("256", "16", "32", "8,192", "4,630", "230.60×", "90.1\u202f%", "━" * 9)
 
 
 def test_columns_without_values_are_left_out() -> None:

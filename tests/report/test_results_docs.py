@@ -11,7 +11,7 @@ from factories import learning_config, learning_record, make_run
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
-from trainscale.report.json_file import render_results_json
+from trainscale.report.csv_json import render_results_json
 from trainscale.worker.models import MODELS, TrainingDefaults
 from trainscale.worker.training.learning_rate import SCHEDULES
 

@@ -84,7 +84,7 @@ def print_best(all_best: Sequence[BestOfWork], question: Question) -> None:
     from rich.text import Text
 
     from ..report.best import explain_energy, explain_numbers, list_sentences, make_best_grid
-    from ..report.grid import TerminalGrid
+    from ..report.table import TerminalGrid
 
     console = Console(highlight=False)
     for best in all_best:

@@ -159,8 +159,8 @@ def _show_comparisons(comparisons: Sequence[NeighbourComparison], as_json: bool)
 def _show_list(curves: Sequence[PublishedCurve]) -> None:
     from rich.console import Console
 
-    from ..report.grid import TerminalGrid
     from ..report.published import make_list_grid
+    from ..report.table import TerminalGrid
 
     console = Console(highlight=False)
     if curves:
@@ -172,8 +172,8 @@ def _show_list(curves: Sequence[PublishedCurve]) -> None:
 def _show_curve(curve: PublishedCurve) -> None:
     from rich.console import Console
 
-    from ..report.grid import TerminalGrid
     from ..report.published import describe, make_curve_grid
+    from ..report.table import TerminalGrid
 
     console = Console(highlight=False)
     console.print(TerminalGrid(make_curve_grid(curve)))

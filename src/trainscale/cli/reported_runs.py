@@ -14,7 +14,7 @@ from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import Verdict, read_parity
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..report.csv_files import make_slug
+from ..report.csv_json import make_slug
 from .damage import warn_of_damage
 
 DEFAULT_OUTPUT = Path("report")

@@ -41,9 +41,8 @@ def print_results(
 
     from ..analyse.best.races import replay_races_of_run
     from ..analyse.series import build_series
-    from ..report.grid import TerminalGrid
     from ..report.search_table import make_search_grids, select_series_in_full
-    from ..report.table import make_series_table
+    from ..report.table import TerminalGrid, make_series_table
 
     console = Console()
     all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
@@ -74,10 +73,9 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
     """Print the tables of several runs in one report, and in what the runs differ."""
     from rich.console import Console
 
-    from ..report.grid import TerminalGrid
     from ..report.reported_run import make_reported_runs
     from ..report.run_differences import list_difference_sentences, make_difference_grid
-    from ..report.table import make_series_table
+    from ..report.table import TerminalGrid, make_series_table
 
     console = Console()
     reported, _ = make_reported_runs(runs, accuracy, show_hosts=True)
@@ -115,7 +113,7 @@ def _list_verdicts(run: RunInfo, records: Sequence[TrialRecord], place: str) -> 
 
 def _print_learning(console: Console, run: RunInfo, all_series: Sequence[Series]) -> None:
     from ..report import learning_tables, provenance_tables
-    from ..report.grid import TerminalGrid
+    from ..report.table import TerminalGrid
 
     epochs = learning_tables.make_epoch_grids(all_series, learning_tables.MOST_IN_TERMINAL)
     datasets = provenance_tables.make_datasets_grid(run, all_series)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..analyse.series import Point, Series
 from ..analyse.throughput import is_measured
 from ..record.trial import SKIPPED, TrialRecord
-from ..report.csv_files import make_series_paths, make_slug
+from ..report.csv_json import make_series_paths, make_slug
 
 
 @dataclass(frozen=True)

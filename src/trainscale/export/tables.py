@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..report.csv_cells import make_csv_cell
+from ..report.csv_json import make_csv_cell
 from .base import Destination, Exporter, TextExporter, describe_file, import_package, write_file
 from .columns import COLUMNS, TrialRow
 from .stored_run import StoredRun, collect_rows

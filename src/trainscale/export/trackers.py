@@ -13,7 +13,7 @@ from typing import Any
 
 from ..analyse.series import Interval, Point, Series
 from ..errors import InputError, TrainscaleError
-from ..report.csv_files import make_slug
+from ..report.csv_json import make_slug
 from ..spec.config import compute_digest
 from .base import Destination, Exporter, format_count, import_package
 from .stored_run import StoredRun

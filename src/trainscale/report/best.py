@@ -14,7 +14,7 @@ from ..analyse.cost import Step
 from ..analyse.statistics import Interval
 from ..worker.type_aliases import JsonObject
 from . import numbers
-from .grid import Grid, escape, render_markdown
+from .table import Grid, escape, render_markdown
 from .wording import format_device_count, join_names
 
 # Schema history

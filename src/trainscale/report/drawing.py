@@ -20,7 +20,6 @@ from ..analyse.boundary import HostBoundary, find_common_boundary
 from ..analyse.series import Point, Series
 from . import palette, wording
 from .drawing_process import render
-from .numbers import THIN
 
 VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
 Row = dict[str, Any]  # a row of the data of a chart: a value for each column
@@ -31,9 +30,6 @@ PAPER_INK = "#1f2430"
 
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
-
-# Numbers are grouped as in the tables.
-_LOCALE = {"number": {"decimal": ".", "thousands": THIN, "grouping": [3], "currency": ["", ""]}}
 
 _LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
 
@@ -268,7 +264,6 @@ def apply_theme(
     fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
-        locale=_LOCALE,
         font=FONT,
         padding=16,
         view=alt.ViewConfig(stroke=None),

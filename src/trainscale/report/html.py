@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from ..analyse.boundary import find_host_boundary
 from ..analyse.published.overlay import PublishedOverlay
-from ..analyse.series import Point, Series, find_common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from ..analyse.text import remove_unprintable
 from ..analyse.titles import find_model_title
 from ..record.parity import Verdict
@@ -26,10 +26,9 @@ from ..spec.config import STRONG
 from ..worker.type_aliases import JsonObject
 from . import charts, learning_tables, numbers, palette, wording
 from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
-from .definitions import make_definitions
+from .columns import PAGE, choose_shown, format_heading
 from .drawing import Frame, VegaSpec
 from .drawing_process import ChartsUnavailable
-from .grid import Grid
 from .page.details import PageDetails, find_command
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
@@ -37,6 +36,7 @@ from .provenance_tables import make_datasets_grid, make_machines_grid, make_vers
 from .published_overlay import draw_throughput, list_overlay_sentences
 from .reported_run import ReportedRun, make_system_tables, summarise
 from .run_differences import list_difference_sentences, make_difference_grid
+from .table import Grid
 from .vega import load_vega_bundle
 
 _LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
@@ -72,6 +72,7 @@ def render_report_html(
     colours = {
         series.title: style.colour for series, style in zip(charted, palette.choose_styles(charted), strict=True)
     }
+    headings, point_rows = _make_points_tables(all_series)
     shown_charts = _make_charts(charted, overlay or PublishedOverlay())
     return template.render(
         title=wording.make_title(all_series),
@@ -90,9 +91,10 @@ def render_report_html(
         learning=_make_learning_grids(runs) if any(series.learns for series in all_series) else None,
         searches=[grid for run in runs for grid in run.searches],
         origins=[_make_origin(run) for run in runs],
-        **_choose_columns(all_series),
+        headings=headings,
+        point_rows=point_rows,
         boundaries=[find_host_boundary(series.points) for series in all_series],
-        definitions=make_definitions(find_common_unit(all_series)),
+        definitions=wording.make_definitions(find_common_unit(all_series)),
         unit=find_common_unit(all_series),
         numbers=numbers,
         wording=wording,
@@ -118,17 +120,42 @@ def _make_origin(run: ReportedRun) -> Origin:
     return Origin(run.label, find_command(run), tables, run.info.provenance)
 
 
-def _choose_columns(all_series: Sequence[Series]) -> dict[str, bool]:
-    """Return which columns the tables of points have."""
-    points = [point for series in all_series for point in series.points]
-    return {
-        "has_hosts": any(point.hosts > 1 for point in points),
-        # A local series is its own baseline: a column of 100 % would be useless.
-        "has_local": any(point.efficiency_versus_local for point in points if point.config.strategy != "local"),
-        "has_accuracy": any(series.learns for series in all_series),
-        "has_overhead": any(point.input_overhead for point in points),
-        "has_device_memory": any(point.device_peak_bytes is not None for point in points),
-    }
+@dataclass(frozen=True)
+class PointCell:
+    """``beside`` is small, ``title`` the interval, and ``share`` the width of the bar behind it, in per cent."""
+
+    text: str
+    beside: str
+    title: str
+    share: float | None
+    is_key: bool
+
+
+def _make_points_tables(all_series: Sequence[Series]) -> tuple[list[tuple[str, str]], list[list[list[PointCell]]]]:
+    """Return the headings of the tables of points, and the rows of each series. A point without a result has only its
+    first cells.
+    """
+    columns = choose_shown(all_series, PAGE)
+    unit = find_common_unit(all_series)
+    headings = [format_heading(column, unit) for column in columns if column.shown and not column.shown.beside]
+    tables = []
+    for series in all_series:
+        rows = []
+        for point in series.points:
+            cells: list[PointCell] = []
+            for column in columns:
+                if column.shown is None or not (point.ok or column.shown.of_failed):
+                    continue
+                value, text = column.read(series, point), column.format_cell(series, point)
+                if column.shown.beside:
+                    cells[-1] = replace(cells[-1], beside=text)
+                    continue
+                title = numbers.format_limits(value) if isinstance(value, Interval) else ""
+                share = min(value.mean, 1) * 100 if column.name == "efficiency" and value else None
+                cells.append(PointCell(text, "", title, share, column.shown.style == "bold"))
+            rows.append(cells)
+        tables.append(rows)
+    return headings, tables
 
 
 def _make_detail_charts(details: PageDetails) -> dict[str, list[Chart]]:

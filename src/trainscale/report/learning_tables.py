@@ -14,8 +14,8 @@ from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..record.run import RunInfo
 from . import numbers, wording
-from .grid import Grid
 from .provenance_tables import name_cluster
+from .table import Grid
 
 MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
 _MIB = 1024**2

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import find_common_unit
 from . import learning_tables, provenance_tables, wording
-from .grid import Grid, escape, render_markdown
 from .page.verdict import Finding
 from .published_overlay import render_overlay_markdown
 from .reported_run import ReportedRun, make_system_tables, summarise
 from .run_differences import list_difference_sentences, make_difference_grid
-from .table import make_scaling_grid
+from .table import Grid, escape, make_scaling_grid, render_markdown
 
 _EXPLANATION = (
     "{unit}/s is of the whole cluster unless it says per device. ± is half a 95 % interval over repeats; efficiency is"

@@ -10,8 +10,7 @@ from ..analyse.series import Series
 from ..errors import InputError, explain_unknown
 from ..record.run import RunInfo
 from . import wording
-from .grid import Grid
-from .table import make_scaling_grid
+from .table import Grid, make_scaling_grid
 
 if TYPE_CHECKING:
     import altair

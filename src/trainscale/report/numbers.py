@@ -9,22 +9,22 @@ import math
 
 from ..analyse.statistics import Interval
 
-THIN = "\u202f"  # narrow no-break space: groups digits, and holds a number and its unit together
+THIN = "\u202f"  # narrow no-break space: holds a number and its unit together
 MISSING = "–"
 _LOPSIDED = 0.25  # half an interval divided by its mean; there the upper half is a third wider than the lower
 
 
 def format_significant(value: float, digits: int = 4) -> str:
-    """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61 938."""
+    """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61,938."""
     if not math.isfinite(value):
         return MISSING
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     decimals = max(0, digits - 1 - magnitude)
-    return f"{value:,.{decimals}f}".replace(",", THIN)
+    return f"{value:,.{decimals}f}"
 
 
 def format_integer(value: int | None) -> str:
-    return MISSING if value is None else f"{value:,}".replace(",", THIN)
+    return MISSING if value is None else f"{value:,}"
 
 
 def format_rate(value: float | None) -> str:
@@ -39,7 +39,10 @@ def format_jitter(value: float | None) -> str:
 
 def format_plus_minus(interval: Interval | None) -> str:
     """Format half the interval relative to the mean: ±1.2 %. Empty where there is no interval."""
-    share = interval.relative if interval else None
+    return format_relative_error(interval.relative if interval else None)
+
+
+def format_relative_error(share: float | None) -> str:
     return "" if share is None else f"±{_format_percentage(share, share)}{THIN}%"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ..analyse.series import Series
 from . import charts, wording
-from .csv_files import make_series_paths, name_folder, render_series_csv
+from .csv_json import make_series_paths, name_folder, render_series_csv
 from .drawing import to_svg
 from .drawing_process import ChartsUnavailable
 

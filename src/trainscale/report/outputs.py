@@ -13,12 +13,11 @@ from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from . import charts, csv_files
+from . import charts, csv_json
 from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
 from .chart_files import FORMATS, SVG, draw_files
 from .drawing_process import ChartsUnavailable, begin_drawing
 from .html import render_report_html
-from .json_file import render_joint_json, render_results_json
 from .markdown import render_report_md
 from .options import ReportOptions
 from .page.details import PageDetails, make_details
@@ -26,6 +25,7 @@ from .page.figures import NamedChart
 from .page.selection import choose_charted
 from .published_overlay import draw_throughput
 from .reported_run import LabelledRun, ReportedRun, make_reported_runs
+from .run_differences import make_difference_grid
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,17 @@ def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
     if len(runs) == 1:
         (run,) = runs
         results = {
-            "results.csv": csv_files.render_results_csv(run.series),
-            "results.json": render_results_json(run.recorded.run, run.series),
+            "results.csv": csv_json.render_results_csv(run.series),
+            "results.json": csv_json.render_results_json(run.recorded.run, run.series),
         }
     else:
         results = {
-            "results.csv": csv_files.render_joint_csv([(run.label, run.series) for run in runs]),
-            "results.json": render_joint_json(runs),
+            "results.csv": csv_json.render_joint_csv([(run.label, run.series) for run in runs]),
+            "results.json": csv_json.render_joint_json(
+                [(run.label, run.recorded.run, run.series) for run in runs], make_difference_grid(runs)
+            ),
         }
-    files = [csv_files.make_series_files(run.series, run.label) for run in runs]
+    files = [csv_json.make_series_files(run.series, run.label) for run in runs]
     return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
 
 
@@ -127,7 +129,7 @@ def _make_further_charts(charted: Sequence[Series], overlay: PublishedOverlay) -
 
 def _remove_stale(directory: Path, all_series: Sequence[Series], written: set[Path]) -> None:
     """Remove series files of an earlier call whose names have changed, because another series now shares the name."""
-    for folder in {csv_files.name_folder(series.config) for series in all_series}:
+    for folder in {csv_json.name_folder(series.config) for series in all_series}:
         for path in (directory / folder).glob("*.csv"):
             if path not in written:
                 path.unlink()

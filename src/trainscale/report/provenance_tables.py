@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..analyse.series import Series
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from . import numbers, wording
-from .grid import Grid
+from .table import Grid
 
 
 def make_machines_grid(run: RunInfo) -> Grid:

@@ -13,7 +13,7 @@ from ..published.flags import SENTENCES
 from ..published.table import PREFIX
 from ..worker.type_aliases import JsonObject
 from . import numbers, wording
-from .grid import Grid
+from .table import Grid
 
 # Schema history
 #     1  first version

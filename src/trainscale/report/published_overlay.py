@@ -13,7 +13,7 @@ from ..published.selection import ABSOLUTE, PER_DEVICE
 from ..published.table import PREFIX
 from . import charts, wording
 from .drawing import Frame, VegaSpec
-from .grid import escape
+from .table import escape
 
 
 @dataclass(frozen=True)

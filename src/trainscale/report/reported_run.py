@@ -10,9 +10,9 @@ from ..analyse.best.races import replay_races_of_run
 from ..analyse.series import Series, build_series
 from ..record.run import RunInfo
 from . import learning_tables, wording
-from .grid import Grid
 from .page.redaction import Redaction, redact_hosts
 from .search_table import make_search_grids, select_series_in_full
+from .table import Grid
 
 
 @dataclass(frozen=True)

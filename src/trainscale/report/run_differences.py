@@ -8,9 +8,9 @@ from ..analyse.titles import find_model_title
 from ..record.run import RecordedMachine, RecordedSpec
 from ..spec.config import WEAK, Config
 from . import numbers, wording
-from .grid import Grid
 from .provenance_tables import describe_hardware
 from .reported_run import ReportedRun
+from .table import Grid
 
 Fact = Callable[[ReportedRun], str]  # empty where a run did not record it
 

@@ -14,7 +14,7 @@ from ..analyse.titles import describe_differences, find_model_title
 from ..record.trial import IMAGES, TrialRecord
 from ..spec.config import Config
 from . import numbers
-from .grid import Grid
+from .table import Grid
 from .wording import format_device_count
 
 _NOTE = (

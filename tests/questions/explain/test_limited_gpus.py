@@ -48,7 +48,7 @@ def test_without_samples_there_is_nothing_to_name() -> None:
 def test_a_note_of_the_explanation_names_the_gpu() -> None:
     text = text_of(with_gpus(run(CONFIG, 0.05, 0.05, 0.1), FREE, CAPPED))
     assert (
-        "note: the GPU of rank 1 on localhost ran at 1 200 MHz of 1 980 (power cap, temperature in 60 % of the window)"
+        "note: the GPU of rank 1 on localhost ran at 1,200 MHz of 1,980 (power cap, temperature in 60 % of the window)"
         in text
     )
     assert "of rank 0" not in text
@@ -61,8 +61,8 @@ def test_many_limited_gpus_are_one_note() -> None:
             record = change_rank(record, rank, gpu=gpu(1200.0 + 10 * rank, 0.6, power_cap=0.6))
         records.append(record)
     assert (
-        "the GPUs of 8 of 8 ranks ran below their highest clock of 1 980 MHz, from 1 200 MHz (rank 0 on localhost) to"
-        " 1 270 MHz; limited by power cap"
+        "the GPUs of 8 of 8 ranks ran below their highest clock of 1,980 MHz, from 1,200 MHz (rank 0 on localhost) to"
+        " 1,270 MHz; limited by power cap"
     ) in text_of(records)
 
 
@@ -71,14 +71,14 @@ def test_the_clock_of_its_gpu_is_the_reason_of_a_slow_rank() -> None:
     (slow,) = find_slow_ranks([record for record in records if len(record.ranks) == 2][:5])
     assert (slow.reason, slow.gpu_mhz, slow.others_gpu_mhz) == (SLOW_CLOCK, 1200.0, 1950.0)
     assert (
-        "Its GPU ran at 1 200 MHz of 1 980 (power cap, temperature in 60 % of the window), those of the others at"
-        " 1 950 MHz"
+        "Its GPU ran at 1,200 MHz of 1,980 (power cap, temperature in 60 % of the window), those of the others at"
+        " 1,950 MHz"
     ) in text_of(records)
 
 
 def test_an_equal_clock_is_not_the_reason() -> None:
     text = text_of(with_gpus(run(CONFIG, 0.05, (0.05, 0.08), 0.085), FREE, FREE))
-    assert "Its GPU ran at 1 950 MHz and those of the others at 1 950 MHz, so it is not the clock" in text
+    assert "Its GPU ran at 1,950 MHz and those of the others at 1,950 MHz, so it is not the clock" in text
 
 
 def test_contention_says_whether_the_clocks_of_gpus_that_train_together_are_lower() -> None:
@@ -88,6 +88,6 @@ def test_contention_says_whether_the_clocks_of_gpus_that_train_together_are_lowe
     ]
     text = text_of(slower)
     assert "is contention" in text
-    assert "Their GPUs ran at 1 200 MHz on average, one alone at 1 950 MHz; without it" in text
+    assert "Their GPUs ran at 1,200 MHz on average, one alone at 1,950 MHz; without it" in text
     equal = with_gpus(run(CONFIG, 0.05, 0.09, 0.095), FREE, FREE)
-    assert "one alone at 1 950 MHz, so it is not the clock; without it" in text_of(equal)
+    assert "one alone at 1,950 MHz, so it is not the clock; without it" in text_of(equal)

@@ -34,7 +34,7 @@ def test_it_prints_measured_and_predicted_points_the_test_and_the_method(
     flat = " ".join(out.split())
     assert "32 *" in flat
     assert "64 *" in flat
-    assert "for 16 devices; 1 400 were measured: 2.6 % too low, inside the interval." in flat
+    assert "for 16 devices; 1,400 were measured: 2.6 % too low, inside the interval." in flat
     assert "16 devices: no prediction, because only one point is on several hosts" in flat
     assert "204 published points" in flat
 

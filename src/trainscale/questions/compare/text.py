@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...analyse.estimates import MOST_REPEATS, Estimate
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval
 from ...report import numbers, wording
-from ...report.grid import Grid, TerminalGrid, escape
-from ...report.grid import render_markdown as render_grid_markdown
+from ...report.table import Grid, TerminalGrid, escape
+from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
 from .compare import (
     AT_LEAST,

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ...report import grid
-from ...report.grid import Grid, escape
+from ...report import table
 from ...report.numbers import THIN
+from ...report.table import Grid, escape
 from ...report.wording import format_device_count
 from ...worker.type_aliases import JsonObject
 from .causes import format_limits, round_to_percents
@@ -72,7 +72,7 @@ def render_markdown(points: Sequence[PointExplanation], command: str) -> str:
         if point.title != title:
             title = point.title
             blocks.append(f"## {escape(title)}\n")
-        blocks.append(f"### {_describe_point(point)}\n\n{grid.render_markdown(_make_grid(point))}")
+        blocks.append(f"### {_describe_point(point)}\n\n{table.render_markdown(_make_grid(point))}")
         blocks.append(escape(describe_verdict(point)) + ".\n")
         blocks += [f"- {escape(note)}" for note in list_notes(point)]
     if any(point.missing for point in points):

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ...analyse.statistics import Interval
-from ...report.grid import Grid, TerminalGrid, escape, render_markdown
 from ...report.numbers import THIN, format_limits, format_percent, format_rate
+from ...report.table import Grid, TerminalGrid, escape, render_markdown
 from .predict import MOST_TIMES, HeldOut, PredictedSeries, estimate_published_errors
 
 SCHEMA = 1

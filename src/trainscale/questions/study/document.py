@@ -9,8 +9,8 @@ from ...analyse.series import Point
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...report import numbers, provenance_tables, wording
-from ...report.grid import Grid
 from ...report.numbers import THIN
+from ...report.table import Grid
 from ...spec.config import WEAK
 from ...worker.data.facts import SYNTHETIC
 from ..predict.text import describe_held_out, explain_method
@@ -284,7 +284,7 @@ def format_with_error(interval: Interval) -> str:
         return numbers.format_significant(interval.mean, 3)
     error = numbers.format_significant(half, 2)
     decimals = len(error.partition(".")[2])
-    return f"{interval.mean:,.{decimals}f}".replace(",", THIN) + f"{THIN}±{THIN}{error}"
+    return f"{interval.mean:,.{decimals}f}{THIN}±{THIN}{error}"
 
 
 def _format_with_limits(interval: Interval, digits: int = 3) -> str:

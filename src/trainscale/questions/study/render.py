@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...report.grid import Grid, escape, render_markdown, split_grid
 from ...report.numbers import THIN
+from ...report.table import Grid, escape, render_markdown, split_grid
 from ...worker.type_aliases import JsonObject
 from .document import Section, make_sections
 from .study import Ladder, Study, find_window_seconds, make_measuring_command

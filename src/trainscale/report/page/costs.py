@@ -11,7 +11,7 @@ from ...analyse.statistics import Interval, mean_interval
 from ...analyse.throughput import is_measured
 from ...record.trial import TrialRecord
 from .. import numbers
-from ..grid import Grid
+from ..table import Grid
 
 _ENERGY_NOTE = (
     "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the rest"

@@ -14,8 +14,8 @@ from ...questions.explain.explain import PointExplanation, explain_records, make
 from ...questions.explain.sources import LOCAL
 from ...spec.further import remove_exchange
 from ..best import list_sentences, make_best_grid
-from ..grid import Grid
 from ..reported_run import ReportedRun
+from ..table import Grid
 from .costs import make_cost_grid
 from .failures import make_failure_grid
 from .figures import NamedChart

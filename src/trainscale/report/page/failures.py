@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...analyse.series import Series
 from ...analyse.text import find_first_line
 from .. import numbers, wording
-from ..grid import Grid
+from ..table import Grid
 
 MOST_ROWS = 200
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...analyse.series import Point, Series
 from ...record.run import RunInfo
 from ...record.trial import Failure, TrialRecord
-from ..grid import Grid
+from ..table import Grid
 
 # Names that every machine has reveal nothing.
 _COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}

@@ -12,8 +12,8 @@ from ...questions.explain.explain import PointExplanation
 from ...questions.explain.wording import describe_verdict, format_milliseconds, list_notes
 from .. import wording
 from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
-from ..grid import Grid
 from ..numbers import THIN, format_integer, format_significant
+from ..table import Grid
 
 MOST_BARS = 24
 _BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of further lines of the name above it

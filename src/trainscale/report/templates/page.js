@@ -206,7 +206,7 @@
   function cellText(cell) {
     const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), parts = [];
     while (walker.nextNode()) if (walker.currentNode.data.trim()) parts.push(walker.currentNode.data.trim());
-    return parts.join(" ").replace(/(\d)\u202f(?=\d)/g, "$1").replace(/\u202f/g, " ").replace(/\s+/g, " ");
+    return parts.join(" ").replace(/(\d),(?=\d{3}(?!\d))/g, "$1").replace(/\u202f/g, " ").replace(/\s+/g, " ");
   }
   function cellNumber(text) {
     const match = /^([−-]?\d[\d.]*(?:e[+-]?\d+)?)(?: ([A-Za-z]+))?/.exec(text);

@@ -1,16 +1,24 @@
-"""The CSV files: the seeds' format, names that never clash, and results.csv with everything."""
+"""The CSV files: the seeds' format, names that never clash nor lead elsewhere, results.csv; no cell is a formula."""
 
 from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path, PurePosixPath
 
 import pytest
 from factories import curve, make_config, mxnet_records
 
 from trainscale.analyse.series import build_series
-from trainscale.report.csv_files import make_series_files, make_series_paths, make_slug, render_results_csv
-from trainscale.spec.config import Config
+from trainscale.report.csv_json import (
+    make_csv_cell,
+    make_series_files,
+    make_series_paths,
+    make_slug,
+    render_results_csv,
+)
+from trainscale.report.table import escape
+from trainscale.spec.config import Config, Trial
 
 
 def names(*configs: Config) -> list[str]:
@@ -115,3 +123,52 @@ def test_an_allocator_that_is_not_the_default_has_a_column() -> None:
 
 def test_results_csv_of_nothing_is_a_header() -> None:
     assert render_results_csv([]).count("\n") == 1
+
+
+# ---- names in a journal or of a plug-in cannot lead out of the folder of a run
+
+HOSTILE = ["../../etc/passwd", "/etc/passwd", "..", ".", "a/../../b", "~root/x", "a\0b", "a\nb", "-rf", "C:\\x", ""]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_becomes_one_part_of_a_path(name: str) -> None:
+    assert PurePosixPath(make_slug(name)).parts == (make_slug(name),)
+    assert not make_slug(name).startswith((".", "-", "~"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_files_of_a_series_stay_in_its_folder(name: str, tmp_path: Path) -> None:
+    config = Config(name, name, 8, "allreduce", 28, 10)
+    for path in make_series_paths([config]).values():
+        assert (tmp_path / f"{path}.csv").resolve().is_relative_to(tmp_path)
+        assert len(PurePosixPath(path).parts) == 2
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_logs_are_named_after_a_digest(name: str) -> None:
+    key = Trial(Config(name, name, 8, name, 28, 10, data=name), 2, 0).key
+    assert key.replace("-", "").isalnum()
+
+
+# ---- cells
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+def test_text_that_a_spreadsheet_would_compute_is_marked_as_text(text: str) -> None:
+    assert make_csv_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["resnet50", "node-1", "-1.5", "+2e3", -1.5, 0, True])
+def test_everything_else_stays_as_it_is(value: object) -> None:
+    assert make_csv_cell(value) is value
+
+
+def test_a_missing_value_is_an_empty_cell() -> None:
+    assert make_csv_cell(None) == ""
+
+
+def test_text_in_markdown_is_neither_markup_nor_a_link_nor_an_image() -> None:
+    shown = escape("<img src=x> ![pixel](http://tracker.invalid/a.png)\n[here](javascript:alert(1))")
+    assert "<" not in shown
+    assert "](" not in shown
+    assert "\n" not in shown

@@ -1,0 +1,323 @@
+"""Every quantity of a point, declared once: its name, unit and meaning, how to get it, and how to show it.
+
+The tables in the terminal, in report.md and on the page, results.csv, results.json, the tidy table of ``export``, and
+the points of the Python interface read this list. In all of them the columns have the order of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..analyse.learning import Learning, ToAccuracy
+from ..analyse.series import Interval, Point, Series
+from ..record.witness import REFUTED
+from ..spec.config import Config
+from ..worker.compiled_programs import NONE
+from . import numbers, wording
+
+Get = Callable[[Series, Point], Any]
+
+TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.md; those of report.html
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a column is shown to people. ``heading`` has two lines; ``{unit}`` is what the network calls a sample."""
+
+    heading: tuple[str, str]
+    format: Callable[[Any], str]
+    rank: int = 0  # on a narrow terminal, columns of the highest rank are left out first
+    style: str = ""  # in the terminal
+    where: tuple[str, ...] = (TERMINAL, PAGE)
+    beside: bool = False  # on the page: small, in the cell of the column before it
+    of_failed: bool = False  # points without a result fill it too
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity of a point. ``get`` returns None where it does not exist.
+
+    ``in_files`` is the name in results.csv and results.json if it is not ``name``. With ``ends``, the value is an
+    Interval, and results.csv has three columns: the mean under the plain name, and its ends.
+    """
+
+    name: str
+    meaning: str
+    unit: str = ""
+    get: Get | None = None  # by default the attribute of the point
+    in_files: str = ""
+    in_csv: bool = True
+    in_json: bool = True
+    ends: bool = False
+    unusual: Callable[[Any], bool] | None = None  # a column of results.csv only where this holds for a value
+    shown: Shown | None = None
+
+    def read(self, series: Series, point: Point) -> Any:
+        return self.get(series, point) if self.get else getattr(point, self.name)
+
+    def name_in_files(self, unit: str) -> str:
+        return (self.in_files or self.name).format(unit=unit)
+
+    def format_cell(self, series: Series, point: Point) -> str:
+        assert self.shown is not None
+        return self.shown.format(self.read(series, point))
+
+
+def quantity(name: str, get: Any = None) -> Any:
+    """Declare a field of a dataclass with the unit and meaning of a column; ``get`` is for its own reader."""
+    return field(metadata={"meaning": COLUMN[name].meaning, "unit": COLUMN[name].unit, "get": get})
+
+
+def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
+    """Return the columns of a table of these series: those in which a good point has a value."""
+    pairs = [(series, point) for series in all_series for point in series.points]
+
+    def has_values(column: Column) -> bool:
+        if column.name == "hosts":
+            return any(point.hosts > 1 for _, point in pairs)
+        if column.name == "flagged":
+            return True
+        if where == PAGE and column.name == "efficiency_versus_local":
+            # A local series is its own baseline: a column of 100 % would be useless.
+            return any(point.efficiency_versus_local for series, point in pairs if series.config.strategy != "local")
+        cells = (column.format_cell(series, point) for series, point in pairs if point.ok)
+        return any(cell.strip() not in ("", numbers.MISSING) for cell in cells)
+
+    shown = [(column, column.shown) for column in COLUMNS if column.shown and where in column.shown.where]
+    return [column for column, how in shown if how.rank == 0 or has_values(column)]
+
+
+def format_heading(column: Column, unit: str) -> tuple[str, str]:
+    assert column.shown is not None
+    first, second = column.shown.heading
+    return first.format(unit=unit), second.format(unit=unit)
+
+
+def find_memory_peak(point: Point) -> int | None:
+    """Return the largest peak of a rank: on its GPU, or on CPUs of its host."""
+    if point.config.device == "cpu":
+        return point.host_peak_bytes
+    return point.nvml_peak_bytes if point.device_peak_bytes is None else point.device_peak_bytes
+
+
+def find_witness_state(point: Point) -> str | None:
+    """Return ``proven``, ``unproven`` or ``refuted``; None in journals that are older than the witness."""
+    if point.ok:
+        return point.witness
+    return REFUTED if point.status == REFUTED else None
+
+
+def draw_efficiency_bar(share: Interval | None) -> str:
+    filled = round(min(1.0, share.mean) * 10) if share else 0
+    return "━" * filled + " " * (10 - filled)
+
+
+def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column:
+    return Column(name, meaning, unit, lambda series, _: getattr(series.config, name), in_json=False, **others)
+
+
+def _of_learning(name: str, meaning: str, unit: str, get: Callable[[Learning], Any], **others: Any) -> Column:
+    """Return a column that has values only where a point trains to an accuracy. results.json has them in an object."""
+
+    def read(_: Series, point: Point) -> Any:
+        return get(point.learning) if point.learning else None
+
+    return Column(name, meaning, unit, read, in_json=False, **others)
+
+
+def _of_target(name: str, meaning: str, unit: str, get: Callable[[ToAccuracy], Any], **others: Any) -> Column:
+    def read(learning: Learning) -> Any:
+        return get(learning.to_accuracy) if learning.to_accuracy else None
+
+    return _of_learning(name, meaning, unit, read, **others)
+
+
+def _format_mean_rate(rate: Interval | None) -> str:
+    return numbers.format_rate(rate.mean if rate else None)
+
+
+COLUMNS: tuple[Column, ...] = (
+    _of_config("framework", "framework"),
+    _of_config("model", "network"),
+    Column(
+        "series", "title of the series, unique within the run", get=lambda series, _: series.title,
+        in_files="title", in_json=False,
+    ),
+    Column(
+        "parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False
+    ),
+    _of_config("strategy", "how gradients are exchanged"),
+    _of_config("image_size", "height and width of an image", "pixels"),
+    _of_config("classes", "classes of the labels"),
+    _of_config("channels", "channels of an image"),
+    _of_config("servers", "parameter servers; -1: the same number on every host with workers"),
+    _of_config("server_placement", "servers beside the workers or apart from them"),
+    _of_config("precision", "number format of the arithmetic"),
+    _of_config("layout", "order of the dimensions of images"),
+    _of_config("compile", "whether the framework compiled the network"),
+    _of_config("scaling", "weak: the batch per device is fixed; strong: the global batch is"),
+    _of_config("data", "source of the samples"),
+    _of_config("device", "cpu or cuda"),
+    _of_config("cores_per_device", "cores of a CPU slot"),
+    _of_config("ranks_per_gpu", "workers that share a GPU"),
+    _of_config("servers_per_host", "servers on each host; 0: spread"),
+    _of_config("placement", "how workers fill the hosts"),
+    _of_config("augment", "whether training images were randomly changed"),
+    _of_config("loaders", "loader processes of each rank; 0: chosen"),
+    _of_config("deterministic", "whether deterministic operations were requested"),
+    _of_config(
+        "allocator", "setting of the C library's memory allocator", unusual=lambda name: name != Config.allocator
+    ),
+    _of_config("epochs", "epochs to train; 0: speed is measured in steps"),
+    _of_config("until_accuracy", "validation accuracy at which training stops", "share"),
+    _of_config("learning_rate", "learning rate at the start"),
+    _of_config("momentum", "momentum of the optimizer"),
+    _of_config("weight_decay", "weight decay of the optimizer"),
+    _of_config("schedule", "how the learning rate changes"),
+    _of_config("warmup_epochs", "epochs in which the learning rate rises", "epochs"),
+    Column(
+        "devices", "workers",
+        shown=Shown(("", "devices"), numbers.format_integer, 0, "bold", of_failed=True),
+    ),
+    Column("hosts", "machines", shown=Shown(("", "hosts"), numbers.format_integer, 2, of_failed=True)),
+    Column(
+        "batch_per_device", "samples of a step on each device", "samples",
+        shown=Shown(("batch/", "device"), numbers.format_integer, 5, of_failed=True),
+    ),
+    Column(
+        "global_batch", "samples of a step on all devices", "samples",
+        shown=Shown(("global", "batch"), numbers.format_integer, 6, of_failed=True),
+    ),
+    Column("repeats", "trials with a result"),
+    Column("unit", "what the network calls a sample", in_csv=False, in_json=False),
+    Column(
+        "samples_per_second", "throughput of the whole cluster", "samples/s",
+        in_files="{unit}_per_second_cluster", ends=True,
+        shown=Shown(("{unit}/s", "cluster"), _format_mean_rate, 0, "bold"),
+    ),
+    Column(
+        "plus_minus", "half the interval of the throughput, relative to it", "share",
+        lambda _, point: point.samples_per_second.relative if point.samples_per_second else None,
+        in_files="plus_minus_relative",
+        shown=Shown(("", "±"), numbers.format_relative_error, 2, "dim", beside=True),
+    ),
+    Column(
+        "samples_per_second_per_device", "throughput divided by devices", "samples/s",
+        lambda _, point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None,
+        in_files="{unit}_per_second_per_device",
+        shown=Shown(("{unit}/s", "per device"), _format_mean_rate, 7),
+    ),
+    Column(
+        "jitter", "robust standard deviation of the throughput from step to step", "samples/s",
+        in_files="jitter_{unit}_per_second_cluster",
+        shown=Shown(("jitter", "{unit}/s"), numbers.format_jitter, 9),
+    ),
+    Column(
+        "speedup", "throughput over that of the series' own 1-device point", ends=True,
+        shown=Shown(("", "speed-up"), numbers.format_times, 1),
+    ),
+    Column(
+        "efficiency", "speed-up divided by devices", "share", ends=True,
+        shown=Shown(("", "efficiency"), numbers.format_efficiency, 1, "bold"),
+    ),
+    Column(
+        "efficiency_bar", "the efficiency as a bar", get=lambda _, point: point.efficiency, in_csv=False, in_json=False,
+        shown=Shown(("", ""), draw_efficiency_bar, 11, "cyan", (TERMINAL,)),
+    ),
+    Column(
+        "efficiency_versus_local", "the same against the fastest 1-device `local` point", "share", ends=True,
+        shown=Shown(("vs", "local"), numbers.format_efficiency, 10),
+    ),
+    Column(
+        "step_seconds", "median step; a synchronous one lasts as long as its slowest rank", "s",
+        in_files="step_seconds_median",
+        shown=Shown(("step", "ms"), numbers.format_milliseconds, 4),
+    ),
+    Column(
+        "input_overhead", "throughput that reading and preparing samples cost", "share", ends=True,
+        shown=Shown(("input", "overhead"), numbers.format_overhead, 3),
+    ),
+    Column("waiting_share", "part of the window in which no samples were ready", "share"),
+    _of_learning("epochs_trained", "epochs trained", "epochs", lambda learning: learning.last.epoch),
+    _of_learning(
+        "training_seconds", "all epochs and the first step, without validation", "s",
+        lambda learning: learning.training_seconds, ends=True,
+    ),
+    _of_learning(
+        "epoch_seconds", "an epoch without validation, mean over epochs", "s",
+        lambda learning: learning.epoch_seconds, ends=True,
+    ),
+    _of_learning(
+        "train_accuracy", "accuracy of the last epoch on training samples", "share",
+        lambda learning: learning.train_accuracy, ends=True,
+    ),
+    _of_learning(
+        "valid_accuracy", "accuracy after the last epoch on validation samples", "share",
+        lambda learning: learning.valid_accuracy, ends=True,
+        shown=Shown(("valid", "accuracy"), numbers.format_accuracy, 1, "bold"),
+    ),
+    _of_target("accuracy_target", "validation accuracy that was to be reached", "share", lambda target: target.target),
+    _of_target("repeats_to_accuracy", "repeats that reached it", "", lambda target: target.reached),
+    _of_target("epochs_to_accuracy", "epochs until then, mean over repeats", "epochs", lambda target: target.epochs),
+    _of_target(
+        "seconds_to_accuracy", "training time to the accuracy of the run", "s",
+        lambda target: target.seconds, ends=True,
+    ),
+    Column(
+        "startup_seconds", "from the start of the slowest process to its first step", "s",
+        shown=Shown(("start-up", "s"), numbers.format_seconds, 12),
+    ),
+    Column(
+        "first_step_seconds", "the first step of the slowest rank", "s",
+        shown=Shown(("1st step", "s"), numbers.format_seconds, 13),
+    ),
+    Column(
+        "compilation", "cold: programs were compiled; warm: a cache had them; none: there were none",
+        unusual=bool,  # empty in older journals
+        shown=Shown(("compile", "cache"), lambda state: "" if state == NONE else state, 14, beside=True),
+    ),
+    Column(
+        "device_peak_bytes", "memory by the framework's allocator, largest over ranks", "bytes",
+        shown=Shown(("memory", "device"), numbers.format_size, 8, where=(PAGE,)),
+    ),
+    Column("device_peak_bytes_sum", "the same, sum over ranks", "bytes"),
+    Column("nvml_peak_bytes", "memory by the GPUs' driver, largest over ranks", "bytes"),
+    Column("nvml_peak_bytes_sum", "the same, sum over ranks", "bytes"),
+    Column(
+        "host_peak_bytes", "memory of the process on its host, largest over ranks", "bytes",
+        shown=Shown(("memory", "host"), numbers.format_size, 8, where=(PAGE,)),
+    ),
+    Column("host_peak_bytes_sum", "the same, sum over ranks", "bytes"),
+    Column("loaders_peak_bytes", "memory of a rank's loader processes, largest over ranks", "bytes"),
+    Column(
+        "peak_memory", "largest peak of a rank: on its GPU, or on CPUs of its host", "bytes",
+        lambda _, point: find_memory_peak(point), in_csv=False, in_json=False,
+        shown=Shown(("peak", "memory"), numbers.format_size, 8, where=(TERMINAL,)),
+    ),
+    Column("status", "ok, or why there is no result"),
+    Column(
+        "reason", "one line on why there is no result; empty for a good point",
+        get=lambda _, point: wording.find_reason(point), in_json=False,
+    ),
+    Column("flags", "what the checks found, one sentence each"),
+    Column(
+        "framework_version", "version of the framework", in_json=False,
+        get=lambda series, _: next(iter(series.versions.values()), None),  # the first one is its own
+    ),
+    Column(
+        "parity", "whether the framework trains the same network as the others", in_json=False,
+        get=lambda series, _: series.parity,
+    ),
+    Column(
+        "witness", "whether its trials did their work: proven, unproven or refuted", in_json=False,
+        get=lambda _, point: find_witness_state(point),
+    ),
+    Column(
+        "flagged", "whether a check found something",
+        get=lambda _, point: bool(point.flags), in_csv=False, in_json=False,
+        shown=Shown(("", "status"), lambda flagged: "ok ⚑" if flagged else "ok", 3, where=(TERMINAL,)),
+    ),
+)  # fmt: skip
+COLUMN = {column.name: column for column in COLUMNS}

@@ -1,0 +1,212 @@
+"""Files for programs: results.csv and results.json with every value of every point, and a CSV file of each series."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from ..analyse.boundary import find_host_boundary
+from ..analyse.checks import make_busy_flag
+from ..analyse.series import Interval, Point, Series, find_common_unit
+from ..analyse.titles import describe_differences
+from ..record.run import RunInfo
+from ..spec.config import Config
+from ..worker.type_aliases import JsonObject
+from . import wording
+from .columns import COLUMNS
+from .table import Grid
+
+# Schema history of results.json
+#     1  first version
+RESULTS_SCHEMA = 1
+_BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+# ---- CSV
+
+
+def render_results_csv(all_series: Sequence[Series]) -> str:
+    """Return one row per point, good or failed, with full precision. Empty cells are values that do not exist."""
+    return render_joint_csv([("", all_series)])
+
+
+def render_joint_csv(runs: Sequence[tuple[str, Sequence[Series]]]) -> str:
+    """Return the table of several runs, with their labels in the first column, ``run``. One run needs no label."""
+    rows = [(label, series, point) for label, of_run in runs for series in of_run for point in series.points]
+    unit = find_common_unit(series for _, of_run in runs for series in of_run)
+    columns = [column for column in COLUMNS if column.in_csv and not column.unusual]
+    for column in COLUMNS:
+        if column.unusual and any(column.unusual(column.read(series, point)) for _, series, point in rows):
+            columns.append(column)  # after the others, so that older runs give the same file
+    has_labels = any(label for label, _ in runs)
+    header = ["run"] if has_labels else []
+    table: list[list[Any]] = []
+    for number, (label, series, point) in enumerate(rows):
+        table.append([label] if has_labels else [])
+        for column in columns:
+            table[number] += _list_cells(column.read(series, point), column.ends)
+    for column in columns:
+        name = column.name_in_files(unit)
+        header += [name, f"{name}_low", f"{name}_high"] if column.ends else [name]
+    return write_csv(header, table)
+
+
+def _list_cells(value: Any, ends: bool) -> list[Any]:
+    if ends:
+        return [value.mean, value.low, value.high] if value else [None, None, None]
+    if isinstance(value, Interval):
+        return [value.mean]
+    return ["; ".join(value) if isinstance(value, tuple) else value]
+
+
+def write_csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(map(make_csv_cell, row) for row in rows)
+    return text.getvalue()
+
+
+def make_csv_cell(value: object) -> object:
+    """Return the value; text that a spreadsheet would compute gets an apostrophe before it, as spreadsheets write it.
+    Names of networks and hosts, and error messages, are text that others wrote.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str) and value.startswith(_BEGIN_FORMULA):
+        try:
+            float(value)
+        except ValueError:
+            return f"'{value}"
+    return value
+
+
+def make_series_files(all_series: Sequence[Series], label: str = "") -> dict[str, str]:
+    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result.
+
+    In a report of several runs the names end with the label of the run.
+    """
+    paths = make_series_paths([series.config for series in all_series])
+    end = f"_{make_slug(label)}.csv" if label else ".csv"
+    return {f"{paths[series.config]}{end}": render_series_csv(series) for series in all_series if series.good}
+
+
+def render_series_csv(series: Series) -> str:
+    """Return lines ``devices,samples_per_second``: no header, cluster-wide, ascending, good points only."""
+    lines = []
+    for point in series.good:
+        value = point.samples_per_second.mean if point.samples_per_second else 0.0
+        # At most three decimals; below 1 sample/s three significant digits, so that it is never 0.
+        text = f"{value:.3f}" if value >= 1 else f"{value:.3g}"
+        lines.append(f"{point.devices},{text.rstrip('0').rstrip('.') if '.' in text and 'e' not in text else text}\n")
+    return "".join(lines)
+
+
+def name_folder(config: Config) -> str:
+    return f"csv_{make_slug(config.framework)}"
+
+
+def make_series_paths(
+    configs: Sequence[Config],
+    folder_of: Callable[[Config], str] = name_folder,
+    model_names: Mapping[str, str] = MappingProxyType({}),
+) -> dict[Config, str]:
+    """Return ``<folder>/<model>_b<batch>`` for each config. Where several would share it, what differs is appended.
+
+    ``model_names`` maps a model to the name that its files get instead of its own.
+    """
+    alike: defaultdict[str, list[Config]] = defaultdict(list)
+    for config in configs:
+        model = make_slug(model_names.get(config.model, config.model))
+        alike[f"{folder_of(config)}/{model}_b{config.batch}"].append(config)
+    paths = {}
+    for base, group in alike.items():
+        suffixes = {
+            config: "".join(f"_{make_slug(part)}" for part in parts)
+            for config, parts in describe_differences(group).items()
+        }
+        if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
+            suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
+        paths.update({config: f"{base}{suffix}" for config, suffix in suffixes.items()})
+    return paths
+
+
+def make_slug(text: str) -> str:
+    """Return a file name that needs no quoting: ``ps2`` for ``ps:2``, ``timm_vit`` for ``timm:vit``."""
+    joined = re.sub(r":(?=\d+$)", "", text)
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", joined).strip("_.-") or "model"
+
+
+# ---- JSON
+
+
+def render_results_json(info: RunInfo, all_series: Sequence[Series]) -> str:
+    return _write_json({"run": info.to_dict()}, all_series, {"series": list(map(_encode_series, all_series))})
+
+
+def render_joint_json(runs: Sequence[tuple[str, RunInfo, Sequence[Series]]], differences: Grid) -> str:
+    """Return the document of several runs: each with its label and its series, and in what they differ."""
+    document = {
+        "differences": {row[0]: dict(zip(differences.header[1:], row[1:], strict=True)) for row in differences.rows},
+        "runs": [
+            {"label": label, "run": info.to_dict(), "series": list(map(_encode_series, all_series))}
+            for label, info, all_series in runs
+        ],
+    }
+    return _write_json({}, [series for _, _, of_run in runs for series in of_run], document)
+
+
+def _write_json(begin: JsonObject, all_series: Sequence[Series], end: JsonObject) -> str:
+    definitions = wording.make_definitions(find_common_unit(all_series))
+    document = _replace_unsupported({"schema": RESULTS_SCHEMA, **begin, "definitions": definitions, **end})
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_series(series: Series) -> JsonObject:
+    boundary = find_host_boundary(series.points)
+    return {
+        "title": series.title,
+        "headline": wording.make_headline(series),
+        "config": series.config.to_dict(),
+        "parameters": series.parameters,
+        "versions": series.versions,
+        "parity": asdict(series.verdict) if series.verdict else None,
+        "host_boundary": asdict(boundary) if boundary else None,
+        "points": [_encode_point(series, point) for point in series.points],
+    }
+
+
+def _encode_point(series: Series, point: Point) -> JsonObject:
+    learning = point.learning
+    # An older journal knows nothing of compilation, and a failure may blame no host: then there is no such key.
+    columns = [column for column in COLUMNS if column.in_json and (column.name != "compilation" or point.compilation)]
+    failures = [{name: value for name, value in asdict(f).items() if name != "host" or value} for f in point.failures]
+    return {
+        **{column.name_in_files(point.unit): column.read(series, point) for column in columns},
+        "nvml_note": point.nvml_note,
+        "learning": {**asdict(learning), "epochs_trained": learning.last.epoch} if learning else None,
+        "witness": asdict(point.verdict) if point.verdict else None,
+        **({"other_cores": point.other_cores} if make_busy_flag(point.other_cores) else {}),
+        "failures": failures,
+    }
+
+
+def _replace_unsupported(value: Any) -> Any:
+    """Replace what JSON cannot express: NaN and infinity by null, an interval by its limits, other types by text."""
+    if isinstance(value, Interval):
+        value = {"mean": value.mean, "low": value.low, "high": value.high}
+    if isinstance(value, dict):
+        return {str(key): _replace_unsupported(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_unsupported(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
