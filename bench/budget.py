@@ -7,7 +7,7 @@ In the table of repeats every simulated trial takes the same seconds, so it cost
 
     fixed            5 repeats of every point, whatever comes out
     rounds           rounds over all points until all intervals are narrow
-    until-interval   the rule of measure/allocation.py, after 4 rounds
+    until-interval   the rule of measure/order.py, after 4 rounds
 
 The last two stop by the same intervals, which have the factor of a sequential rule. A share of runs in which all
 intervals are narrow enough says what 5 fixed repeats achieve; the coverage says how often the interval of an efficiency
@@ -17,7 +17,7 @@ In the table of windows, trials of a ladder 1…8 have steps that vary within an
 take besides their steps (start, first step, proofs, end) and their steps. Compared with 5 repeats of 10 + 100 steps are
 
     100 steps        until-interval with windows of 100 steps
-    chosen           until-interval with the windows of measure/windows.py
+    chosen           until-interval with the windows of measure/order.py
 
 With ``--measure`` nothing is simulated: a ladder is measured both ways on this machine, and ``compare`` says whether
 the results differ. If ``--seconds`` end it, it exits with 3 and the same command continues.
@@ -37,9 +37,17 @@ from coverage import DISTRIBUTIONS
 from measured_budget import measure
 from trainscale.analyse.estimates import Estimate, make_estimate, ratio
 from trainscale.analyse.statistics import CONFIDENCE, mean_interval
-from trainscale.measure.allocation import MOST_REPEATS, Point, Repeated, choose_point, find_widest_interval
-from trainscale.measure.windows import StepCounts, TrialTimes, choose_counts
+from trainscale.measure.order import (
+    MOST_REPEATS,
+    Repeated,
+    StepCounts,
+    TrialTimes,
+    choose_counts,
+    choose_point,
+    list_intervals,
+)
 from trainscale.spec.config import Config
+from trainscale.spec.config import PointKey as Point
 from trainscale.spec.plan import LEAST_ROUNDS
 
 LADDERS = ((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64))
@@ -77,7 +85,7 @@ def simulate(
             repeats[point] += 1
             points[point] = _repeated(point, speeds[point][: repeats[point]], True)
     cost = sum(repeats[point] * point[1] for point in points)
-    return Outcome(cost, tuple(repeats.values()), find_widest_interval(points), _coverage(points))
+    return Outcome(cost, tuple(repeats.values()), max(width for _, width in list_intervals(points)), _coverage(points))
 
 
 def _repeated(point: Point, values: Sequence[float], is_sequential: bool) -> Repeated:
@@ -97,7 +105,7 @@ def _coverage(points: Mapping[Point, Repeated]) -> float:
 
 
 def by_rounds(points: Mapping[Point, Repeated], target: float) -> Sequence[Point]:
-    is_done = find_widest_interval(points) <= target or any(
+    is_done = max(width for _, width in list_intervals(points)) <= target or any(
         (point.speed.repeats or 0) >= MOST_REPEATS for point in points.values()
     )
     return () if is_done else tuple(points)
@@ -145,7 +153,7 @@ class WindowsOutcome:
 def simulate_windows(
     machine: Machine, target: float, chooses: bool, source: np.random.Generator, ladder: Sequence[int] = WINDOWS_LADDER
 ) -> WindowsOutcome:
-    """Simulate a run whose windows have 100 steps, or those that measure/windows.py ``chooses``."""
+    """Simulate a run whose windows have 100 steps, or those that measure/order.py ``chooses``."""
     trials: dict[Point, list[TrialTimes]] = {(_CONFIG, devices): [] for devices in ladder}
     for number in range(LEAST_ROUNDS):
         for point in list(trials)[:: 1 if number % 2 == 0 else -1]:

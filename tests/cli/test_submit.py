@@ -13,10 +13,9 @@ from submitted import plan_of_two_nodes, record
 from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
 from trainscale.cluster.slurm_job import JobStatus
-from trainscale.measure.identity import make_spec
-from trainscale.measure.submission.follow import FollowedRun
-from trainscale.measure.submission.script import quote_option
-from trainscale.measure.submission.slurm import SlurmJob
+from trainscale.measure.context import make_spec
+from trainscale.measure.following import FollowedRun
+from trainscale.measure.submission import SlurmJob, quote_option
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo

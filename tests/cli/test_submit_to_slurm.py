@@ -17,7 +17,7 @@ from login import Login
 from processes import until
 
 from lab import Lab, Slurm
-from trainscale.measure.submission.slurm import SlurmJob, SlurmUnreachable, read_status
+from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
 
 pytestmark = pytest.mark.hosts
 
@@ -253,6 +253,6 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(login: SubmitLogin) -> None:
-    script = "from trainscale.measure.submission.slurm import *; print(read_status(SlurmJob('999999')))"
+    script = "from trainscale.measure.submission import *; print(read_status(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", script)
     assert "FORGOTTEN" in done.stdout, done.stderr

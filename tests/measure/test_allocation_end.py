@@ -14,8 +14,7 @@ from trainscale.cluster.slurm_job import find_end_of_own_job
 from trainscale.errors import AllocationEnded
 from trainscale.launch.connection import HostError, KeeperConnection
 from trainscale.launch.launchers.base import Launcher
-from trainscale.measure.context import RunContext
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import RunContext, make_spec
 from trainscale.measure.measure import RunListener, measure_plan
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo

@@ -16,8 +16,7 @@ from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.connected_hosts import ConnectedHosts
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.measure.context import RunContext
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import RunContext, make_spec
 from trainscale.measure.measure import RunListener, measure_plan
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo

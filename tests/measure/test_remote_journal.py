@@ -11,8 +11,8 @@ from watched_runs import begin, records
 from trainscale.cluster.hosts import Host
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.launchers.ssh import SshSettings
-from trainscale.measure import remote_journal
-from trainscale.measure.remote_journal import RemoteJournal
+from trainscale.measure import watching
+from trainscale.measure.watching import RemoteJournal
 from trainscale.record.journal import read_run, read_trials
 
 pytestmark = pytest.mark.processes
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture(autouse=True)
 def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments after ssh's own are «--», the host and the line for the login shell there."""
-    monkeypatch.setattr(remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
+    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
 
 
 def remote(directory: Path | str) -> RemoteJournal:
@@ -101,9 +101,7 @@ def test_a_path_may_begin_in_the_home_directory(tmp_path: Path, monkeypatch: pyt
 
 def test_a_connection_that_fails_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "ssh: Could not resolve hostname far: Name or service not known"
-    monkeypatch.setattr(
-        remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"]
-    )
+    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"])
     with pytest.raises(TrainscaleError, match="far: unknown name"), remote("run"):
         pass
 
@@ -119,13 +117,13 @@ def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_journal, "_START_SECONDS", 0.1)
-    monkeypatch.setattr(remote_journal, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
+    monkeypatch.setattr(watching, "_START_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
     with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass
 
 
 def test_the_script_is_accepted_by_the_shells_that_are_here() -> None:
     for shell in ("sh", "bash"):
-        done = subprocess.run([shell, "-n"], input=remote_journal._SCRIPT, text=True, capture_output=True, check=False)
+        done = subprocess.run([shell, "-n"], input=watching._SCRIPT, text=True, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")

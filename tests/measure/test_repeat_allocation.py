@@ -12,8 +12,8 @@ from test_order import a_plan, bad, good, play
 from trainscale.analyse.estimates import Estimate
 from trainscale.analyse.series import build_series
 from trainscale.errors import InputError
-from trainscale.measure.allocation import MOST_REPEATS, Repeated, choose_point, find_widest_interval
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import make_spec
+from trainscale.measure.order import MOST_REPEATS, Repeated, choose_point, list_intervals
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -32,7 +32,7 @@ def repeated(cv: float, repeats: int, cost: float, baseline: tuple[Config, int] 
 def test_a_narrow_ladder_is_done() -> None:
     points = {ONE: repeated(0.001, 4, 10), MANY: repeated(0.001, 4, 640, ONE)}
     assert choose_point(points, 0.01) is None
-    assert 0.001 < find_widest_interval(points) < 0.01
+    assert 0.001 < max(width for _, width in list_intervals(points)) < 0.01
 
 
 def test_the_cheap_baseline_gets_its_share() -> None:

@@ -15,9 +15,9 @@ from trainscale.analyse.best.criteria import Question
 from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.best.races import replay_races_of_run
 from trainscale.analyse.series import build_series
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import make_short_measure, make_spec
 from trainscale.measure.order import NextTrial, choose_next_trial
-from trainscale.measure.search import count_most_trials, make_short_measure, skip_for_memory
+from trainscale.measure.search import count_most_trials, skip_for_memory
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from test_order import a_plan
 
-from trainscale.measure.order import choose_next_trial
-from trainscale.measure.windows import (
+from trainscale.measure.order import (
     LEAST_STEPS,
     StepCounts,
     TrialTimes,
     choose_counts,
+    choose_next_trial,
     compute_variance_ratio,
     compute_within_variance,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import make_spec
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS

@@ -9,7 +9,7 @@ import pytest
 from small_sets import write_mnist
 
 from trainscale.errors import InputError
-from trainscale.measure.identity import make_spec
+from trainscale.measure.context import make_spec
 from trainscale.spec.choices import split_model
 from trainscale.spec.config import AUTO
 from trainscale.spec.devices import AvailableDevices

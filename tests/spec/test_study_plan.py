@@ -8,8 +8,8 @@ import pytest
 from test_plan import plan, refusal
 
 from trainscale.errors import InputError
-from trainscale.measure.identity import make_spec
-from trainscale.measure.submission.plan import select_directory_settings
+from trainscale.measure.context import make_spec
+from trainscale.measure.submission import select_directory_settings
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment
 from trainscale.spec.plan import compute_even_batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainscale.measure.submission.plan import plan_for_nodes
+from trainscale.measure.submission import plan_for_nodes
 from trainscale.record.trial import OK, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import make_experiment

@@ -20,7 +20,7 @@ from ..export.stored_run import StoredRun, read_stored_run
 from ..launch.launchers.slurm import SlurmSettings
 from ..launch.launchers.ssh import SshSettings
 from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
-from ..measure.remote_journal import RemoteJournal
+from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain
 from ..runs import Run
 from ..worker.type_aliases import JsonObject

@@ -12,10 +12,10 @@ from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.placement import place_trial
+from ..measure.context import choose_directory, make_short_measure, make_spec
 from ..measure.expectations import estimate_seconds
-from ..measure.identity import choose_directory, make_spec
-from ..measure.search import count_most_trials, make_short_measure
-from ..measure.submission.plan import plan_for_nodes, select_directory_settings, should_submit
+from ..measure.search import count_most_trials
+from ..measure.submission import plan_for_nodes, select_directory_settings, should_submit
 from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.experiment import Experiment

@@ -22,12 +22,11 @@ from ..launch.launchers.base import Launcher
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..measure.batches import needs_search, settle_batches
-from ..measure.context import RunContext, select_configs
-from ..measure.identity import choose_directory, make_spec
+from ..measure.context import RunContext, choose_directory, make_spec, select_configs
 from ..measure.measure import measure_plan
 from ..measure.parity import check_parity
 from ..measure.preflight import check_frameworks
-from ..measure.submission.plan import should_submit
+from ..measure.submission import should_submit
 from ..record.journal import TRIALS, Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
 from ..record.provenance import collect_provenance

@@ -14,13 +14,22 @@ from pathlib import Path
 from ..cluster import slurm_job
 from ..cluster.slurm_job import FORGOTTEN, JobStatus
 from ..launch.launchers.slurm import SlurmSettings
-from ..measure.identity import choose_directory
+from ..measure.context import choose_directory
+from ..measure.following import FollowedRun, follow
 from ..measure.measure import RunListener
-from ..measure.submission.follow import FollowedRun, follow
-from ..measure.submission.job import find_active_job, submit_job
-from ..measure.submission.plan import choose_time_limit, plan_for_nodes, select_directory_settings
-from ..measure.submission.script import JobPaths, choose_gres, make_script, parse_time
-from ..measure.submission.slurm import SlurmJob, SlurmUnreachable
+from ..measure.submission import (
+    JobPaths,
+    SlurmJob,
+    SlurmUnreachable,
+    choose_gres,
+    choose_time_limit,
+    find_active_job,
+    make_script,
+    parse_time,
+    plan_for_nodes,
+    select_directory_settings,
+    submit_job,
+)
 from ..record.journal import RUN, Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import LOST

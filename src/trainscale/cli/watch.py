@@ -13,8 +13,7 @@ from ..cluster.hosts import Host
 from ..errors import InputError
 from ..launch.launchers.ssh import SshSettings
 from ..measure.measure import RunListener
-from ..measure.remote_journal import RemoteJournal
-from ..measure.watching import JournalSource, LocalJournal, WatchedEnd, watch_run
+from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, WatchedEnd, watch_run
 from ..record.journal import Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED

@@ -1,6 +1,5 @@
 """Proves that frameworks which are compared train the same network: each computes a few steps, and the numbers are
-compared.
-"""
+compared."""
 
 from __future__ import annotations
 
@@ -14,14 +13,15 @@ from queue import SimpleQueue
 from ..analyse.parity import ParityNumbers, compare, judge
 from ..interruptible import wait_for_futures
 from ..launch.connected_hosts import ConnectedHosts
-from ..launch.inspection.numbers import NumbersFailed
-from ..launch.inspection.parity import FP32, FP64, ParityTask, compute
+from ..launch.inspection.numbers import EncodedNumbers, NumbersFailed
+from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, VERSION, ParityTask, compute
+from ..launch.trial.placement import list_plugins
 from ..record.parity import UNPROVEN, Check, Verdict
-from ..spec.config import Config
+from ..spec.config import Config, compute_digest
 from ..worker import models
 from ..worker.job import Device
+from . import number_cache
 from .context import RunContext
-from .parity_cache import find_numbers_folder, read_cached, write_cached
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
@@ -160,3 +160,40 @@ class _Computation:
             self.report(f"{name}: {error}")
         finally:
             self._free_devices.put(device)
+
+
+_KIND = "parity"
+
+
+def find_numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
+    """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
+    supply = context.plan.available
+    code = number_cache.compute_code_hash(number_cache.find_worker_folder())
+    key = compute_digest(
+        {
+            "framework": config.framework,
+            "versions": context.frameworks[config.framework].versions,
+            "network": [config.model, config.image_size, config.classes, config.channels],
+            "layout": config.layout,
+            "device": [supply.kind, supply.device_name],
+            "precision": precision,
+            "seed": context.plan.experiment.work.seed,
+            "batch": BATCH,
+            "steps": STEPS,
+            "version": VERSION,
+            "code": [code, *map(number_cache.compute_plugin_hash, list_plugins(config))],
+        }
+    )
+    return number_cache.prepare_numbers_root(_KIND) / f"{config.framework}-{config.model}-{precision}-{key}"
+
+
+def read_cached(folder: Path) -> ParityNumbers | None:
+    """Return None if nothing is cached, or nothing that can be read: then the numbers are computed anew."""
+    numbers = number_cache.read_cached(folder, _KIND)
+    if numbers is None or not {"parameters", "macs"} <= numbers.counts.keys():
+        return None
+    return ParityNumbers(numbers.counts["parameters"], numbers.counts["macs"], numbers.arrays)
+
+
+def write_cached(folder: Path, numbers: EncodedNumbers) -> None:
+    number_cache.write_cached(folder, _KIND, numbers)

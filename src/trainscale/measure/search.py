@@ -16,19 +16,9 @@ from ..analyse.best.races import Race, count_most_rounds, replay_races
 from ..analyse.throughput import is_measured
 from ..record.trial import OUT_OF_MEMORY, SKIPPED, Failure, RankSample, TrialRecord
 from ..spec.config import Config, PointKey, Trial
-from ..spec.groups import MeasurementSettings
 from ..spec.placement import count_hosts, place_processes
 from ..spec.plan import Plan
-from ..worker.job import Measure
 from .context import select_configs
-
-_LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
-
-
-def make_short_measure(measurement: MeasurementSettings) -> Measure:
-    """Return how long the short trials of a race are. The start of a trial takes longer than its steps."""
-    steps = min(measurement.steps, max(_LEAST_STEPS, measurement.steps // _SHORTER))
-    return Measure(max(2, measurement.warmup // 2), steps)
 
 
 def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:

@@ -1,7 +1,6 @@
 """Follows a batch job from where it was submitted: its status by Slurm, its trials as they arrive in the journal.
 
-Following only reads; the job does not depend on it.
-"""
+Following only reads; the job does not depend on it."""
 
 from __future__ import annotations
 
@@ -11,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ...cluster.slurm_job import JobStatus
-from ...record.batches import read_batches
-from ...record.journal import RUN, TRIALS, Journal, read_run, read_trials
-from ...record.run import RunInfo
-from ...record.trial import MISSING, TrialRecord
-from ...spec.config import Config
-from ...spec.plan import Plan
-from ..batches import apply_searches
-from ..context import leave_out
-from ..measure import RunListener
-from ..order import NextTrial, choose_next_trial
-from .slurm import SlurmJob, SlurmUnreachable, read_status
+from ..cluster.slurm_job import JobStatus
+from ..record.batches import read_batches
+from ..record.journal import RUN, TRIALS, Journal, read_run, read_trials
+from ..record.run import RunInfo
+from ..record.trial import MISSING, TrialRecord
+from ..spec.config import Config
+from ..spec.plan import Plan
+from .batches import apply_searches
+from .context import leave_out
+from .measure import RunListener
+from .order import NextTrial, choose_next_trial
+from .submission import SlurmJob, SlurmUnreachable, read_status
 
 _JOURNAL_SECONDS = 0.5  # between reads of the journal
 _STATUS_SECONDS = (1.0, 5.0)  # between questions to Slurm: short while the status changes, long while it does not

@@ -1,4 +1,4 @@
-"""The batch script of a sweep, exactly, and the experiment file that it runs."""
+"""Runs as Slurm batch jobs: what decides it, the plan, the batch script, and what Slurm says."""
 
 from __future__ import annotations
 
@@ -9,10 +9,41 @@ from typing import Any
 
 import pytest
 
+from trainscale.cluster.slurm_job import JobStatus, parse_status
 from trainscale.errors import InputError
 from trainscale.launch.launchers.slurm import SlurmSettings
-from trainscale.measure.submission.script import JobPaths, format_time, make_script, parse_time, quote_option
-from trainscale.spec.experiment import make_experiment
+from trainscale.measure.submission import (
+    JobPaths,
+    format_time,
+    join_messages,
+    make_script,
+    parse_time,
+    plan_for_nodes,
+    quote_option,
+    should_submit,
+)
+from trainscale.spec.experiment import Experiment, make_experiment
+
+
+def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
+    experiment = Experiment.of(launcher="slurm", nodes=2)
+    assert should_submit(experiment, {})
+    assert not should_submit(experiment, {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"})
+    assert not should_submit(Experiment(), {})
+    assert not should_submit(Experiment.of(launcher="ray", nodes=2), {})
+    with pytest.raises(InputError, match="partition: no job is submitted to Slurm here"):
+        should_submit(Experiment.of((SlurmSettings,), partition="p"), {})
+
+
+@pytest.mark.processes
+def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonesuch")
+    plan = plan_for_nodes(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
+    assert (plan.available.kind, plan.available.devices_per_host) == ("cuda", [4, 4, 4, 4])
+    assert plan.ladders == ((1, 2, 4, 8, 16),)
+    with pytest.raises(InputError, match="20 workers need 5 hosts of 4 devices"):
+        plan_for_nodes(make_experiment({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
+
 
 ODD = """it's; "odd" 100 % #1"""
 
@@ -102,3 +133,26 @@ def test_times_that_slurm_would_not_understand_are_named() -> None:
     for text in ("2h", "", "1:2:3:4", "0"):
         with pytest.raises(InputError, match=re.escape(f"--time: {text!r}")):
             parse_time(text)
+
+
+SHOWN = (
+    "JobId=26 JobName=a JobState=COMPLETED b UserId=root(0) JobState=PENDING Reason=ReqNodeNotAvail,_UnavailableNodes:x"
+    " Dependency=(null) Requeue=1 Restarts=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=00:20:00 TimeMin=N/A"
+    " StartTime=2026-11-15T17:00:00 EndTime=Unknown NodeList=(null)"
+)
+
+
+def test_the_state_of_a_job_is_read_from_scontrol() -> None:
+    status = parse_status(SHOWN.replace("JobName=a JobState=COMPLETED b", "JobName=a"))
+    assert status == JobStatus(
+        "PENDING", "ReqNodeNotAvail,_UnavailableNodes:x", "2026-11-15T17:00:00", time_limit="00:20:00"
+    )
+    assert status.is_waiting
+    done = parse_status("JobId=1 JobState=FAILED Reason=NonZeroExitCode ExitCode=2:0 NodeList=node[1-2]")
+    assert (done.is_over, done.exit_code, done.nodes) == (True, 2, "node[1-2]")
+    assert parse_status("JobId=1 JobState=CANCELLED Reason=None ExitCode=0:15").signal == 15
+
+
+def test_slurms_complaints_are_told_once_without_its_programs_names() -> None:
+    stderr = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid\n"
+    assert join_messages(stderr) == "invalid partition specified: x; Batch job submission failed: Invalid"
