@@ -25,7 +25,7 @@ from input_clock import measure_batches, parse_arguments
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.spec.data import find_dataset
-from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
+from trainscale.worker.data.batches import BatchSettings, load_dataset
 from trainscale.worker.data.facts import DataError
 from trainscale.worker.data.loader import BatchRequest, Loader
 

@@ -25,7 +25,7 @@ def torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """The loop of PyTorch's tutorial. With several processes, the model is DistributedDataParallel."""
     import torch
 
-    model, optimizer, loss_fn = adapter._forward, adapter._engine._optimizer, torch.nn.CrossEntropyLoss()
+    model, optimizer, loss_fn = adapter._forward, adapter._optimizer, torch.nn.CrossEntropyLoss()
     mixed = {"enabled": adapter.config.precision == "bf16", "dtype": torch.bfloat16}
 
     def train(steps: int) -> None:
@@ -45,7 +45,7 @@ def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """The loop of Keras' guide for PyTorch: a Keras model with PyTorch's own loss and optimizer."""
     import torch
 
-    model, optimizer, loss_fn = adapter._forward, adapter._engine._optimizer, torch.nn.CrossEntropyLoss()
+    model, optimizer, loss_fn = adapter._forward, adapter._optimizer, torch.nn.CrossEntropyLoss()
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -61,8 +61,7 @@ def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
 
 def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the tf.function that trains. Reading the last loss waits for the device."""
-    engine = adapter._engine
-    train_step, scalars = engine._step, (engine._rate[1], engine.dropping)
+    train_step, scalars = adapter._step, (adapter._rate[1], adapter._dropping)
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -88,15 +87,14 @@ def jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the jitted step. The state is handed back to the harness, because each step donates the last one's."""
     import jax
 
-    engine = adapter._engine
-    train_step, rate = engine._program, engine._device_rate
+    train_step, rate = adapter._program, adapter._device_rate
 
     def train(steps: int) -> None:
-        parameters, momentum, state = engine._parameters, engine._momentum, engine._state
+        parameters, momentum, state = adapter._parameters, adapter._momentum, adapter._state
         for _ in range(steps):
             parameters, momentum, state, _loss = train_step(parameters, momentum, state, images, labels, rate)
         jax.block_until_ready(parameters)
-        engine._parameters, engine._momentum, engine._state = parameters, momentum, state
+        adapter._parameters, adapter._momentum, adapter._state = parameters, momentum, state
 
     return train
 

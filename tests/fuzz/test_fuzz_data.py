@@ -14,7 +14,7 @@ from PIL import Image
 from small_sets import write_cifar10, write_mnist
 
 from trainscale.errors import InputError
-from trainscale.worker.data import formats, published_files
+from trainscale.worker.data import published_files
 from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
 from trainscale.worker.data.folder import decode_photograph, inspect_photograph, list_photographs
 
@@ -57,7 +57,10 @@ def data_refusal(read: object) -> str:
 def test_mnist_files(content: bytes, axes: int) -> None:
     path = FOLDER / "some-ubyte.gz"
     path.write_bytes(content)
-    for read in (lambda: formats._read_idx(str(path), axes), lambda: published_files._count_images_in_file(str(path))):
+    for read in (
+        lambda: published_files._read_idx(str(path), axes),
+        lambda: published_files._count_images_in_file(str(path)),
+    ):
         message = data_refusal(read)
         assert not message or str(path) in message
 
@@ -66,7 +69,7 @@ def test_mnist_files(content: bytes, axes: int) -> None:
 def test_cifar10_files(content: bytes, length: int, ending: str) -> None:
     path = FOLDER / f"some_batch{ending}"
     path.write_bytes((content * 200)[:length] if length else content)
-    read = formats._read_records if ending else formats._read_pickle
+    read = published_files._read_records if ending else published_files._read_pickle
     for call in (lambda: read(str(path)), lambda: published_files._count_images_in_file(str(path))):
         message = data_refusal(call)
         assert not message or str(path) in message
@@ -79,7 +82,7 @@ CHECKSUMS = {name: (folder / published_files.CHECKSUMS).read_bytes() for name, f
 def test_checksums(name: str, split: str, data: st.DataObject) -> None:
     path = SETS[name] / published_files.CHECKSUMS
     path.write_bytes(data.draw(damaged(CHECKSUMS[name])))
-    message = data_refusal(lambda: formats.read_split(name, str(SETS[name]), split))
+    message = data_refusal(lambda: published_files.read_split(name, str(SETS[name]), split))
     assert not message or str(SETS[name]) in message
 
 

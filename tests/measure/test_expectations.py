@@ -142,10 +142,13 @@ def test_real_images_are_those_of_the_ranks_in_both_steps(tmp_path: Path) -> Non
     assert find_expectation_folder(plan, Trial(plan.configs[0], 2, 0)) != before
 
 
-def test_a_network_of_a_library_has_none() -> None:
-    plan = plan_for("local", model="torchvision:resnet18:2")
+@pytest.mark.parametrize(
+    ("model", "origin"), [("torchvision:resnet18", "a network of torchvision"), ("nets:plain", "your own network")]
+)
+def test_a_network_that_comes_by_reference_has_none(model: str, origin: str) -> None:
+    plan = plan_for("local", model=f"{model}:2")
     reason = Expectations(context_for(plan), lambda _: None).find(Trial(plan.configs[0], 1, 0))
-    assert reason == "it is a network of its own library, not one that is defined here"
+    assert reason == f"it is {origin}, and only the networks that trainscale defines are computed a second time"
 
 
 @pytest.mark.processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutation import Mutation, single
 from runs import PLAIN, local, real_images, two
 
-_TORCH = "worker/frameworks/torch/engines.py"
+_TORCH = "worker/frameworks/torch/adapter.py"
 _BF16 = ("--precision", "bf16")
 
 _BACKWARD = "        self._scaler.scale(loss).backward()\n"
@@ -42,10 +42,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("torch", "allreduce"),
         "worker/frameworks/torch/adapter.py",
         (
-            "        images, labels = batch\n        with self._engine.forward_context():",
+            "        images, labels = batch\n        with self.forward_context():",
             f"        images, labels = batch\n{_COUNT}"
             "        self._forward.require_backward_grad_sync = self._calls <= 4\n"
-            "        with self._engine.forward_context():",
+            "        with self.forward_context():",
         ),
     ),
     single(
@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "jax-updates-stop-after-warm-up",
         "JAX's learning rate is zero after the fifth step, in bf16",
         local("jax", PLAIN, *_BF16),
-        "worker/frameworks/jax/engines.py",
+        "worker/frameworks/jax/adapter.py",
         (
             "        rate = self._rates(self._steps)\n",
             "        rate = self._rates(self._steps) * (self._steps < 5)\n",
@@ -74,7 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "jax-sharded-rate-halved-after-warm-up",
         "JAX's learning rate is halved after the fifth step, in bf16",
         two("jax", "sharded", *_BF16),
-        "worker/frameworks/jax/engines.py",
+        "worker/frameworks/jax/adapter.py",
         (
             "        rate = self._rates(self._steps)\n",
             "        rate = self._rates(self._steps) * (1.0 if self._steps < 5 else 0.5)\n",
@@ -84,11 +84,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tensorflow-half-batch-after-warm-up",
         "TensorFlow trains on half of every batch after the fourth step",
         local("tensorflow"),
-        "worker/frameworks/tensorflow/engines.py",
+        "worker/frameworks/tensorflow/adapter.py",
         (
-            "        return self._step(*batch, self._rate[1], self.dropping)\n",
+            "        return self._step(*batch, self._rate[1], self._dropping)\n",
             "        batch = [part[: len(part) // 2] for part in batch] if self._updates > 4 else batch\n"
-            "        return self._step(*batch, self._rate[1], self.dropping)\n",
+            "        return self._step(*batch, self._rate[1], self._dropping)\n",
         ),
     ),
     single(

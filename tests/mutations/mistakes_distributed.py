@@ -7,11 +7,11 @@ from mutation import Edit, Mutation, single
 from runs import two
 
 _TORCH_ADAPTER = "worker/frameworks/torch/adapter.py"
-_TORCH = "worker/frameworks/torch/engines.py"
-_TENSORFLOW = "worker/frameworks/tensorflow/engines.py"
+_TORCH = "worker/frameworks/torch/adapter.py"
+_TENSORFLOW = "worker/frameworks/tensorflow/adapter.py"
 _JAX_ADAPTER = "worker/frameworks/jax/adapter.py"
-_JAX_ENGINES = "worker/frameworks/jax/engines.py"
-_JAX = "worker/frameworks/jax/mesh_engines.py"
+_JAX_ENGINES = "worker/frameworks/jax/adapter.py"
+_JAX = "worker/frameworks/jax/mesh.py"
 _KERAS_JAX = "worker/frameworks/keras/jax_backend.py"
 _KERAS_TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
 _KERAS_TORCH = "worker/frameworks/keras/torch_backend.py"
@@ -44,6 +44,13 @@ def with_hook(*lines: str) -> tuple[Edit, Edit]:
 
 
 REDUCED = "return dist.all_reduce(values, async_op=True).get_future().then(lambda done: {})"
+
+
+def _exchange_among_independent(adapter: str) -> Edit:
+    """Give the strategy ``independent`` the adapter of ``allreduce``."""
+    line = f'            "allreduce": "{adapter}",\n'
+    return Edit("worker/frameworks/catalog.py", line, f'{line}            "independent": "{adapter}",\n')
+
 
 _COLLECTIVES = (
     Mutation(
@@ -165,13 +172,13 @@ _SHARDED = (
         two("torch", "sharded"),
         _TORCH,
         (
-            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def weights(self) -> NamedArrays:\n        # Predicting leaves",
             "    def update(self, loss):\n"
             "        if self.job.rank == 0:\n"
             "            return super().update(loss)\n"
             "        loss.backward()\n"
             "        self._optimizer.zero_grad(set_to_none=True)\n\n"
-            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def weights(self) -> NamedArrays:\n        # Predicting leaves",
         ),
     ),
     single(
@@ -180,10 +187,10 @@ _SHARDED = (
         two("torch", "sharded"),
         _TORCH,
         (
-            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def weights(self) -> NamedArrays:\n        # Predicting leaves",
             "    def update(self, loss):\n"
             "        super().update(loss * self.job.workers)\n\n"
-            "    def weights(self) -> dict:\n        # Predicting leaves",
+            "    def weights(self) -> NamedArrays:\n        # Predicting leaves",
         ),
     ),
     single(
@@ -224,34 +231,19 @@ _INDEPENDENT = (
         "torch-independent-exchanges",
         "PyTorch's independent workers average their gradients",
         two("torch", "independent"),
-        (
-            Edit(_TORCH_ADAPTER, '_WITHOUT_GROUP = ("local", "independent")', '_WITHOUT_GROUP = ("local",)'),
-            Edit(_TORCH, '"independent": TorchLocalEngine', '"independent": TorchAllreduceEngine'),
-            _NO_FURTHER_STEPS,
-        ),
+        (_exchange_among_independent(".torch.adapter:TorchAllreduceAdapter"), _NO_FURTHER_STEPS),
     ),
     Mutation(
         "jax-independent-exchanges",
         "JAX's independent workers average their gradients",
         two("jax", "independent"),
-        (
-            Edit(
-                _JAX_ADAPTER,
-                '_TOGETHER = ("allreduce", "sharded")',
-                '_TOGETHER = ("allreduce", "sharded", "independent")',
-            ),
-            Edit(_JAX_ENGINES, '"independent": JaxLocalEngine', '"independent": JaxAllreduceEngine'),
-            _NO_FURTHER_STEPS,
-        ),
+        (_exchange_among_independent(".jax.mesh:JaxAllreduceAdapter"), _NO_FURTHER_STEPS),
     ),
     Mutation(
         "tensorflow-independent-exchanges",
         "TensorFlow's independent workers average their gradients",
         two("tensorflow", "independent"),
-        (
-            Edit(_TENSORFLOW, '"independent": TensorFlowLocalEngine', '"independent": TensorFlowAllreduceEngine'),
-            _NO_FURTHER_STEPS,
-        ),
+        (_exchange_among_independent(".tensorflow.adapter:TensorFlowAllreduceAdapter"), _NO_FURTHER_STEPS),
     ),
     single(
         "torch-independent-starts-differ",

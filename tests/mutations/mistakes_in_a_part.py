@@ -6,11 +6,11 @@ from mistakes_distributed import REDUCED, with_hook
 from mutation import Mutation, MutationRun, single
 from runs import EVERY_KIND, PLAIN, local, real_images, two
 
-_TORCH = "worker/frameworks/torch/engines.py"
+_TORCH = "worker/frameworks/torch/adapter.py"
 _TORCH_SERVER = "worker/frameworks/torch/parameter_server.py"
-_TENSORFLOW = "worker/frameworks/tensorflow/engines.py"
-_JAX = "worker/frameworks/jax/engines.py"
-_JAX_MESH = "worker/frameworks/jax/mesh_engines.py"
+_TENSORFLOW = "worker/frameworks/tensorflow/adapter.py"
+_JAX = "worker/frameworks/jax/adapter.py"
+_JAX_MESH = "worker/frameworks/jax/mesh.py"
 _KERAS = "worker/frameworks/keras/adapter.py"
 _KERAS_JAX = "worker/frameworks/keras/jax_backend.py"
 _KERAS_TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
@@ -66,7 +66,7 @@ _EXCHANGE = (
         "PyTorch's learning rate is multiplied by the number of workers",
         two("torch", "allreduce"),
         _TORCH,
-        ('group["lr"] = self._rate(self._updates)', 'group["lr"] = self._rate(self._updates) * self.job.workers'),
+        ('group["lr"] = self._rates(self._updates)', 'group["lr"] = self._rates(self._updates) * self.job.workers'),
     ),
     single(
         "torch-sharded-stale-gradient",
@@ -92,7 +92,7 @@ _EXCHANGE = (
         "jax-batch-norm-over-all-ranks",
         "JAX's batch norm takes its statistics over the images of all ranks",
         MutationRun("jax", EVERY_KIND, "allreduce", 2, ("--image-size", "32")),
-        "worker/frameworks/jax/layers.py",
+        "worker/frameworks/jax/network.py",
         (
             "    mean = wide.mean(axes)\n"
             "    variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)\n",
@@ -232,12 +232,12 @@ _STEPS = (
         local("jax", PLAIN, *_BF16),
         _JAX,
         (
-            "        self._steps += 1\n        return loss\n",
+            "        self._steps += 1\n        return self._loss\n",
             "        first = sorted(n for n in self._parameters if n.endswith('bias'))[0]\n"
             "        if self._steps > 4:\n"
             "            self._parameters = {**self._parameters, first: jnp.copy(self._frozen)}\n"
             "        self._frozen = jnp.copy(self._parameters[first])\n"
-            "        self._steps += 1\n        return loss\n",
+            "        self._steps += 1\n        return self._loss\n",
         ),
     ),
     single(
@@ -256,10 +256,11 @@ _STEPS = (
         local("jax", PLAIN, *_BF16),
         "worker/frameworks/jax/adapter.py",
         (
-            "        self._loss = self._engine.step(*batch)\n",
+            "        rate = self._rates(self._steps)\n",
             f"{_COUNT}"
-            "        if not (4 < self._calls <= 12 and self._calls % 2):\n"
-            "            self._loss = self._engine.step(*batch)\n",
+            "        if 4 < self._calls <= 12 and self._calls % 2:\n"
+            "            return self._loss\n"
+            "        rate = self._rates(self._steps)\n",
         ),
     ),
     single(
@@ -268,9 +269,9 @@ _STEPS = (
         local("tensorflow", PLAIN, "--weight-decay", "0"),
         _TENSORFLOW,
         (
-            "        return self._step(*batch, self._rate[1], self.dropping)\n",
+            "        return self._step(*batch, self._rate[1], self._dropping)\n",
             "        if not (4 < self._updates <= 12 and self._updates % 4):\n"
-            "            self._newest = self._step(*batch, self._rate[1], self.dropping)\n"
+            "            self._newest = self._step(*batch, self._rate[1], self._dropping)\n"
             "        return self._newest\n",
         ),
     ),
@@ -279,7 +280,7 @@ _STEPS = (
         "Keras on PyTorch: the learning rate falls by 1 % in every step",
         local("keras-torch"),
         _TORCH,
-        ('group["lr"] = self._rate(self._updates)', 'group["lr"] = self._rate(self._updates) * 0.99**self._updates'),
+        ('group["lr"] = self._rates(self._updates)', 'group["lr"] = self._rates(self._updates) * 0.99**self._updates'),
     ),
     single(
         "keras-nesterov",

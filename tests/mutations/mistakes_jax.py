@@ -6,8 +6,8 @@ from mutation import Mutation, single
 from runs import SLOW, layers, local, parity, real_images
 
 _ADAPTER = "worker/frameworks/jax/adapter.py"
-_ENGINES = "worker/frameworks/jax/engines.py"
-_LAYERS = "worker/frameworks/jax/layers.py"
+_ENGINES = "worker/frameworks/jax/adapter.py"
+_LAYERS = "worker/frameworks/jax/network.py"
 _NETWORK = "worker/frameworks/jax/network.py"
 
 _NEW_WEIGHTS = "        return jax.tree.map(lambda w, v: w - rate * v, parameters, momentum), momentum\n"
@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "JAX trains on the first half of a batch",
         local("jax"),
         _ADAPTER,
-        ("self._engine.step(*batch)", "self._engine.step(*(part[: len(part) // 2] for part in batch))"),
+        ("self._state, *batch, self._device", "self._state, *(part[: len(part) // 2] for part in batch), self._device"),
     ),
     single(
         "jax-pixels-not-centred",
@@ -40,10 +40,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("jax"),
         _ENGINES,
         (
-            "        self._steps += 1\n        return loss\n",
+            "        self._steps += 1\n        return self._loss\n",
             "        if self._steps % 2:\n            self._parameters = self._stale\n"
             "        self._stale = jax.tree.map(jnp.copy, self._parameters)\n"
-            "        self._steps += 1\n        return loss\n",
+            "        self._steps += 1\n        return self._loss\n",
         ),
     ),
     single(

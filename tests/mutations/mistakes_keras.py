@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Keras on PyTorch never updates its weights",
         local("keras-torch"),
         _TORCH,
-        ("        self._engine.update(loss)\n", "        loss.backward()\n"),
+        ("        self.update(loss)\n", "        loss.backward()\n"),
     ),
     single(
         "keras-torch-second-head-left-out",
@@ -119,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Keras pads unevenly where the stride is 2",
         layers("keras-torch"),
         _NETWORK,
-        ("same = any(padding) and is_same(incoming[1:], kernel, stride, padding)", "same = any(padding)"),
+        ("same = any(padding) and _is_same(incoming[1:], kernel, stride, padding)", "same = any(padding)"),
     ),
     single(
         "keras-maximum-for-average",

@@ -8,7 +8,7 @@ from runs import PLAIN, SLOW, local, real_images, two
 _BASE = "worker/frameworks/base.py"
 _LOOP = "worker/training/loop.py"
 _RANK = "worker/training/rank.py"
-_SAMPLING = "worker/data/sampling.py"
+_SAMPLING = "worker/data/batches.py"
 _SOURCE = "worker/data/source.py"
 _SYNTHETIC = "worker/data/synthetic.py"
 

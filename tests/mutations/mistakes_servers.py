@@ -6,7 +6,7 @@ from mutation import Mutation, single
 from runs import two
 
 _TORCH = "worker/frameworks/torch/parameter_server.py"
-_TENSORFLOW = "worker/frameworks/tensorflow/parameter_server_engines.py"
+_TENSORFLOW = "worker/frameworks/tensorflow/parameter_server.py"
 _MXNET = "worker/frameworks/mxnet/adapter.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -109,8 +109,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("tensorflow", "ps-async"),
         _TENSORFLOW,
         (
-            "        optimizer = _Sgd(self._config, self._make_rate())\n        self._strategy",
-            "        optimizer = _Sgd(self._config, 0.0)\n        self._strategy",
+            "        optimizer = _Sgd(self.config, self._make_rate())\n        self._strategy",
+            "        optimizer = _Sgd(self.config, 0.0)\n        self._strategy",
         ),
     ),
     single(

@@ -7,8 +7,8 @@ from __future__ import annotations
 from mutation import Mutation, single
 from runs import layers, local, parity
 
-_ENGINES = "worker/frameworks/tensorflow/engines.py"
-_LAYERS = "worker/frameworks/tensorflow/layers.py"
+_ENGINES = "worker/frameworks/tensorflow/adapter.py"
+_LAYERS = "worker/frameworks/tensorflow/network.py"
 _NETWORK = "worker/frameworks/tensorflow/network.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -50,7 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         _ENGINES,
         (
             "            self._update(gradients, rate)\n            return loss\n",
-            '            if self._config.precision == "fp64":\n'
+            '            if self.config.precision == "fp64":\n'
             "                self._update(gradients, rate)\n            return loss\n",
         ),
     ),
@@ -60,9 +60,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("tensorflow"),
         _ENGINES,
         (
-            "        return self._step(*batch, self._rate[1], self.dropping)\n",
+            "        return self._step(*batch, self._rate[1], self._dropping)\n",
             "        if self._updates % 2:\n"
-            "            self._newest = self._step(*batch, self._rate[1], self.dropping)\n"
+            "            self._newest = self._step(*batch, self._rate[1], self._dropping)\n"
             "        return self._newest\n",
         ),
     ),
@@ -71,14 +71,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "TensorFlow trains without momentum",
         local("tensorflow"),
         _ENGINES,
-        ("tf.constant(self._config.momentum, variable.dtype)", "tf.constant(0.0, variable.dtype)"),
+        ("tf.constant(self.config.momentum, variable.dtype)", "tf.constant(0.0, variable.dtype)"),
     ),
     single(
         "tensorflow-weight-decay-dropped",
         "TensorFlow trains without weight decay",
         local("tensorflow"),
         _ENGINES,
-        ("grad=gradient + self._config.weight_decay * variable,", "grad=gradient,"),
+        ("grad=gradient + self.config.weight_decay * variable,", "grad=gradient,"),
     ),
     single(
         "tensorflow-bf16-under-fp32",

@@ -6,7 +6,7 @@ from mutation import Mutation, single
 from runs import PLAIN, layers, local, parity, real_images
 
 _ADAPTER = "worker/frameworks/torch/adapter.py"
-_ENGINES = "worker/frameworks/torch/engines.py"
+_ENGINES = "worker/frameworks/torch/adapter.py"
 _NETWORK = "worker/frameworks/torch/network.py"
 
 _UPDATE = "    def update(self, loss: torch.Tensor) -> None:\n        self._scaler"
@@ -17,7 +17,7 @@ _COUNT_CALLS = (
     "            return\n"
     "        self._scaler"
 )
-_BATCH = "        images, labels = batch\n        with self._engine.forward_context():"
+_BATCH = "        images, labels = batch\n        with self.forward_context():"
 
 MUTATIONS: tuple[Mutation, ...] = (
     single(
@@ -67,28 +67,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PyTorch's learning rate is 0.1 % too large",
         parity("torch"),
         _ENGINES,
-        ('group["lr"] = self._rate(self._updates)', 'group["lr"] = self._rate(self._updates) * 1.001'),
+        ('group["lr"] = self._rates(self._updates)', 'group["lr"] = self._rates(self._updates) * 1.001'),
     ),
     single(
         "torch-momentum-dropped",
         "PyTorch trains without momentum",
         local("torch"),
         _ENGINES,
-        ("momentum=self._config.momentum,", "momentum=0.0,"),
+        ("momentum=self.config.momentum,", "momentum=0.0,"),
     ),
     single(
         "torch-weight-decay-dropped",
         "PyTorch trains without weight decay",
         local("torch"),
         _ENGINES,
-        ("weight_decay=self._config.weight_decay,", "weight_decay=0.0,"),
+        ("weight_decay=self.config.weight_decay,", "weight_decay=0.0,"),
     ),
     single(
         "torch-weight-decay-twice",
         "PyTorch applies weight decay twice",
         local("torch"),
         _ENGINES,
-        ("weight_decay=self._config.weight_decay,", "weight_decay=2 * self._config.weight_decay,"),
+        ("weight_decay=self.config.weight_decay,", "weight_decay=2 * self.config.weight_decay,"),
     ),
     single(
         "torch-gradient-clipped",
@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             _BATCH,
             "        self._calls = getattr(self, '_calls', 0) + 1\n"
             "        images, labels = (part[: len(part) // (2 if self._calls > 4 else 1)] for part in batch)\n"
-            "        with self._engine.forward_context():",
+            "        with self.forward_context():",
         ),
     ),
     single(
@@ -238,7 +238,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "torch-dropout-stays-off",
         "PyTorch's dropout is not switched on again after the first steps",
         parity("torch"),
-        "worker/frameworks/torch/dropout.py",
+        "worker/frameworks/torch/network.py",
         (
             "        self.factor.fill_(1 / (1 - self.rate) if active else 0.0)\n",
             "        active = False\n        self.factor.fill_(0.0)\n",

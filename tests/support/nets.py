@@ -126,9 +126,9 @@ class _LoopsFirst(_Loops):
 def never_leaves() -> nn.Module:
     """Rank 1 measures and then hangs, before it tells the parameter servers that it leaves."""
     if torch.distributed.is_initialized() and torch.distributed.get_rank() == 1:
-        from trainscale.worker.frameworks.torch.parameter_server import TorchParameterServerEngine
+        from trainscale.worker.frameworks.torch.parameter_server import TorchParameterServerAdapter
 
-        TorchParameterServerEngine.close = lambda _: time.sleep(3600)  # type: ignore[method-assign]
+        TorchParameterServerAdapter.leave = lambda _: time.sleep(3600)  # type: ignore[method-assign]
     return plain()
 
 

@@ -60,13 +60,12 @@ def shares_of_zeros(adapter: Any) -> dict[str, float]:
 
 def programs(adapter: Any) -> int | None:
     """Return how many programs a step was compiled to, where the framework tells it."""
-    engine = getattr(adapter, "_engine", None)
-    for holder, name in ((engine, "_program"), (adapter, "_jitted")):
-        if hasattr(holder, name):
-            return int(getattr(holder, name)._cache_size())
-    for holder, name in ((engine, "_step"), (adapter, "_function")):
-        if hasattr(getattr(holder, name, None), "experimental_get_tracing_count"):
-            return int(getattr(holder, name).experimental_get_tracing_count())
+    for name in ("_program", "_jitted"):
+        if hasattr(adapter, name):
+            return int(getattr(adapter, name)._cache_size())
+    for name in ("_step", "_function"):
+        if hasattr(getattr(adapter, name, None), "experimental_get_tracing_count"):
+            return int(getattr(adapter, name).experimental_get_tracing_count())
     if adapter.config.compile:
         import torch
 

@@ -218,7 +218,7 @@ def test_pixels_become_the_same_numbers_on_tensorflows_device_as_on_the_host() -
     program = """
 import numpy as np
 from trainscale.worker.data.source import Normalization
-from trainscale.worker.frameworks.tensorflow.devices import make_pixel_converter
+from trainscale.worker.frameworks.tensorflow.adapter import make_pixel_converter
 
 normalization = Normalization((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 7)).astype(np.uint8)

@@ -36,7 +36,7 @@ FRAMEWORKS = set().union(*OF_FRAMEWORK.values())
 def is_native(name: str) -> bool:
     """Return whether a file of the worker may import a framework at its top level."""
     parts = Path(name).parts
-    return parts[0] == "frameworks" and len(parts) == 3 and parts[2] not in ("__init__.py", "environment.py")
+    return parts[0] == "frameworks" and len(parts) == 3 and parts[2] != "__init__.py"
 
 
 @cache

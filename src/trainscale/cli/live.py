@@ -283,5 +283,5 @@ def describe_phase(progress: RunProgress, short: bool) -> str:
 
 
 def _count_steps_per_epoch(trial: Trial, facts: DatasetFacts) -> int:
-    """Return the steps of a rank in an epoch, as worker/data/sampling.py counts them."""
+    """Return the steps of a rank in an epoch, as worker/data/batches.py counts them."""
     return facts.train // trial.config.global_batch(trial.devices)

@@ -16,7 +16,7 @@ from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
-from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.frameworks.catalog import FRAMEWORKS, explain_foreign
 from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
 from ..worker.witness.sketch import SIZE
 from . import number_cache
@@ -44,7 +44,7 @@ class Expectations:
         if not self._context.plan.experiment.safety.witness:
             return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
-            return "it is a network of its own library, not one that is defined here"
+            return explain_foreign(trial.config.model)
         folder = find_expectation_folder(self._context.plan, trial)
         if folder.name not in self._known:
             self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)

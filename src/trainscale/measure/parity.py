@@ -19,6 +19,7 @@ from ..launch.trial.placement import list_plugins
 from ..record.parity import UNPROVEN, Check, Verdict
 from ..spec.config import Config, compute_digest
 from ..worker import models
+from ..worker.frameworks.catalog import explain_foreign
 from ..worker.job import Device
 from . import number_cache
 from .context import RunContext
@@ -61,7 +62,7 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
     verdicts: list[Verdict] = []
     for group in group_comparisons(configs):
         if models.resolve(group[0].model) is None:
-            verdicts += list_unproven(group, "it is a network of its own library, not one that is defined here")
+            verdicts += list_unproven(group, explain_foreign(group[0].model))
             continue
         numbers = _find_numbers(context, group, report, fresh)
         reference = next((config for config in group if not isinstance(numbers[config], NumbersFailed)), None)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from trainscale.worker.frameworks.torch.adapter import TorchAdapter
-from trainscale.worker.frameworks.torch.dropout import SwitchableDropout
+from trainscale.worker.frameworks.torch.network import SwitchableDropout
 
 
 class no_decay(TorchAdapter):
@@ -19,10 +19,10 @@ class no_decay(TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        groups = self._engine._optimizer.param_groups
+        groups = self._optimizer.param_groups
         flat = [p for p in groups[0]["params"] if p.ndim == 1]
         groups[0]["params"] = [p for p in groups[0]["params"] if p.ndim > 1]
-        self._engine._optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
+        self._optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
         return count
 
 
@@ -31,7 +31,7 @@ class other_eps(TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        for module in self._module.modules():
+        for module in self.network.module.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.eps *= 2
         return count
@@ -43,7 +43,7 @@ class transposed(TorchAdapter):
     def build(self) -> int:
         count = super().build()
         with torch.no_grad():
-            for parameter in self._module.parameters():
+            for parameter in self.network.module.parameters():
                 if parameter.ndim == 4 and parameter.shape[2] == parameter.shape[3]:
                     parameter.copy_(parameter.transpose(2, 3).clone())
         return count
@@ -75,7 +75,7 @@ class other_init(TorchAdapter):
     def build(self) -> int:
         count = super().build()
         with torch.no_grad():
-            for parameter in self._module.parameters():
+            for parameter in self.network.module.parameters():
                 parameter.mul_(1 + 1e-12)
         return count
 
@@ -90,7 +90,7 @@ class _Changed(TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        for module in list(self._module.modules()):
+        for module in list(self.network.module.modules()):
             self.change(module)
         return count
 
@@ -127,7 +127,7 @@ class unscaled_dropout(TorchAdapter):
 
     def set_dropout(self, active: bool) -> None:
         super().set_dropout(active)
-        for module in self._module.modules():
+        for module in self.network.module.modules():
             if isinstance(module, SwitchableDropout) and active:
                 module.factor.fill_(1.0)
 
@@ -137,8 +137,8 @@ class frozen_biases(TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        biases = {id(m.bias) for m in self._module.modules() if isinstance(m, nn.Conv2d)}
-        (group,) = self._engine._optimizer.param_groups
+        biases = {id(m.bias) for m in self.network.module.modules() if isinstance(m, nn.Conv2d)}
+        (group,) = self._optimizer.param_groups
         group["params"] = [parameter for parameter in group["params"] if id(parameter) not in biases]
         return count
 
@@ -172,7 +172,7 @@ class hidden_bf16(TorchAdapter):
     def build(self) -> int:
         count = super().build()
         if self.config.precision == "fp32":
-            self._engine._autocast = torch.bfloat16
+            self._autocast = torch.bfloat16
         return count
 
 
@@ -197,7 +197,7 @@ class no_update_in_fp32(TorchAdapter):
     def build(self) -> int:
         count = super().build()
         if self.config.precision == "fp32":
-            self._engine._optimizer.step = lambda *arguments, **options: None
+            self._optimizer.step = lambda *arguments, **options: None
         return count
 
 
@@ -206,8 +206,8 @@ class frozen_scale_in_fp32(TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        scales = {id(m.weight) for m in self._module.modules() if isinstance(m, nn.BatchNorm2d)}
-        (group,) = self._engine._optimizer.param_groups
+        scales = {id(m.weight) for m in self.network.module.modules() if isinstance(m, nn.BatchNorm2d)}
+        (group,) = self._optimizer.param_groups
         if self.config.precision == "fp32":
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in scales]
         return count

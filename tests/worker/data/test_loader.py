@@ -18,9 +18,8 @@ from photographs import write_folder
 from processes import MARK, marked, until
 from small_sets import write_cifar10, write_mnist
 
-from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
+from trainscale.worker.data.batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
-from trainscale.worker.data.sampling import count_steps_per_epoch, count_validation_steps
 from trainscale.worker.data.seen import compute_hash_sum
 
 TRAIN = 50
@@ -225,7 +224,7 @@ def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None
 _RANK = """
 import itertools, json, sys, time
 from trainscale.worker.data.loader import BatchRequest, Loader
-from trainscale.worker.data.batch_maker import BatchSettings, load_dataset
+from trainscale.worker.data.batches import BatchSettings, load_dataset
 folder, end = sys.argv[1:]
 settings = BatchSettings("cifar10", 28, 4, 0, 1, 7, True)
 loader = Loader(load_dataset("cifar10", folder), settings, (3, 28, 28), 2)

@@ -13,8 +13,8 @@ from small_sets import write_cifar10
 from test_source import job, opened
 
 from trainscale.analyse.samples import RankSamples, find_sample_problem
-from trainscale.worker.data import sampling, seen
-from trainscale.worker.data.batch_maker import BatchMaker, BatchSettings, load_dataset
+from trainscale.worker.data import batches, seen
+from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
 from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags
 from trainscale.worker.data.source import DatasetSource
 from trainscale.worker.job import Job
@@ -92,7 +92,7 @@ def make_epochs(folder: Path, epochs: int = 2) -> list[RankSamples]:
         pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)
         for epoch in range(epochs):
             tracker.begin(epoch)
-            for step in range(sampling.count_steps_per_epoch(TRAIN, BATCH, WORKERS)):
+            for step in range(batches.count_steps_per_epoch(TRAIN, BATCH, WORKERS)):
                 samples = maker.write_training_batch(epoch, step, pixels, labels)
                 tracker.add(epoch, samples, compute_hash_sum(samples))
             tracker.end(epoch)
@@ -137,7 +137,7 @@ def test_a_mistake_in_dealing_out_is_found(
 ) -> None:
     folder = write_cifar10(tmp_path, TRAIN, 5)
     assert find_sample_problem(TRAIN, BATCH, make_epochs(folder)) is None
-    monkeypatch.setattr(sampling, name, mistake)
+    monkeypatch.setattr(batches, name, mistake)
     assert find_sample_problem(TRAIN, BATCH, make_epochs(folder))
 
 

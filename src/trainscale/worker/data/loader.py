@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 from ..emitter import claim_stdout
 from ..pinning import die_with_parent
-from .batch_maker import BatchMaker, BatchSettings, make_batch_maker
+from .batches import BatchMaker, BatchSettings, SharedArrays, make_batch_maker
 from .facts import DataError
 from .seen import compute_hash_sum
-from .shared_arrays import SharedArrays
 
 _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out, because so many steps may still be reading them.

@@ -18,10 +18,9 @@ from typing import Any
 from ..frameworks.base import Adapter
 from ..job import Job
 from . import synthetic
-from .batch_maker import BatchSettings, load_dataset
+from .batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
-from .sampling import count_steps_per_epoch, count_validation_steps
 from .seen import SamplesSeen, SamplesTracker
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other

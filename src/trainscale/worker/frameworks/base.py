@@ -19,6 +19,8 @@ In a parity check ``config.precision`` may be ``fp64``, and ``job.dropout`` may 
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,9 @@ from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, build, find_samples, resolve
 from ..training.learning_rate import compute_learning_rate
 from ..type_aliases import NamedArrays
+
+# A user's network may return several outputs: the main head and two auxiliary ones, weighted as in torchvision.
+LOSS_WEIGHTS = (1.0, 0.4, 0.4)
 
 
 def learning_rate_schedule(job: Job) -> Callable[[int], float]:
@@ -52,6 +57,34 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
 def list_common_versions() -> dict[str, str]:
     """Return the versions that every framework reports after its own."""
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
+
+
+def call_user_function(config: Config, **extra: Any) -> Any:
+    """Call the function that the config's model names, with those of the known arguments that it accepts.
+
+    Known are ``classes``, ``image_size`` and ``extra``.
+    """
+    module, _, name = config.model.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    accepted = inspect.signature(function).parameters
+    known = {"classes": config.classes, "image_size": config.image_size, **extra}
+    return function(**{argument: value for argument, value in known.items() if argument in accepted})
+
+
+def list_heads(outputs: Any) -> list[Any]:
+    """Return the outputs of a network, one for each head, as a list."""
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def count_inside(size: int, kernel: int, stride: int, padding: int) -> Any:
+    """Return how many places of each sliding window lie in the image and not in its padding, along one axis.
+
+    Frameworks need it where their own padding differs from the graph's.
+    """
+    import numpy as np
+
+    starts: Any = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
+    return np.minimum(starts + kernel, size) - np.maximum(starts, 0)
 
 
 class Proof(ABC):

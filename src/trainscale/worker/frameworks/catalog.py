@@ -46,7 +46,8 @@ UPDATE_COUNT_ERROR = 0.005
 class Framework:
     """``imports`` are the modules that must exist. ``engines`` names, for each strategy, what does the work.
 
-    ``adapter`` and ``environment`` are "module:name"; a module that begins with a dot is in this package.
+    ``adapter``, ``environment`` and, by strategy, ``strategy_adapters`` are "module:name"; a module that begins with a
+    dot is in this package.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Framework:
     update_count_error: float = UPDATE_COUNT_ERROR
     install: str = ""
     plugin: PluginReference | None = None
+    strategy_adapters: Mapping[str, str] = field(default_factory=dict, hash=False)  # where it is not ``adapter``
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -86,7 +88,8 @@ class Framework:
         if self.environment:
             variables: dict[str, str] = _import_reference(self.environment)(self.name, job)
             os.environ.update(variables)
-        adapter: type[Adapter] = _import_reference(self.adapter)
+        reference = self.strategy_adapters.get(job.config.strategy, self.adapter) if job is not None else self.adapter
+        adapter: type[Adapter] = _import_reference(reference)
         # A plug-in for version 0.1 derives from Adapter alone. Its own methods come before the defaults of Proof.
         from .base import Proof
 
@@ -131,7 +134,13 @@ _ALL = (
         title="PyTorch",
         imports=("torch",),
         adapter=".torch.adapter:TorchAdapter",
-        environment=".torch.environment:environment",
+        strategy_adapters={
+            "allreduce": ".torch.adapter:TorchAllreduceAdapter",
+            "sharded": ".torch.adapter:TorchShardedAdapter",
+            "ps": ".torch.parameter_server:TorchParameterServerAdapter",
+            "ps-async": ".torch.parameter_server:TorchParameterServerAdapter",
+        },
+        environment=".environments:make_torch_variables",
         engines={
             "local": "eager",
             "allreduce": "DistributedDataParallel",
@@ -152,7 +161,12 @@ _ALL = (
         title="TensorFlow",
         imports=("tensorflow",),
         adapter=".tensorflow.adapter:TensorFlowAdapter",
-        environment=".tensorflow.environment:environment",
+        strategy_adapters={
+            "allreduce": ".tensorflow.adapter:TensorFlowAllreduceAdapter",
+            "ps": ".tensorflow.parameter_server:SynchronousAdapter",
+            "ps-async": ".tensorflow.parameter_server:AsynchronousAdapter",
+        },
+        environment=".environments:make_tensorflow_variables",
         engines={
             "local": "tf.function",
             "allreduce": _TENSORFLOW_ALLREDUCE,
@@ -171,7 +185,11 @@ _ALL = (
         title="JAX",
         imports=("jax",),
         adapter=".jax.adapter:JaxAdapter",
-        environment=".jax.environment:environment",
+        strategy_adapters={
+            "allreduce": ".jax.mesh:JaxAllreduceAdapter",
+            "sharded": ".jax.mesh:JaxShardedAdapter",
+        },
+        environment=".environments:make_jax_variables",
         engines={
             "local": "jit",
             "allreduce": "jit over a mesh of processes, shard_map",
@@ -189,7 +207,10 @@ _ALL = (
             title=f"Keras on {title}",
             imports=("keras", backend),
             adapter=f".keras.{backend}_backend:Keras{title}Adapter",
-            environment=".keras.environment:environment",
+            strategy_adapters=(
+                {"allreduce": ".keras.torch_backend:KerasPyTorchAllreduceAdapter"} if backend == "torch" else {}
+            ),
+            environment=".environments:make_keras_variables",
             engines={"local": local, "allreduce": allreduce, "independent": local},
             precisions=("fp32", "tf32", "bf16"),
             layouts=layouts,
@@ -212,7 +233,7 @@ _ALL = (
         title="MXNet",
         imports=("mxnet",),
         adapter=".mxnet.adapter:MxnetAdapter",
-        environment=".mxnet.environment:environment",
+        environment=".environments:make_mxnet_variables",
         engines={
             "local": "hybridized Gluon, Trainer",
             "ps": "kvstore dist_sync (ps-lite)",
@@ -230,3 +251,11 @@ _ALL = (
 )  # fmt: skip
 
 FRAMEWORKS: dict[str, Framework] = {framework.name: framework for framework in _ALL}
+
+
+def explain_foreign(model: str) -> str:
+    """Return why the numbers of a network that comes by reference cannot be computed without its framework."""
+    library = model.partition(":")[0]
+    is_of_library = any(library in framework.libraries for framework in FRAMEWORKS.values())
+    origin = f"a network of {library}" if is_of_library else "your own network"
+    return f"it is {origin}, and only the networks that trainscale defines are computed a second time"

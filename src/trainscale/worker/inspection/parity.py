@@ -2,7 +2,7 @@
 
 Reads a job from standard input and sends its numbers as events: the logits of every head, the loss of every step, the
 weights before, after the first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do.
-The controller compares the numbers. Training starts from varied weights (models/varied_weights.py).
+The controller compares the numbers. Training starts from varied weights (models/weights.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
-from ..models.varied_weights import use_varied_weights
+from ..models.weights import use_varied_weights
 from ..pinning import pin
 from ..type_aliases import NamedArrays
 from . import numbers

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from .builder import Builder
-from .catalog import MODELS, ModelInfo, build, find_samples, find_training_defaults, list_names, resolve
-from .declarations import CROSS_ENTROPY, IMAGES, Samples, TrainingDefaults
+from .catalog import (
+    CROSS_ENTROPY,
+    IMAGES,
+    MODELS,
+    ModelInfo,
+    Samples,
+    TrainingDefaults,
+    build,
+    find_samples,
+    find_training_defaults,
+    list_names,
+    resolve,
+)
 from .graph import BATCH_NORM_EPS, BATCH_NORM_MOMENTUM, KINDS, Graph, Head, Layer, Parameter, ShapeError
 from .weights import initial_weights
 

@@ -9,13 +9,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
-from ..plugin_reference import PluginReference
-from .declarations import IMAGES, USUAL_TRAINING, Samples, TrainingDefaults
 from .graph import Graph, ShapeError
 
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..plugin_reference import PluginReference
+
+CROSS_ENTROPY = "cross-entropy"  # of softmax; a label is the number of a class
+
 Network = Callable[[str, int, int, int], Graph]  # (name, channels, image size, classes)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a network is trained on: its samples, the unit in which throughput counts them, and the loss."""
+
+    unit: str = "images"
+    dtype: str = "float32"
+    loss: str = CROSS_ENTROPY
+
+    def shape(self, config: Config) -> tuple[int, ...]:
+        """Return the shape of one sample, without the batch: channels, height, width."""
+        return config.channels, config.image_size, config.image_size
+
+
+@dataclass(frozen=True)
+class TrainingDefaults:
+    """How a network is trained to an accuracy unless the experiment says otherwise."""
+
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    schedule: str = "constant"
+
+
+IMAGES = Samples()
+USUAL_TRAINING = TrainingDefaults()
 
 
 @dataclass(frozen=True)
@@ -44,7 +74,7 @@ _ALL = (
     ModelInfo(
         "alexnet",
         "AlexNet",
-        ".alexnet:alexnet",
+        ".chains:alexnet",
         "few operations, 61 M parameters: communication limits it",
     ),
     ModelInfo(
@@ -86,11 +116,11 @@ _ALL = (
         "residual network v1.5, deep, 60 M parameters",
         aliases=("resnet", "resnet152-v1.5"),  # the older benchmarks meant this one by plain "resnet"
     ),
-    ModelInfo("vgg16", "VGG-16", ".vgg:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
+    ModelInfo("vgg16", "VGG-16", ".chains:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
     ModelInfo(
         "mnist",
         "Deep MNIST",
-        ".mnist:mnist",
+        ".chains:mnist",
         "two convolutions and a dense layer, for a laptop's CPU",
         aliases=("deep-mnist", "mnist-cnn"),
         image_size=28,
@@ -101,7 +131,7 @@ _ALL = (
     ModelInfo(
         "inception-bn-28-small",
         "Inception-BN 28 small",
-        ".inception_bn:inception_bn_28_small",
+        ".inception:inception_bn_28_small",
         "MXNet's CIFAR-10 example for 28×28 crops",
         aliases=("inception-bn-small",),
         image_size=28,
@@ -112,7 +142,7 @@ _ALL = (
     ModelInfo(
         "inception-bn",
         "Inception-BN",
-        ".inception_bn:inception_bn",
+        ".inception:inception_bn",
         "MXNet's ImageNet example, 11 M parameters",
         aliases=("bn-inception",),
     ),

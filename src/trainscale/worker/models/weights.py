@@ -2,16 +2,22 @@
 
 Two processes that build the same graph with the same seed start equal without communication, and two frameworks can be
 compared step by step. Adapters only bring these arrays into their own layout.
+
+Parity checks train from varied weights, which show mistakes that the usual ones hide. Usually biases are 0, batch norms
+have scale 1 and inputs whose variance is far above eps, and hardly an activation is above 6. No trial is timed with
+varied weights.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from .graph import Graph, Parameter
-from .varied_weights import vary_if_requested
 
 if TYPE_CHECKING:
     import numpy
@@ -23,7 +29,27 @@ _HIDDEN_GAIN = math.sqrt(2.0)
 # a tenth or so of ln(classes). Another first loss shows a mistake. Zero would let no gradient through.
 _HEAD_GAIN = 0.1
 
+# Varied weights: channels repeat in groups of eight. A tiny channel before batch norm has a variance near eps, so that
+# eps matters. A wide channel makes the input of a ReLU exceed 6. Without batch norm, the others keep the mean square of
+# a layer.
+_GROUP, _TINY_CHANNEL, _WIDE_CHANNEL = 8, 3, 5
+_TINY, _WIDE, _WIDE_SCALE = 3e-3, 2.5, 4.0
+_REST = math.sqrt((_GROUP - _WIDE**2) / (_GROUP - 1))
+_BIAS_RANGE = 0.6
+
 _CHUNK = 1 << 16  # values at a time: their 512 KiB of random bits stay in a core's cache
+
+_varies: ContextVar[bool] = ContextVar("varies", default=False)
+
+
+@contextmanager
+def use_varied_weights() -> Iterator[None]:
+    """Let ``initial_weights`` give varied weights until the context ends."""
+    token = _varies.set(True)
+    try:
+        yield
+    finally:
+        _varies.reset(token)
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
@@ -32,10 +58,15 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     heads = {head.layer for head in graph.heads}
-    usual = {
+    weights = {
         parameter.name: _make_initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()
     }
-    return vary_if_requested(graph, usual)
+    if _varies.get():
+        normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}
+        for parameter in graph.parameters():
+            if parameter.role != "weight" or parameter.layer not in heads:
+                weights[parameter.name] = _vary(parameter, weights[parameter.name], parameter.layer in normalized)
+    return weights
 
 
 def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
@@ -94,3 +125,23 @@ def _add_uniform(words: numpy.ndarray, sums: numpy.ndarray) -> None:
     quarters >>= numpy.uint64(16)
     quarters &= mask
     sums[1::2] = quarters.sum(axis=0, dtype="<u8").view("<u4")
+
+
+def _vary(parameter: Parameter, values: numpy.ndarray, is_normalized: bool) -> numpy.ndarray:
+    """Return float32 values that have the same bits everywhere: products of float64, rounded once."""
+    import numpy as np
+
+    channels: Any = np.arange(parameter.shape[0])
+    place = channels % _GROUP
+    phase = (channels * 7 % 11 + 0.5) / 11  # between 0 and 1, another for each of eleven channels
+    tiny = np.where((place == _TINY_CHANNEL) & is_normalized, _TINY, 1.0)
+    if parameter.role in ("bias", "shift"):
+        # A large mean would hide a tiny variance from frameworks that compute it as a difference of squares.
+        varied = _BIAS_RANGE * (phase - 0.45) * tiny
+    elif parameter.role == "scale":
+        varied = (0.5 + phase) * np.where(place == _WIDE_CHANNEL, _WIDE_SCALE, 1.0)
+    else:
+        factors = tiny if is_normalized else np.where(place == _WIDE_CHANNEL, _WIDE, _REST)
+        varied = values.astype(np.float64) * factors.reshape(-1, *[1] * (values.ndim - 1))
+    result: numpy.ndarray = varied.astype(np.float32)
+    return result

@@ -1,4 +1,4 @@
-"""Losses on the host, for the validation set. A network declares its loss (models/declarations.py)."""
+"""Losses on the host, for the validation set. A network declares its loss (models/catalog.py)."""
 
 from __future__ import annotations
 

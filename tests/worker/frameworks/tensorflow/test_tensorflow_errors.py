@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.worker.frameworks.tensorflow.errors import find_informative_line
+from trainscale.worker.frameworks.tensorflow import find_informative_line
 
 MESSAGE = "ValueError: the network of rank 1 does not like this image"
 

@@ -13,8 +13,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
-from ..user_networks import list_heads
+from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
 from . import network as networks
 
 

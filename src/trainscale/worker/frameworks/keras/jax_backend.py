@@ -19,11 +19,16 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from ...job import Job
-from ..jax.adapter import list_gpu_names, read_gpu_peak_bytes, use_interface
-from ..jax.compilation import ProgramCounter, let_every_rank_write
-from ..jax.engines import copy_local_part
-from ..jax.mesh_engines import make_gradient, make_mesh_exchange
-from ..user_networks import list_heads
+from ..base import list_heads
+from ..jax.adapter import (
+    ProgramCounter,
+    copy_local_part,
+    let_every_rank_write,
+    list_gpu_names,
+    read_gpu_peak_bytes,
+    use_interface,
+)
+from ..jax.mesh import make_gradient, make_mesh_exchange
 from . import network as networks
 from .adapter import KerasAdapter
 

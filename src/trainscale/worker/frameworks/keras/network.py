@@ -7,24 +7,21 @@ Layout and precision are global settings of Keras (see ``configure``), which lay
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import keras
 import numpy as np
-from keras import layers
+from keras import layers, ops
 
 from ... import models
 from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
 from ...type_aliases import NamedArrays
-from ..user_networks import LOSS_WEIGHTS, call_user_function
-from .dropout import SwitchableDropout
-from .padding import AverageWithoutPadding, PadForMaximum, is_same
-from .weight_layout import CanonicalVariable, UserVariable, find_feature_orders
+from ..base import LOSS_WEIGHTS, call_user_function, count_inside
 
 _POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
 _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
@@ -32,6 +29,39 @@ _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
 _ATTRIBUTES = {"weight": "kernel", "bias": "bias", "scale": "gamma", "shift": "beta"}
 # The graph's initial weights are assigned later. JAX would compile random ones shape by shape.
 _EMPTY = "zeros"
+
+
+@dataclass(frozen=True)
+class CanonicalVariable:
+    """Converts a variable's array to the canonical one and back. Keras has HWIO and (in, out).
+
+    ``order`` is for a dense layer that reads a flattened channels-last image: it gives each input's place among the
+    canonical inputs.
+    """
+
+    name: str
+    order: Any = None
+
+    def to_canonical(self, values: Any) -> Any:
+        if self.order is not None:
+            reordered = np.empty_like(values)
+            reordered[self.order] = values
+            values = reordered
+        return np.ascontiguousarray(values.transpose((3, 2, 0, 1) if values.ndim == 4 else None))
+
+    def to_native(self, values: Any) -> Any:
+        values = values.transpose((2, 3, 1, 0) if values.ndim == 4 else None)
+        return values if self.order is None else values[self.order]
+
+
+@dataclass(frozen=True)
+class UserVariable:
+    """A variable of a user's network. It has no canonical form; its name is its path in the model."""
+
+    name: str
+
+    def to_canonical(self, values: Any) -> Any:
+        return values
 
 
 @dataclass(frozen=True)
@@ -152,7 +182,7 @@ def _apply_windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any
     """
     options, name = layer.options, layer.identifier
     kernel, stride, padding = options["kernel"], options["stride"], options["padding"]
-    same = any(padding) and is_same(incoming[1:], kernel, stride, padding)
+    same = any(padding) and _is_same(incoming[1:], kernel, stride, padding)
     if layer.kind == "avg_pool" and any(padding):
         same = same and not options["count_padding"]
         if not same and not options["count_padding"]:
@@ -171,6 +201,112 @@ def _apply_windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any
     return native(images)
 
 
+class SwitchableDropout(layers.Layer):
+    """Keras' own dropout, applied to ones. Values are multiplied by the result, or by 1 while it is switched off.
+
+    A variable on the device switches it, and not Python, so that the compiled program stays the same.
+    """
+
+    def __init__(self, rate: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.rate = rate
+        self.seed_generator = keras.random.SeedGenerator()
+        self.active = self.add_weight(shape=(), initializer="ones", trainable=False, name="active")
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        if not training:
+            return values
+        active = ops.cast(self.active, values.dtype)
+        factors = keras.random.dropout(ops.ones_like(values), self.rate, seed=self.seed_generator)
+        return values * (factors * active + (1 - active))
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def _is_same(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
+    """Whether padding="same", the least that gives ceil(size / stride) places, is this padding on both sides."""
+    return all(
+        max((-(-length // step) - 1) * step + window - length, 0) == 2 * pad
+        for length, window, step, pad in zip(size, kernel, stride, padding)
+    )
+
+
+class PadForMaximum(layers.Layer):
+    """Pads with minus infinity."""
+
+    def __init__(self, padding: Sequence[int], **options: Any) -> None:
+        super().__init__(**options)
+        self._widths = _make_widths(padding)
+
+    def call(self, images: Any) -> Any:
+        return ops.pad(images, self._widths, constant_values=-float("inf"))
+
+
+class AverageWithoutPadding(layers.Layer):
+    """Average pooling whose padding does not count in the divisor."""
+
+    def __init__(
+        self,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        size: Sequence[int],
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._window = tuple(kernel), tuple(stride)
+        self._widths = _make_widths(padding)
+        sides = [count_inside(*axis) for axis in zip(size, kernel, stride, padding)]
+        counts = sides[0][:, None] * sides[1][None, :]
+        factors = kernel[0] * kernel[1] / counts
+        channels_first = keras.config.image_data_format() == "channels_first"
+        self._factors = factors[None, None] if channels_first else factors[None, :, :, None]
+
+    def call(self, images: Any) -> Any:
+        averages = ops.average_pool(ops.pad(images, self._widths), *self._window)
+        return averages * ops.cast(self._factors, averages.dtype)
+
+
+def _make_widths(padding: Sequence[int]) -> list[tuple[int, int]]:
+    of_image = [(pad, pad) for pad in padding]
+    if keras.config.image_data_format() == "channels_first":
+        return [(0, 0), (0, 0), *of_image]
+    return [(0, 0), *of_image, (0, 0)]
+
+
+def find_feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
+    """Return, for each layer's output, the canonical place of each feature; None where the order is canonical.
+
+    A flattened image is canonically channel by channel. A channels-last image flattens pixel by pixel.
+    """
+    orders: NamedArrays = {}
+    for layer in graph.layers:
+        incoming = graph.input_shapes(layer)
+        if layer.kind == "flatten" and len(incoming[0]) == 3:
+            places = np.arange(prod(incoming[0])).reshape(incoming[0])
+            orders[layer.name] = None if channels_first else places.transpose(1, 2, 0).ravel()
+        elif len(layer.shape) == 1 and layer.kind in ("concat", "add"):
+            orders[layer.name] = _join_orders(layer, incoming, [orders[name] for name in layer.inputs])
+        elif len(layer.shape) == 1 and layer.kind in ("relu", "dropout", "batch_norm", "flatten"):
+            orders[layer.name] = orders[layer.inputs[0]]
+        else:
+            orders[layer.name] = None
+    return orders
+
+
+def _join_orders(layer: Layer, incoming: tuple[tuple[int, ...], ...], orders: list[Any]) -> Any:
+    if all(order is None for order in orders):
+        return None
+    explicit = [np.arange(shape[0]) if order is None else order for shape, order in zip(incoming, orders)]
+    if layer.kind == "concat":
+        starts = np.cumsum([0] + [len(order) for order in explicit])
+        return np.concatenate([start + order for start, order in zip(starts, explicit)])
+    if not all(np.array_equal(order, explicit[0]) for order in explicit):
+        raise NotImplementedError(f"layer {layer.name}: adds features that are in different orders in layout nhwc")
+    return explicit[0]
+
+
 def build_foreign(config: Config, seed: int) -> KerasNetwork:
     """Build ``keras:NAME`` of keras.applications or ``package.module:function``; weights are random, by seed."""
     library, _, name = config.model.partition(":")
@@ -184,7 +320,7 @@ def build_foreign(config: Config, seed: int) -> KerasNetwork:
     if not isinstance(model, keras.Model):
         raise TypeError(f"{config.model} returned {type(model).__name__}, not a keras.Model")
     # A call builds a model of a user's own class.
-    model(keras.ops.zeros((1, *compute_image_shape(config))), training=False)
+    model(ops.zeros((1, *compute_image_shape(config))), training=False)
     canonical = {place: UserVariable(variable.path) for place, variable in enumerate(model.trainable_variables)}
     return KerasNetwork(model, LOSS_WEIGHTS, canonical)
 

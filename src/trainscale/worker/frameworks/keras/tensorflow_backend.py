@@ -13,11 +13,16 @@ import keras
 import tensorflow as tf
 
 from ...job import Job
-from ..tensorflow.compilation import CachedPrograms
-from ..tensorflow.devices import list_gpu_names, make_mirrored_strategy, make_pixel_converter, read_gpu_peak_bytes
-from ..tensorflow.engines import make_strategy_exchange
+from ..base import list_heads
+from ..tensorflow.adapter import (
+    CachedPrograms,
+    list_gpu_names,
+    make_mirrored_strategy,
+    make_pixel_converter,
+    make_strategy_exchange,
+    read_gpu_peak_bytes,
+)
 from ..tensorflow.network import count_correct
-from ..user_networks import list_heads
 from .adapter import KerasAdapter
 from .network import is_channels_first
 

@@ -9,18 +9,16 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..torch.adapter import TorchAdapter
-from ..torch.engines import engine_for
+from ..base import list_heads
+from ..torch.adapter import TorchAdapter, TorchAllreduceAdapter
 from ..torch.network import TorchNetwork
-from ..user_networks import list_heads
 from .adapter import KerasAdapter
 
 
 class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
     def prepare(self) -> None:
         job = self.job
-        self._engine = engine_for(job, self.device)
-        self._forward = self._engine.prepare(TorchNetwork(self._model, self._network.loss_weights, {}))
+        self._forward = self.prepare_engine(TorchNetwork(self._model, self._network.loss_weights, {}))
         # After DistributedDataParallel, which sends rank 0's seeds to all ranks.
         self.seed_dropout()
         torch.manual_seed(job.seed + job.rank)
@@ -38,8 +36,9 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
         images, labels = batch
         outputs = self._forward(images, training=True)
         loss = self.criterion(outputs, labels)
-        self._count(loss, outputs, labels)
-        self._engine.update(loss)
+        if self._tally is not None:
+            self._count(loss, outputs, labels)
+        self.update(loss)
         self._loss = loss.detach()
         return self.mark()
 
@@ -57,3 +56,7 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
                 head.float().cpu().numpy() if head.dtype == torch.bfloat16 else head.cpu().numpy()
                 for head in list_heads(self._forward(batch[0], training=True))
             ]
+
+
+class KerasPyTorchAllreduceAdapter(KerasPyTorchAdapter, TorchAllreduceAdapter):
+    """DistributedDataParallel around the model."""

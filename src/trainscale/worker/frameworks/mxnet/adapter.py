@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from math import prod
+from types import TracebackType
 from typing import Any
+
+import numpy
 
 from ... import models
 from ...config import Config
 from ...events.ranks import ServerResult
 from ...job import WORKER, Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
-from ..user_networks import list_heads
-from .environment import restore_numpy_names
-from .server import serve
+from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
 
+# MXNet 1.9.1 needs a name at its import that numpy 1.24 removed.
+if "bool" not in vars(numpy):
+    numpy.bool = bool
 # As a server or scheduler MXNet does not return from its import, so ``serve`` imports it.
 if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
-    restore_numpy_names()
     import mxnet as mx
     from mxnet import autograd, gluon
 
@@ -113,7 +116,20 @@ class MxnetAdapter(Adapter, Proof):
         return ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
 
     def serve(self) -> ServerResult:
-        return serve()
+        """Serve until the workers are done. In these roles the import of MXNet is the server, or the scheduler.
+
+        It ends when all workers have left, and would end the interpreter with it.
+        """
+        try:
+            import mxnet  # noqa: F401
+        except SystemExit as end:
+            return _read_statistics(end.__traceback__)
+        except Exception as error:
+            # MXNet's own error type cannot be named: its import has just failed.
+            if "bind failed" in str(error):
+                raise OSError(errno.EADDRINUSE, "Address already in use: the port of MXNet's scheduler") from error
+            raise
+        raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
 
     def place(self, images: Any, labels: Any) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         return (
@@ -235,3 +251,18 @@ def _count_parameters(config: Config) -> int:
     if models.resolve(config.model) is None:
         return 0
     return models.build(config.model, config.image_size, config.classes).parameter_count
+
+
+def _read_statistics(trace: TracebackType | None) -> ServerResult:
+    """Read the server's store, a local variable of the loop that has just ended. A scheduler has none.
+
+    It updates weights in Python, with a momentum for each array that it holds. Without momentum its size is unknown.
+    """
+    while trace is not None:
+        updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
+        if updater is not None:
+            momenta = [momentum for momentum in updater.states.values() if momentum is not None]
+            size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
+            return ServerResult(updates=updater.optimizer.num_update, bytes=size if momenta else None)
+        trace = trace.tb_next
+    return ServerResult()

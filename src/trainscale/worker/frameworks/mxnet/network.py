@@ -15,7 +15,7 @@ from ... import models
 from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
-from ..user_networks import LOSS_WEIGHTS, call_user_function, list_heads
+from ..base import LOSS_WEIGHTS, call_user_function, list_heads
 
 # What the graph calls a batch norm's parameters, and what MXNet does.
 _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}

@@ -1,4 +1,4 @@
-"""What synchronous and asynchronous parameter servers share: between-graph replication, in which every worker has a
+"""TensorFlow's parameter servers, synchronous and asynchronous: between-graph replication, in which every worker has a
 session and takes its own steps.
 
 The newer ParameterServerStrategy has a coordinator that gives steps to whichever worker is free, so no rank has steps
@@ -8,6 +8,7 @@ update. Batch-norm statistics and the batch are variables on the worker's own de
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,15 +17,16 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compat import v1
 
+from ...config import Config
 from ...data.source import count_updates_per_epoch
 from ...events.ranks import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import learning_rate_schedule
-from .devices import list_addresses
-from .environment import choose_inter_op_threads
-from .layers import Style
-from .network import GraphNetwork, UserNetwork, count_correct, criterion
+from ..base import Adapter, learning_rate_schedule
+from ..environments import choose_inter_op_threads
+from . import network as networks
+from .adapter import TensorFlowAdapter, list_addresses, shorten_errors
+from .network import GraphNetwork, count_correct, criterion
 
 
 def list_learning_rates(job: Job) -> Any:
@@ -51,22 +53,24 @@ def find_server(variable: tf.Variable) -> int:
     return tf.DeviceSpec.from_string(variable.device).task
 
 
-class TensorFlowParameterServerEngine:
+class ParameterServerAdapter(TensorFlowAdapter):
     """Ranks 0 … workers-1 are the workers, of which the first initialises; the servers follow."""
 
-    def __init__(self, job: Job, device: str) -> None:
-        self.job = job
-        self._config = job.config
+    place_pixels = Adapter.place_pixels  # because sessions take numbers
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
         self._updates_per_step = job.workers if job.is_asynchronous else 1
         self._is_server = job.role == "server"
         self._index = job.rank - job.workers if self._is_server else job.rank
         self._task = f"/job:{'ps' if self._is_server else 'worker'}/task:{self._index}"
-        self._device = f"{self._task}/device:{device}"
+        self._device = f"{self._task}/device:{self.device}"
         addresses = list_addresses(job)
         self._cluster = tf.train.ClusterSpec(
             {"worker": addresses[: job.workers], "ps": addresses[job.workers : job.world]}
         )
 
+    @shorten_errors
     def join(self) -> None:
         v1.disable_eager_execution()
         job, spec = self.job, self._cluster
@@ -97,15 +101,16 @@ class TensorFlowParameterServerEngine:
         options.device_filters.extend([self._task] if self._is_server else ["/job:ps", self._task])
         return options
 
-    def prepare(self, network: GraphNetwork | UserNetwork, style: Style) -> int:
+    @shorten_errors
+    def build(self) -> int:
         """Make the variables, in the same order in every process, so that all agree on the server of each."""
-        self.network = network
+        self.network = networks.build(self.config, self._style, self.job.seed)
         if self._is_server:
             with tf.Graph().as_default():  # only to know each variable's server
                 self._make_variables()
         else:
             self._make_variables()
-            self._make_step(style)
+            self._make_graph()
         self._session = v1.Session(self._server.target, config=self._make_options())
         if not self._is_server:
             self._initialise()
@@ -117,7 +122,7 @@ class TensorFlowParameterServerEngine:
             )
             switch = self._dropping.initializer
             self._switch = self._session.make_callable(switch, [switch.inputs[1]])
-        return sum(int(variable.shape.num_elements()) for variable in self.variables.values())
+        return networks.count_values(self.variables)
 
     def _make_variables(self) -> None:
         with self._open_scope():
@@ -138,8 +143,9 @@ class TensorFlowParameterServerEngine:
         """Return the operation that sends gradients to the servers and ends when this worker may go on."""
         raise NotImplementedError
 
-    def _make_step(self, style: Style) -> None:
-        job, config = self.job, self.job.config
+    def _make_graph(self) -> None:
+        """Make the operations of a step and of a prediction."""
+        job, config, style = self.job, self.config, self._style
         with tf.device(self._device):
             self._batch = [
                 tf.Variable(
@@ -159,12 +165,12 @@ class TensorFlowParameterServerEngine:
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
         with self._open_scope():
-            self._loss, self._correct, gradients, new_statistics = self._backward(config.compile)
+            self._loss, self._correct, gradients, new_statistics = self._differentiate(config.compile)
             update = self._apply(gradients)
             self._train = tf.group(
                 update, *(self._statistics[name].assign(values).op for name, values in new_statistics.items())
             )
-            self._logits = self._forward() if self._config.trains_epochs else None
+            self._logits = self._make_prediction() if self.config.trains_epochs else None
 
     def _make_rate(self) -> float | tf.Tensor:
         """Return the learning rate, which depends on the number of updates that the servers have made."""
@@ -187,13 +193,13 @@ class TensorFlowParameterServerEngine:
         images, labels = (variable.read_value() for variable in self._batch)
         return images, labels, weights, statistics, self._dropping.read_value()
 
-    def _forward(self) -> tf.Tensor:
+    def _make_prediction(self) -> tf.Tensor:
         """Return the first head's logits, with the running statistics of this worker."""
         images, _, weights, statistics, _ = self._read()
         with tf.device(self._device):
             return self.network(images, weights, statistics, training=False)[0][0]
 
-    def _backward(self, compiled: bool) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
+    def _differentiate(self, compiled: bool) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
         """Return the loss, the correct predictions (only when training epochs), the gradients and new statistics."""
         by_value = isinstance(self.network, GraphNetwork)
         if compiled and not by_value:
@@ -206,7 +212,7 @@ class TensorFlowParameterServerEngine:
                 loss = criterion(heads, labels, self.network.loss_weights)
             sources = list((weights if by_value else self.variables).values())
             gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            return loss, [count_correct(heads, labels)] if self._config.trains_epochs else [], gradients, new_statistics
+            return loss, [count_correct(heads, labels)] if self.config.trains_epochs else [], gradients, new_statistics
 
         inputs = self._read()
         with tf.device(self._device):
@@ -227,14 +233,14 @@ class TensorFlowParameterServerEngine:
         for _ in range(job.workers - 1):
             session.run(announce)
 
-    def place(self, images: Any, labels: Any) -> tuple[Any, Any]:
+    def _put(self, images: Any, labels: Any) -> tuple[Any, Any]:
         """Keep the batch in host memory. The step copies it to the device, unless it is there from the last step."""
         return images, np.array(labels)  # a copy, because the caller may overwrite them before the step
 
-    def step(self, batch: tuple[Any, Any]) -> float:
+    def _take_step(self, batch: tuple[Any, Any]) -> float:
         self._load(batch)
         loss, _, *correct = self._run()
-        if self._config.trains_epochs:
+        if self.config.trains_epochs:
             self._tally[0] += float(loss)
             self._tally[1] += int(correct[0])
         return loss
@@ -244,18 +250,22 @@ class TensorFlowParameterServerEngine:
             self._fill(*batch)
             self._resident = batch
 
+    @shorten_errors
     def tally(self) -> tuple[float, int]:
         losses, correct = self._tally
         self._tally = [0.0, 0]
         return losses, correct
 
+    @shorten_errors
     def predict(self, batch: tuple[Any, Any]) -> Any:
         self._load(batch)
         return self._session.run(self._logits)
 
+    @shorten_errors
     def set_dropout(self, active: bool) -> None:
         self._switch(float(active))
 
+    @shorten_errors
     def restore(self, weights: Mapping[str, Any]) -> None:
         # All workers use the variables of the servers. Asynchronous ones restore them in turns.
         if self.job.rank == 0 or self.job.is_asynchronous:
@@ -266,10 +276,12 @@ class TensorFlowParameterServerEngine:
             initializer = self.variables[name].initializer
             self._session.run(initializer, {initializer.inputs[1]: values})
 
+    @shorten_errors
     def counted_updates(self) -> int:
         """Return the number that the servers have counted, of all workers."""
         return int(self._session.run(self._steps))
 
+    @shorten_errors
     def drain(self) -> None:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""
         self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
@@ -289,9 +301,105 @@ class TensorFlowParameterServerEngine:
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in here)
         return ServerResult(updates=updates, bytes=size)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         if not self._is_server:
             steps = self._session.run(self._steps)
             updates = v1.placeholder(tf.int64, ())
             self._session.run([queue.enqueue(updates) for queue in self._done], {updates: steps})
         self._session.close()
+
+
+class _Sgd(v1.train.MomentumOptimizer):
+    """SGD that adds weight decay on the server, to the gradient that it applies."""
+
+    def __init__(self, config: Config, rate: float | tf.Tensor) -> None:
+        super().__init__(rate, config.momentum, use_locking=True)
+        self._decay = config.weight_decay
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        return super()._resource_apply_dense(grad + self._decay * var, var)
+
+
+class SynchronousAdapter(ParameterServerAdapter):
+    """SyncReplicasOptimizer: servers collect a gradient of every worker, apply the mean, and let all workers go on."""
+
+    _failure: Exception | None = None
+
+    @shorten_errors
+    def join(self) -> None:
+        super().join()
+        self._placement = v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device)
+
+    def _open_scope(self) -> AbstractContextManager:
+        return v1.device(self._placement)
+
+    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
+        return {name: tf.device(f"/job:ps/task:{index}") for name, index in shares.items()}
+
+    def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
+        workers = self.job.workers
+        optimizer = v1.train.SyncReplicasOptimizer(
+            _Sgd(self.config, self._make_rate()), replicas_to_aggregate=workers, total_num_replicas=workers
+        )
+        update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
+        # No initial tokens: with the default, one worker could give all gradients of the first updates.
+        self._first_start, self._other_start = optimizer.chief_init_op, optimizer.local_step_init_op
+        (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
+        self._own += v1.local_variables()
+        return update
+
+    def _initialise(self) -> None:
+        super()._initialise()
+        self._session.run(self._other_start if self.job.rank else self._first_start)
+        if self.job.rank == 0:
+            threading.Thread(target=self._collect_gradients, daemon=True).start()
+
+    def _collect_gradients(self) -> None:
+        """Request each update, as the first worker must; the servers do the work."""
+        try:
+            while True:
+                self._session.run(self._collect)
+        except tf.errors.CancelledError:
+            return  # closed
+        except Exception as error:
+            self._failure = error
+            self._session.close()  # otherwise a step would wait forever
+
+    def _take_step(self, batch: tuple[Any, Any]) -> float:
+        try:
+            return super()._take_step(batch)
+        except tf.errors.CancelledError:
+            raise self._failure or RuntimeError("the session was closed") from None
+
+
+class AsynchronousAdapter(ParameterServerAdapter):
+    """ParameterServerStrategy of compat.v1: servers apply each gradient as it comes."""
+
+    @shorten_errors
+    def join(self) -> None:
+        super().join()
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            self._cluster,
+            task_type="ps" if self._is_server else "worker",
+            task_id=self._index,
+            num_accelerators={"GPU": 1} if "GPU" in self._device else {},
+        )
+        self._strategy = v1.distribute.experimental.ParameterServerStrategy(resolver)
+
+    def _open_scope(self) -> AbstractContextManager:
+        return self._strategy.scope()
+
+    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
+        # The strategy assigns variables to servers in turn. With two servers, one would get all weights and the other
+        # all biases. It can place a variable beside another, so each server gets one first.
+        anchors = [tf.Variable(0, trainable=False, name="anchor") for _ in range(self.job.servers)]
+        on_server = {find_server(anchor): anchor for anchor in anchors}
+        beside = self._strategy.extended.colocate_vars_with
+        return {name: beside(on_server[index]) for name, index in shares.items()}
+
+    def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
+        pairs = list(zip(gradients, self.variables.values()))
+        optimizer = _Sgd(self.config, self._make_rate())
+        self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
+        (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
+        return update

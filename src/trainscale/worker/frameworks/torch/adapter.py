@@ -1,42 +1,46 @@
-"""The PyTorch adapter: devices, precision, layout, compilation. Strategies are in engines.py and
-parameter_server.py.
+"""PyTorch: devices, precision, layout, compilation, and the strategies by PyTorch's own engines. Parameter servers are
+in parameter_server.py.
 """
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn import functional
 
 from ...compiled_programs import NONE, describe_state
 from ...config import Config
-from ...events.ranks import ServerResult
 from ...job import Job
 from ...models import find_samples
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, list_common_versions
-from ..catalog import WITH_SERVERS
-from ..network_variables import make_network_variables
-from ..user_networks import list_heads
+from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
+from ..environments import make_network_variables
 from . import network as networks
-from .device_transfer import DeviceTransfer
-from .dropout import SwitchableDropout
-from .engines import engine_for
-from .parameter_server import ParameterServer
+from .network import SwitchableDropout, TorchNetwork
 
-_WITHOUT_GROUP = ("local", "independent")
-# Strategies whose collectives NCCL does. Parameter servers hold their weights in host memory and use gloo.
-_ON_DEVICE = ("allreduce", "sharded")
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_FIRST_SCALE = 2.0**16  # of losses in fp16; PyTorch's default
+# FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
+_SHARD_GROUP_PARAMETERS = 2_000_000
+_BUFFERS = 4  # batches that may be in transfer to a GPU: more than steps in flight
 
 
 class TorchAdapter(Adapter, Proof):
+    """One device without communication. ``independent`` is this on every worker."""
+
     switches_dropout = True
     restores_weights = True
     ends_at_once = True
+    backend: str | None = None  # of collectives on a GPU; None if the ranks do not communicate
+    fused_optimizer: bool | None = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -45,10 +49,12 @@ class TorchAdapter(Adapter, Proof):
         # Two steps in flight keep the GPU's queue filled and its length bounded. A CPU step is done when it returns.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config.layout == "nhwc"
-        self._transfer: DeviceTransfer | None = None
+        self._transfer: _DeviceTransfer | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
-            _set_float32(tf32=job.config.precision == "tf32")
+            # By default PyTorch allows TF32 in convolutions, but fp32 here means fp32.
+            torch.backends.cuda.matmul.allow_tf32 = job.config.precision == "tf32"
+            torch.backends.cudnn.allow_tf32 = job.config.precision == "tf32"
             torch.backends.cudnn.benchmark = not job.config.deterministic
         elif job.device.cores:
             torch.set_num_threads(len(job.device.cores))
@@ -56,6 +62,9 @@ class TorchAdapter(Adapter, Proof):
             # PyTorch needs this before its first matrix product.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
+        precision = job.config.precision
+        self._autocast = _AUTOCAST.get(precision)
+        self._scaler = torch.amp.GradScaler(self.device.type, init_scale=_FIRST_SCALE, enabled=precision == "fp16")
         # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if job.config.trains_epochs else None
 
@@ -94,43 +103,50 @@ class TorchAdapter(Adapter, Proof):
 
     def join(self) -> None:
         job = self.job
-        if job.config.strategy in _WITHOUT_GROUP:
+        if self.backend is None:
             return
         os.environ.update(make_network_variables(job))
-        nccl = self.cuda and not job.device.shared and job.config.strategy in _ON_DEVICE
+        backend = self.backend if self.cuda and not job.device.shared else "gloo"
         dist.init_process_group(
-            "nccl" if nccl else "gloo",
+            backend,
             init_method=f"tcp://{job.coordinator}:{job.port}",
             rank=job.rank,
             world_size=job.world,
-            device_id=self.device if nccl else None,
+            device_id=self.device if backend == "nccl" else None,
         )
 
     def build(self) -> int:
         job = self.job
         network = networks.build(job.config, job.seed, job.dropout)
-        count = network.parameter_count
-        module = network.module
         # FSDP wants contiguous parameters; channels-last images alone make its convolutions channels-last.
         if self._channels_last and job.config.strategy != "sharded":
-            module.to(memory_format=torch.channels_last)
-        if job.role == "server":
-            self._server = ParameterServer(job, network)
-            return count
+            network.module.to(memory_format=torch.channels_last)
         if job.config.precision == "fp64":
-            module.double()
-        module.to(self.device).train()
-        self._module = module
-        self._loss_weights = network.loss_weights
-        self._engine = engine_for(job, self.device)
-        self._forward = self._engine.prepare(network)
+            network.module.double()
+        network.module.to(self.device).train()
+        self._forward = self.prepare_engine(network)
         if job.config.compile:
             self._forward = torch.compile(self._forward)
         torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
-        return count
+        return network.parameter_count
 
-    def serve(self) -> ServerResult:
-        return self._server.serve()
+    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
+        """Make the optimizer; return the module that a step calls."""
+        self.network = network
+        self._rates, self._updates = learning_rate_schedule(self.job), 0
+        self._optimizer_steps = 0
+        self._optimizer = torch.optim.SGD(
+            [p for p in self.network.module.parameters() if p.requires_grad],
+            lr=self._rates(0),
+            momentum=self.config.momentum,
+            weight_decay=self.config.weight_decay,
+            fused=self.fused_optimizer,
+        )
+        self._optimizer.register_step_post_hook(self._count_step)
+        return network.module
+
+    def _count_step(self, *_: Any) -> None:
+        self._optimizer_steps += 1
 
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
@@ -144,43 +160,44 @@ class TorchAdapter(Adapter, Proof):
         if not self.cuda:
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
         if self._transfer is None:
-            self._transfer = DeviceTransfer(self.device, pixels, labels, normalization, self._channels_last)
+            self._transfer = _DeviceTransfer(self.device, pixels, labels, normalization, self._channels_last)
         return self._transfer.send(pixels, labels)
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
         images, labels = batch
-        with self._engine.forward_context():
+        with self.forward_context():
             outputs = self._forward(images)
             loss = self._criterion(outputs, labels)
-        self._count(loss, outputs, labels)
-        self._engine.update(loss)
+        if self._tally is not None:
+            self._count(loss, outputs, labels)
+        self.update(loss)
         self._loss = loss.detach()
         return self.mark()
 
-    def _count(self, loss: torch.Tensor, outputs: Any, labels: torch.Tensor) -> None:
-        if self._tally is not None:
-            with torch.no_grad():
-                correct = (list_heads(outputs)[0].argmax(1) == labels).sum()
-                self._tally += torch.stack([loss.double(), correct.double()])
-
-    def tally(self) -> tuple[float, int]:
-        losses, correct = self._tally.tolist()
-        self._tally.zero_()
-        return losses, int(correct)
-
-    def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        """Call the module itself, so that it is not compiled again, nor wrapped for gradients that nobody needs."""
-        self._module.eval()
-        with torch.no_grad(), self._engine.forward_context():
-            logits = list_heads(self._module(batch[0]))[0]
-        self._module.train()
-        return logits.float().cpu().numpy()
+    def forward_context(self) -> AbstractContextManager:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self._autocast)
 
     def _criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
         if isinstance(outputs, torch.Tensor):
             return functional.cross_entropy(outputs, labels)
         heads = [output for output in outputs if output is not None]
-        return sum(w * functional.cross_entropy(o, labels) for w, o in zip(self._loss_weights, heads))
+        return sum(w * functional.cross_entropy(o, labels) for w, o in zip(self.network.loss_weights, heads))
+
+    def _count(self, loss: torch.Tensor, outputs: Any, labels: torch.Tensor) -> None:
+        with torch.no_grad():
+            correct = (list_heads(outputs)[0].argmax(1) == labels).sum()
+            self._tally += torch.stack([loss.double(), correct.double()])
+
+    def update(self, loss: torch.Tensor) -> None:
+        self._scaler.scale(loss).backward()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rates(self._updates)
+        self._updates += 1
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
 
     def mark(self) -> torch.cuda.Event | None:
         if not self.cuda:
@@ -198,15 +215,22 @@ class TorchAdapter(Adapter, Proof):
             return None
         return [a.elapsed_time(b) / 1000 for a, b in zip(tickets, tickets[1:])]
 
-    def make_exchange(self, size: int) -> Callable[[], None] | None:
-        return self._engine.make_exchange(size)
-
-    @property
-    def takes_any_batch(self) -> bool:
-        return not self.config.compile
-
     def loss(self) -> float:
         return float(self._loss)
+
+    def tally(self) -> tuple[float, int]:
+        losses, correct = self._tally.tolist()
+        self._tally.zero_()
+        return losses, int(correct)
+
+    def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
+        """Call the module itself, so that it is not compiled again, nor wrapped for gradients that nobody needs."""
+        module = self.network.module
+        module.eval()
+        with torch.no_grad(), self.forward_context():
+            logits = list_heads(module(batch[0]))[0]
+        module.train()
+        return logits.float().cpu().numpy()
 
     def compilation(self) -> str:
         """Count the graphs that torch.compile made, and those whose code its cache had."""
@@ -222,41 +246,67 @@ class TorchAdapter(Adapter, Proof):
     def device_peak_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.device) if self.cuda else None
 
+    def leave(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    @property
+    def takes_any_batch(self) -> bool:
+        return not self.config.compile
+
     def weights(self) -> NamedArrays:
-        return self._engine.weights()
+        return {
+            self.network.canonical[name]: _gather(parameter).numpy()
+            for name, parameter in self.network.module.named_parameters()
+            if parameter.requires_grad
+        }
 
     def set_dropout(self, active: bool) -> None:
-        for module in self._module.modules():
+        for module in self.network.module.modules():
             if isinstance(module, SwitchableDropout):
                 module.switch(active)
 
-    @property
-    def updates_restored_weights(self) -> bool:
-        return self.config.strategy not in WITH_SERVERS
-
     def restore(self, weights: Mapping[str, Any]) -> None:
-        self._engine.restore(weights)
+        with torch.no_grad():
+            for name, parameter in self.network.module.named_parameters():
+                parameter.copy_(self._localize(torch.from_numpy(weights[self.network.canonical[name]]), parameter))
+
+    def _localize(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        """Return values as they can be copied to a parameter."""
+        return values
 
     def skipped_updates(self) -> int:
-        return self._engine.skipped_updates()
+        """Return how often the loss scale was halved. It is doubled only after 2,000 updates."""
+        if not self._scaler.is_enabled():
+            return 0
+        return max(0, round(math.log2(_FIRST_SCALE / self._scaler.get_scale())))
 
     def counted_updates(self) -> int | None:
-        return self._engine.counted_updates()
+        """Return how often PyTorch's optimizer has called our hook. In fp16 a step may leave the weights unchanged."""
+        return None if self._scaler.is_enabled() else self._optimizer_steps
 
     def drain(self) -> None:
-        self._engine.drain()
+        """Copy a value of the first and of the last parameter to the host, which waits for the device's queue.
+
+        Of a sharded parameter it is a value of this rank's own part. That may be empty.
+        """
+        parameters = [p.detach() for p in self.network.module.parameters() if p.requires_grad]
+        parts = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
+        filled = [part for part in parts if part.numel()]
+        for part in (*filled[:1], *filled[-1:]):
+            part[(0,) * part.ndim].item()
 
     def statistics(self) -> NamedArrays:
         statistics = {}
         for layer in self.catalogue_graph.layers if self.catalogue_graph else ():
             if layer.kind == "batch_norm":
-                module = self._module.get_submodule(layer.identifier)
+                module = self.network.module.get_submodule(layer.identifier)
                 statistics[f"{layer.name}.mean"] = module.running_mean.cpu().numpy().copy()
                 statistics[f"{layer.name}.variance"] = module.running_var.cpu().numpy().copy()
         return statistics
 
     def drop(self, layer: str, values: Any) -> Any:
-        module = self._module.get_submodule(layer.replace(".", "_"))
+        module = self.network.module.get_submodule(layer.replace(".", "_"))
         with torch.no_grad():
             return module(torch.from_numpy(values).to(self.device)).cpu().numpy()
 
@@ -265,17 +315,16 @@ class TorchAdapter(Adapter, Proof):
 
     def macs(self) -> int:
         """Count by a hook what every convolution and dense layer multiplies."""
-        counts = []
+        counts, module = [], self.network.module
 
-        def count(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        def count(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
             counts.append(layer.weight.numel() * output[0, 0].numel())
 
-        layers = [m for m in self._module.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
+        layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
         hooks = [layer.register_forward_hook(count) for layer in layers]
-        like = next(self._module.parameters())
+        like = next(module.parameters())
         with torch.no_grad():
-            shape = self.samples.shape(self.config)
-            self._module(torch.zeros(2, *shape, dtype=like.dtype, device=like.device))
+            module(torch.zeros(2, *self.samples.shape(self.config), dtype=like.dtype, device=like.device))
         for hook in hooks:
             hook.remove()
         return sum(counts)
@@ -284,14 +333,122 @@ class TorchAdapter(Adapter, Proof):
         with torch.no_grad():
             return [head.cpu().numpy() for head in list_heads(self._forward(batch[0]))]
 
-    def leave(self) -> None:
-        if self.job.role == "server":
-            dist.destroy_process_group()
-        else:
-            self._engine.close()
+
+def _gather(parameter: torch.Tensor) -> torch.Tensor:
+    """Return a parameter on the CPU. Where it is sharded, every rank must call this."""
+    tensor = parameter.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.cpu() if tensor.dtype == torch.float64 else tensor.float().cpu()
 
 
-def _set_float32(tf32: bool) -> None:
-    """Allow TF32 or not. By default PyTorch allows it in convolutions, but fp32 here means fp32."""
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
+class TorchAllreduceAdapter(TorchAdapter):
+    """DistributedDataParallel. Each rank keeps its own batch-norm statistics, as in every other framework here."""
+
+    backend = "nccl"
+
+    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
+        super().prepare_engine(network)
+        data_parallel = nn.parallel.DistributedDataParallel
+        newer = "forward_sync_buffers" in inspect.signature(data_parallel).parameters  # PyTorch 2.13 renamed it
+        return data_parallel(
+            network.module,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+            **{"forward_sync_buffers" if newer else "broadcast_buffers": False},
+        )
+
+    def make_exchange(self, size: int) -> Callable[[], None] | None:
+        # The sums of many exchanges stay finite, and no value is zero.
+        gradient = torch.full((max(1, size // 4),), 1e-20, device=self.device)
+
+        def exchange() -> None:
+            dist.all_reduce(gradient)
+            if self.cuda:
+                torch.cuda.synchronize(self.device)
+
+        return exchange
+
+
+class TorchShardedAdapter(TorchAdapter):
+    """FSDP2. Each rank holds its share of parameters, gradients and momentum."""
+
+    backend = "nccl"
+    fused_optimizer = None  # DTensor has no fused SGD; PyTorch then chooses the best of the others
+    # Gathering parameters and scattering gradients send what an all-reduce sends.
+    make_exchange = TorchAllreduceAdapter.make_exchange
+
+    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.job.workers,))
+        # Neighbouring children form a group when they are worth a collective. The last ones stay with the root.
+        group, size = [], 0
+        for child in network.module.children():
+            count = sum(parameter.numel() for parameter in child.parameters())
+            if count:
+                group.append(child)
+                size += count
+            if size >= _SHARD_GROUP_PARAMETERS:
+                fully_shard(group, mesh=mesh)
+                group, size = [], 0
+        fully_shard(network.module, mesh=mesh)
+        return super().prepare_engine(network)
+
+    def restore(self, weights: Mapping[str, Any]) -> None:
+        self.network.module.reshard()  # for the same reason as below
+        super().restore(weights)
+
+    def _localize(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part. Every rank has all values, so nothing is sent."""
+        from torch.distributed.tensor import distribute_tensor
+
+        on_device = values.to(self.device)
+        return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+    def weights(self) -> NamedArrays:
+        # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
+        self.network.module.reshard()
+        return super().weights()
+
+
+class _DeviceTransfer:
+    """Sends batches to a GPU from pinned host memory, on a stream of its own, so that neither the host nor the training
+    waits for them.
+    """
+
+    def __init__(self, device: torch.device, pixels: Any, labels: Any, normalization: Any, channels_last: bool) -> None:
+        self._device = device
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        # Its priority is above other work that waits for the GPU, because the next step needs the batch.
+        self._stream = torch.cuda.Stream(device, priority=-1)
+        self._buffers = [
+            tuple(torch.from_numpy(array).pin_memory() for array in (pixels, labels)) for _ in range(_BUFFERS)
+        ]
+        self._sent: list[torch.cuda.Event | None] = [None] * _BUFFERS
+        self._next = 0
+        self._factors, self._offsets = (
+            torch.tensor(values, device=device)[:, None, None]
+            for values in (normalization.factors, normalization.offsets)
+        )
+        torch.cuda.current_stream(device).synchronize()  # before the other stream reads these two
+
+    def send(self, pixels: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a batch on the device, for what the current stream is given from now on."""
+        index = self._next
+        self._next = (index + 1) % _BUFFERS
+        if self._sent[index] is not None:
+            self._sent[index].synchronize()  # it was sent long ago
+        for buffer, array in zip(self._buffers[index], (pixels, labels)):
+            buffer.copy_(torch.from_numpy(array))
+        pinned_pixels, pinned_labels = self._buffers[index]
+        with torch.cuda.stream(self._stream):
+            raw = pinned_pixels.to(self._device, non_blocking=True).contiguous(memory_format=self._layout)
+            batch = raw * self._factors + self._offsets, pinned_labels.to(self._device, non_blocking=True)
+            self._sent[index] = self._stream.record_event()
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_stream(self._stream)
+        for tensor in batch:
+            tensor.record_stream(stream)
+        return batch

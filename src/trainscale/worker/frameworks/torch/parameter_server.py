@@ -21,7 +21,8 @@ from torch import nn
 from ...events.ranks import ServerResult
 from ...job import Job
 from ..base import learning_rate_schedule
-from .engines import TorchLocalEngine
+from . import network as networks
+from .adapter import TorchAdapter
 from .network import TorchNetwork
 
 _PUSH, _STOP = 1, 0
@@ -38,10 +39,26 @@ def split_into_pieces(low: int, high: int) -> list[tuple[int, int]]:
     return [(start, min(start + _PIECE, high)) for start in range(low, high, _PIECE)]
 
 
-class TorchParameterServerEngine(TorchLocalEngine):
-    """The worker's side. The module's weights and gradients are views of long vectors."""
+class TorchParameterServerAdapter(TorchAdapter):
+    """A worker or a server. In a worker, the module's weights and gradients are views of long vectors."""
 
-    def prepare(self, network: TorchNetwork) -> nn.Module:
+    backend = "gloo"  # because servers hold their weights in host memory
+    updates_restored_weights = False
+
+    def build(self) -> int:
+        if self.job.role != "server":
+            return super().build()
+        network = networks.build(self.config, self.job.seed, self.job.dropout)
+        # As in the workers, because the order of the values in memory depends on it.
+        if self._channels_last:
+            network.module.to(memory_format=torch.channels_last)
+        self._server = ParameterServer(self.job, network)
+        return network.parameter_count
+
+    def serve(self) -> ServerResult:
+        return self._server.serve()
+
+    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
         self.network = network
         self._parameters = [p for p in network.module.parameters() if p.requires_grad]
         self._values = _flatten(self._parameters)
@@ -96,10 +113,11 @@ class TorchParameterServerEngine(TorchLocalEngine):
             work.wait()
         self._versions = [int(answer) for answer in headers]
 
-    def close(self) -> None:
-        for server in range(self.job.servers):
-            dist.send(torch.tensor([_STOP, 0]), self.job.workers + server)
-        super().close()
+    def leave(self) -> None:
+        if self.job.role != "server":
+            for server in range(self.job.servers):
+                dist.send(torch.tensor([_STOP, 0]), self.job.workers + server)
+        super().leave()
 
 
 class ParameterServer:

@@ -12,14 +12,12 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ...job import Job
-from .engines import JaxLocalEngine, copy_to_device
-from .network import JaxNetwork
+from .adapter import JaxAdapter, copy_to_device, use_interface
 
 _RANKS = "ranks"  # the mesh's only axis
 
 
-class JaxAllreduceEngine(JaxLocalEngine):
+class JaxAllreduceAdapter(JaxAdapter):
     """The same program on every process of a mesh. The batch is split over them, and gradients are averaged.
 
     It uses shard_map and not jit's own partitioning, which would make batch norm synchronous and exchange more than
@@ -27,6 +25,27 @@ class JaxAllreduceEngine(JaxLocalEngine):
     """
 
     weights_spec = P()  # of parameters and momentum: a copy on every rank
+
+    def join(self) -> None:
+        job = self.job
+        if job.workers == 1:
+            return
+        if job.interface and not self.cuda:
+            use_interface(job.interface)
+        address = f"{job.coordinator}:{job.port}"
+        jax.distributed.initialize(
+            coordinator_address=address,
+            num_processes=job.workers,
+            process_id=job.rank,
+            cluster_detection_method="deactivate",  # a scheduler's variables may describe something else
+            # On the ranks' network only; on all networks if it is not known.
+            coordinator_bind_address=address if job.interface or job.coordinator.startswith("127.") else None,
+        )
+
+    def leave(self) -> None:
+        """Shut down with all ranks together. One alone would keep the others at a barrier for a minute."""
+        if self.job.workers > 1:
+            jax.distributed.shutdown()
 
     def _start(self, state: Any) -> tuple[Any, Any, Any]:
         devices = {device.process_index: device for device in reversed(jax.devices())}  # the first of each process
@@ -49,7 +68,7 @@ class JaxAllreduceEngine(JaxLocalEngine):
         shape = (self.job.workers, *array.shape)
         return jax.make_array_from_callback(shape, sharding, lambda part: copy_to_device(array[None]))
 
-    def place(self, array: np.ndarray) -> jax.Array:
+    def _put(self, array: np.ndarray) -> jax.Array:
         sharding = NamedSharding(self._mesh, P(_RANKS))
         return jax.make_array_from_process_local_data(sharding, array)
 
@@ -71,10 +90,10 @@ class JaxAllreduceEngine(JaxLocalEngine):
     def _replicate(self, array: np.ndarray) -> jax.Array:
         return jax.make_array_from_callback(array.shape, NamedSharding(self._mesh, P()), lambda part: array[part])
 
-    def _take_own_state(self, array: np.ndarray) -> np.ndarray:
-        return array[0]
+    def _read_own(self, array: jax.Array) -> np.ndarray:
+        return super()._read_own(array)[0]
 
-    def adopt(self, array: jax.Array) -> jax.Array:
+    def _adopt(self, array: jax.Array) -> jax.Array:
         shape = (self.job.workers * array.shape[0], *array.shape[1:])
         return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, P(_RANKS)), [array])
 
@@ -89,17 +108,18 @@ class JaxAllreduceEngine(JaxLocalEngine):
         return *self._sgd(parameters, momentum, gradients, rate), state, loss
 
 
-class JaxShardedEngine(JaxAllreduceEngine):
+class JaxShardedAdapter(JaxAllreduceAdapter):
     """Each rank holds its share of one long vector of parameters, and of momentum. It gathers the parameters for a step
     and receives the averaged gradients of its share.
     """
 
     weights_spec = P(_RANKS)
 
-    def __init__(self, job: Job, network: JaxNetwork) -> None:
-        super().__init__(job, network)
+    def build(self) -> int:
+        count = super().build()
         self._first_value = jax.jit(lambda shard: shard[:1])
         self.drain()  # now, so that nothing is compiled when the device is drained after a window
+        return count
 
     def _place_parameters(self, parameters: Any) -> jax.Array:
         self._flat = _FlatTree(parameters)
@@ -117,7 +137,7 @@ class JaxShardedEngine(JaxAllreduceEngine):
     def drain(self) -> None:
         np.asarray(self._first_value(self._parameters.addressable_data(0)))
 
-    def gather_parameters(self) -> Any:
+    def _gather_parameters(self) -> Any:
         gather = jax.jit(lambda shards: shards, out_shardings=NamedSharding(self._mesh, P()))
         return self._flat.unflatten(np.array(gather(self._parameters)))
 

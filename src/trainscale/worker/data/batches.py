@@ -1,0 +1,304 @@
+"""What a loader process does: choose the images of one batch, write them in 8 bits, and their labels.
+
+Which image comes when is the same for every framework, and for any number of ranks. An epoch is a permutation of all
+training images by seed and epoch. Step k of n ranks with batch b takes the k-th n·b of them, and rank r the r-th b of
+those. So n ranks see what one device sees with a batch of n·b, no two ranks see the same image, and all ranks take
+equally many steps. The images left over at the end of an epoch differ from epoch to epoch.
+
+The random numbers by which an image is changed depend on seed, epoch and image alone, so the number of ranks and loader
+processes does not change them. Images are written one by one straight into the batch. That is faster than whole arrays
+at a time, which do not fit into a core's cache.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..type_aliases import NamedArrays
+from . import folder, published_files
+from .facts import FOLDER, KNOWN, TRAIN, VALID, parse_data_kind
+
+SHIFT_SHARE = 0.1  # of an image's side, in each direction
+_ALIGNMENT = 64  # of shared arrays, in bytes
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """Which images a rank's batches are made of, and how."""
+
+    data: str
+    image_size: int
+    batch: int
+    rank: int
+    workers: int
+    seed: int
+    augment: bool
+
+
+class BatchMaker:
+    """Makes batches of images that are all in memory and all of one size.
+
+    It keeps the order and the random draws of the current epoch.
+    """
+
+    draws_per_image = 3
+
+    def __init__(self, stored: SharedArrays, settings: BatchSettings) -> None:
+        self._settings = settings
+        self._stored = {name: stored[name] for name in stored.layout}
+        self._epoch = -1
+        self._order: Any = None
+        self._draws: Any = None
+
+    def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
+        """Return the numbers of the samples that were written, in their order."""
+        settings = self._settings
+        if epoch != self._epoch:
+            self._start_epoch(epoch)
+        chosen = select_rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
+        draws = None if self._draws is None else self._draws[chosen]
+        self._write(TRAIN, chosen, draws, pixels, labels)
+        return chosen
+
+    def _start_epoch(self, epoch: int) -> None:
+        count, seed = len(self._stored[f"{TRAIN} labels"]), self._settings.seed
+        self._order = shuffle_epoch(count, seed, epoch)
+        self._draws = draw_numbers(count, seed, epoch, self.draws_per_image) if self._settings.augment else None
+        self._epoch = epoch
+
+    def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
+        """Return how many of the images count. The others are black and only fill the batch."""
+        settings = self._settings
+        count = len(self._stored[f"{VALID} labels"])
+        chosen = select_validation_batch(count, step, settings.batch, settings.rank, settings.workers)
+        counted = len(chosen)
+        self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
+        pixels[counted:], labels[counted:] = 0, 0
+        return counted
+
+    def _write(self, split: str, chosen: Any, draws: Any | None, pixels: Any, labels: Any) -> None:
+        write_images(pixels, self._stored[f"{split} images"], chosen, draws)
+        labels[...] = self._stored[f"{split} labels"][chosen]
+
+
+class PhotoBatchMaker(BatchMaker):
+    """Makes batches of photographs in files, which it decodes when they are needed."""
+
+    draws_per_image = 5  # area, shape, column, row, mirror
+
+    def _write(self, split: str, chosen: Any, draws: Any | None, pixels: Any, labels: Any) -> None:
+        names, ends = self._stored[f"{split} names"], self._stored[f"{split} ends"]
+        for row, index in enumerate(chosen):
+            first = int(ends[index - 1]) if index else 0
+            path = os.fsdecode(names[first : int(ends[index])].tobytes())
+            folder.decode_photograph(pixels[row], path, None if draws is None else draws[row])
+        labels[...] = self._stored[f"{split} labels"][chosen]
+
+
+def make_batch_maker(stored: SharedArrays, settings: BatchSettings) -> BatchMaker:
+    return (PhotoBatchMaker if parse_data_kind(settings.data) == FOLDER else BatchMaker)(stored, settings)
+
+
+def load_dataset(data: str, directory: str) -> SharedArrays:
+    """Check a data set and read it into shared memory: its images, or the file names of a folder of photographs.
+
+    Raises DataError.
+    """
+    kind = parse_data_kind(data)
+    return _load_file_names(directory) if kind == FOLDER else _load_images(kind, directory)
+
+
+def _load_file_names(directory: str) -> SharedArrays:
+    import numpy as np
+
+    arrays: NamedArrays = {}
+    for split in (TRAIN, VALID):
+        photographs = folder.list_photographs(directory, split)
+        names = [os.fsencode(path) for path in photographs.paths]
+        arrays[f"{split} names"] = np.frombuffer(b"".join(names), np.uint8)
+        arrays[f"{split} ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+        arrays[f"{split} labels"] = np.asarray(photographs.labels, np.int64)
+    return SharedArrays.from_arrays(arrays)
+
+
+def _load_images(name: str, directory: str) -> SharedArrays:
+    known = KNOWN[name]
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for split, count in published_files.count_images(name, directory).items():
+        shapes[f"{split} images"] = ("|u1", (count, known.channels, known.image_size, known.image_size))
+        shapes[f"{split} labels"] = ("<i8", (count,))
+    shared = SharedArrays.allocate(shapes)
+    for split in (TRAIN, VALID):
+        first = 0
+        for images, labels in published_files.read_files(name, directory, split):
+            last = first + len(images)
+            shared[f"{split} images"][first:last] = images
+            shared[f"{split} labels"][first:last] = labels
+            first = last
+    return shared
+
+
+def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
+    """Return the permutation of an epoch; the first epoch is number 0."""
+    import numpy as np
+
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def count_steps_per_epoch(count: int, batch: int, workers: int) -> int:
+    return count // (batch * workers)
+
+
+def select_rank_batch(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
+    """Return the images of one rank in one step, from the order of all images."""
+    first = (step * workers + rank) * batch
+    return order[first : first + batch]
+
+
+def count_validation_steps(count: int, batch: int, workers: int) -> int:
+    """Return the steps of a rank: as many on every rank, because a sharded network needs all ranks in each step."""
+    return math.ceil(math.ceil(count / workers) / batch)
+
+
+def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
+    """Return a rank's images of one step: fewer than ``batch``, or none, where the numbers do not divide."""
+    import numpy as np
+
+    low, high = count * rank // workers, count * (rank + 1) // workers
+    first = min(low + step * batch, high)
+    return np.arange(first, min(first + batch, high))
+
+
+def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
+    """Return ``each`` numbers in [0, 1) for every image of an epoch."""
+    import numpy as np
+
+    return np.random.default_rng([seed, epoch, each]).random((count, each), dtype=np.float32)
+
+
+def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
+    """Write the ``chosen`` images of ``stored`` to ``out`` (images, channels, size, size).
+
+    ``draws`` (three numbers per image: row, column, mirror) is for training; without it the images are for validation.
+    Where ``out`` is smaller than the stored images, they are cropped at random and mirrored, as MXNet's CIFAR-10
+    example does; validation takes the centre. Where the sizes are equal, images are shifted by up to a tenth and
+    mirrored, as Keras' example does. Where ``out`` is larger, images are enlarged without randomness, as the
+    Keras-MXNet profile did.
+    """
+    size, side = out.shape[-1], stored.shape[-1]
+    if size > side:
+        enlarge(out, stored, chosen)
+    elif draws is None:
+        first = (side - size) // 2
+        out[...] = stored[chosen, :, first : first + size, first : first + size]
+    elif size < side:
+        crop(out, stored, chosen, draws)
+    else:
+        shift(out, stored, chosen, draws)
+
+
+def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Write a random window of each image, mirrored with probability one half."""
+    import numpy as np
+
+    size = out.shape[-1]
+    offsets = stored.shape[-1] - size + 1
+    tops, lefts = np.minimum((draws[:, :2] * offsets).astype(np.int64), offsets - 1).T.tolist()
+    mirrored = (draws[:, 2] < 0.5).tolist()
+    for target, index, top, left, mirror in zip(out, np.asarray(chosen).tolist(), tops, lefts, mirrored):
+        window = stored[index, :, top : top + size, left : left + size]
+        target[...] = window[:, :, ::-1] if mirror else window
+
+
+def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Move each image by whole pixels, repeating its edge, and mirror it with probability one half."""
+    import numpy as np
+
+    count, channels, side = len(chosen), stored.shape[1], stored.shape[-1]
+    margin = int(side * SHIFT_SHARE)
+    padded = np.empty((count, channels, side + 2 * margin, side + 2 * margin), stored.dtype)
+    padded[:, :, margin : margin + side, margin : margin + side] = stored[chosen]
+    padded[:, :, :margin] = padded[:, :, margin : margin + 1]
+    padded[:, :, margin + side :] = padded[:, :, margin + side - 1 : margin + side]
+    padded[:, :, :, :margin] = padded[:, :, :, margin : margin + 1]
+    padded[:, :, :, margin + side :] = padded[:, :, :, margin + side - 1 : margin + side]
+    crop(out, padded, np.arange(count), draws)
+
+
+def enlarge(out: Any, stored: Any, chosen: Any) -> None:
+    """Repeat each pixel as often as fits and leave the border black: 32 pixels become 288 of 299."""
+    import numpy as np
+
+    size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
+    times = size // side
+    first, length = (size - side * times) // 2, side * times
+    inside = slice(first, first + length)
+    for border in (slice(0, first), slice(first + length, size)):
+        out[:, :, border] = 0
+        out[:, :, :, border] = 0
+    for target, index in zip(out, np.asarray(chosen).tolist()):
+        # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
+        rows = target[:, inside, inside].reshape(channels, side, times, length)
+        rows[...] = stored[index].repeat(times, axis=2)[:, :, None]
+
+
+class SharedArrays:
+    """Arrays in memory that several processes share. Their file has no name, so nothing is left behind in any case.
+
+    ``layout`` says where each array lies. With it and the file descriptor, another process opens the same arrays.
+    """
+
+    def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
+        self.descriptor, self.layout = descriptor, dict(layout)
+        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+
+    def __getitem__(self, name: str) -> Any:
+        import numpy as np
+
+        dtype, shape, offset = self.layout[name]
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
+
+    def close(self) -> None:
+        """Close the file, so that no other process can open it. Arrays that were read from it stay valid."""
+        os.close(self.descriptor)
+
+    @classmethod
+    def allocate(cls, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> SharedArrays:
+        """Make empty arrays of these types and shapes."""
+        import numpy as np
+
+        layout, end = {}, 0
+        for name, (dtype, shape) in shapes.items():
+            layout[name] = (dtype, list(shape), end)
+            end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            end += -end % _ALIGNMENT
+        descriptor = _open_unnamed_file()
+        try:
+            # Reserve the memory now. A page that is missing later would be a bus error.
+            os.posix_fallocate(descriptor, 0, max(1, end))
+        except OSError as error:
+            os.close(descriptor)
+            raise MemoryError(f"cannot allocate {end / 2**20:,.0f} MiB of shared memory: {error.strerror}") from None
+        return cls(descriptor, layout)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> SharedArrays:
+        shared = cls.allocate({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+        for name, array in arrays.items():
+            shared[name][...] = array
+        return shared
+
+
+def _open_unnamed_file() -> int:
+    """Open a file in memory, or on disk where that is not possible. Containers often have only 64 MB of /dev/shm."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("trainscale")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
