@@ -22,7 +22,7 @@ from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
-from trainscale.measure.trial import TrialOptions, run_trial
+from trainscale.measure.trial import run_trial
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace, keeps: bool) -> TrialRecord:
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     context = RunContext(plan, LocalLauncher(), choose_pythons((options.framework,), {}))
     measure, trial = Measure(options.warmup, options.steps), Trial(plan.configs[0], options.devices, 0)
-    record = run_trial(context, trial, measure, options=TrialOptions(witness=True))
+    record = run_trial(context, trial, measure, witness=True)
     if not record.ok:
         raise SystemExit(f"a trial failed: {record.failure}")
     return record

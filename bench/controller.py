@@ -19,14 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from trainscale.cluster.hosts import Host, HostAccess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
-from trainscale.launch.trial.placement import JobSettings
+from trainscale.launch.trial.jobs import TrialSettings
 from trainscale.launch.trial.state import TrialState
-from trainscale.launch.trial.supervise import TrialLimits, supervise_trial
+from trainscale.launch.trial.trial import supervise_trial
 from trainscale.record.journal import open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
@@ -95,14 +95,13 @@ def measure(ranks: int, host_count: int, seconds: int, open_files: int) -> Figur
     slots = [Slot(hosts[rank * host_count // ranks], Device()) for rank in range(ranks)]
     launcher = SimulatedHostsLauncher(HostAccess(hosts=tuple(Host(host.address, alias=host.name) for host in hosts)))
     launcher.seconds = seconds
-    settings = JobSettings(Measure(10, _STEPS), 1, {"torch": "python3"})
+    settings = TrialSettings(Measure(10, _STEPS), 1, {"torch": "python3"}, 600.0, 300.0)
     figures = Figures(ranks, host_count)
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         with open_journal(directory, RunInfo({"bench": "controller"})) as journal:
             clock = Clock()
-            limits = TrialLimits(600.0, 300.0, journal.logs)
-            record = supervise_trial(trial, slots, settings, launcher, limits, clock)
+            record = supervise_trial(trial, slots, replace(settings, logs=journal.logs), launcher, clock)
             ended = time.monotonic()
             journal.append(record)
             figures.journal_seconds = time.monotonic() - ended

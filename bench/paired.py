@@ -43,7 +43,7 @@ from typing import IO, Any, Self
 
 from case import Case
 from trainscale.analyse.statistics import CONFIDENCE, Interval, student_t
-from trainscale.launch.trial.placement import JobSettings, build_tasks, count_ports, place_trial
+from trainscale.launch.trial.jobs import TrialSettings, build_tasks, count_ports, place_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK
@@ -101,7 +101,7 @@ class PairedRanks:
         slots = place_trial(trial, plan.available)
         ports = {host: find_free_ports(count) for host, count in count_ports(slots).items()}
         pythons = {trial.config.framework: python}
-        settings = JobSettings(Measure(), plan.experiment.work.seed, pythons, witness=sides == WITNESS)
+        settings = TrialSettings(Measure(), plan.experiment.work.seed, pythons, witness=sides == WITNESS)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by __exit__)
         self._ranks = [self._start(task, sides) for task in build_tasks(trial, slots, ports, settings)]
 

@@ -33,11 +33,12 @@ from trainscale.worker.frameworks.base import Adapter  # noqa: E402
 from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
 from trainscale.worker.job import WORKER, Job  # noqa: E402
 from trainscale.worker.pinning import die_with_parent, pin  # noqa: E402
+from trainscale.worker.sample import RankSample, Report, keep_finite  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
 from trainscale.worker.training.rank import compute_weights_digest  # noqa: E402
 from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402
-from trainscale.worker.training.witness import Witness  # noqa: E402
 from trainscale.worker.witness import count_first_steps  # noqa: E402
+from trainscale.worker.witness.witness import Witness  # noqa: E402
 
 HARNESS = WITH_WITNESS = "B"
 SETTLING_STEPS = 2  # between the work of a witness and a block; a usual trial has 8
@@ -104,12 +105,14 @@ class WitnessSides:
         """Let a witness sketch the weights, hold the first steps, report the window, put the initial weights back and
         take the closing steps.
         """
-        witness = Witness(self._adapter, self._rendezvous, self._emit)
+        report = Report(RankSample(self._adapter.job.rank, "", 0, 0.0, ()))
+        witness = Witness(self._adapter, self._rendezvous, report)
         for _ in range(count_first_steps(self._adapter.config)):
             self._take_steps(1)
             witness.observe(self._adapter.loss())
-        witness.report_window(self._adapter.proof.weights(), self._steps, 0.0)
-        witness.take_closing_steps(self._source, self._steps, self._adapter.loss())
+        witness.observe_window(self._adapter.proof.weights(), self._steps)
+        report.sample.last_loss = keep_finite(self._adapter.loss())
+        witness.take_closing_steps(self._source, self._steps)
 
     def _take_steps(self, count: int) -> None:
         self._steps += count

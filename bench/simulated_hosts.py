@@ -13,8 +13,9 @@ import random
 import sys
 import time
 
-from trainscale.worker.emitter import STEPS_PER_LINE, encode
-from trainscale.worker.events import End, Event, Exit, Heartbeat, Hello, LogLine, Memory, Ports, Ready, Result, Steps
+from trainscale.worker.emitter import Emitter, encode
+from trainscale.worker.events import End, Event, Exit, Heartbeat, Hello, LogLine, Ports, Ready
+from trainscale.worker.sample import RankSample, Report
 
 _FIRST_PORT = 20_000
 _CONNECTING = 64  # at once, as when a launcher starts hosts
@@ -72,17 +73,32 @@ class SimulatedHost:
             await writer.drain()
             await asyncio.sleep(1)
         for rank in ranks:
-            writer.write(rank.encode(*self._results(began)))
+            writer.write(rank.encode(*self._list_pieces(rank.rank), Exit(0, "")))
         cpu_seconds = 1.0 * self._seconds
         writer.write(encode(End(time.monotonic() - began, cpu_seconds, cpu_seconds, 0.0, 0)))
         await writer.drain()
 
-    def _results(self, began: float) -> list[Event]:
-        times = [round(random.gauss(0.1, 0.001), 6) for _ in range(self._steps)]
-        lines = [Steps(first, times[first : first + STEPS_PER_LINE]) for first in range(0, self._steps, STEPS_PER_LINE)]
-        window = sum(times)
-        result = Result(32 * self._steps, self._steps, 10, window, 1.0, 0.1, 2.3, 2.2, window, 0, "0" * 16)
-        return [*lines, Memory(None, 10**9, None), result, Exit(0, "")]
+    def _list_pieces(self, rank: int) -> list[Event]:
+        """Return the report of a rank as the lines that a real one sends."""
+        times = tuple(round(random.gauss(0.1, 0.001), 6) for _ in range(self._steps))
+        sample = RankSample(
+            rank, f"host{self._index}", 32 * self._steps, sum(times), times, 1.0, 0.1, 2.3, 2.2, "0" * 16
+        )
+        sample.host_peak_bytes, sample.cpu_seconds, sample.involuntary_switches = 10**9, sum(times), 0
+        pieces = PieceList(rank)
+        pieces.send_report(Report(sample, warmup=10))
+        return pieces.events
+
+
+class PieceList(Emitter):
+    """Keeps events instead of sending them."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank, -1)
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
 
 
 async def main(hosts: int, seconds: int, steps: int) -> None:

@@ -8,9 +8,7 @@ controller sees it. The first trial of a framework, which may find cold caches, 
 
     imports       starting the keeper and the interpreters, and importing the framework
     building      joining the other ranks, creating the device's context, building the network, making the data
-    first steps   the first two steps with compilation, and the comparison of their weights
-    window        the rest of the warm-up, and the window
-    closing       memory, digest and steps after the window that prove the work
+    measuring     warm-up with compilation, window, memory, digest, and what proves the work
     leaving       from the result to the end of the processes
     ending        from there to the end of the keeper
 """
@@ -27,7 +25,7 @@ from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.context import RunContext
-from trainscale.measure.trial import TrialOptions, run_trial
+from trainscale.measure.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
@@ -37,9 +35,7 @@ from trainscale.worker.job import Measure
 MARKS = {
     "imports": lambda rank: rank.hello,
     "building": lambda rank: rank.ready,
-    "first steps": lambda rank: rank.first_steps,
-    "window": lambda rank: rank.memory.host_peak_bytes,
-    "closing": lambda rank: rank.result,
+    "measuring": lambda rank: rank.result,
     "leaving": lambda rank: rank.exit_code is not None or None,
 }
 PHASES = (*MARKS, "ending")
@@ -83,11 +79,15 @@ def measure(framework: str, arguments: argparse.Namespace) -> None:
     for repeat in range(arguments.repeats + 1):
         watcher = Watcher()
         trial = Trial(plan.configs[0], arguments.devices, repeat)
-        record = run_trial(context, trial, Measure(10, arguments.steps), watcher, TrialOptions(witness=True))
+        record = run_trial(context, trial, Measure(10, arguments.steps), watcher, witness=True)
         if not record.ok:
             raise SystemExit(f"{framework}: {record.failure}")
-        window = max(rank.window_seconds for rank in record.ranks)
-        rows.append({**watcher.phases(), "all": record.seconds, "of it the window": window})
+        parts = {
+            "first step": max(rank.first_step_seconds for rank in record.ranks),
+            "window": max(rank.window_seconds for rank in record.ranks),
+            "witness": max(rank.witness.seconds for rank in record.ranks if rank.witness),
+        }
+        rows.append({**watcher.phases(), "all": record.seconds, **parts})
         print(_row(f"{framework}, {record.compilation}" if not repeat else "", [rows[-1]]), flush=True)
     print(_row(f"**{framework}, later, median**", rows[1:]), flush=True)
 
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--no-cache", action="store_true")
     arguments = parser.parse_args()
-    columns = (*PHASES, "all", "of it the window")
+    columns = (*PHASES, "all", "of it the first step", "the window", "the witness")
     print("| framework | " + " | ".join(f"{column} s" for column in columns) + " |")
     print("|" + " --- |" * (len(columns) + 1))
     for framework in arguments.frameworks.split(","):

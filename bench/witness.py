@@ -28,7 +28,7 @@ from trainscale.launch.inspection.pythons import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
 from trainscale.measure.expectations import Expectations
-from trainscale.measure.trial import TrialOptions, run_trial
+from trainscale.measure.trial import run_trial
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -49,7 +49,7 @@ def main() -> None:
     measure = Measure(options.warmup, options.steps)
 
     def run(witness: bool) -> TrialRecord:
-        record = run_trial(context, trial, measure, options=TrialOptions(witness=witness))
+        record = run_trial(context, trial, measure, witness=witness)
         record = apply_verdict(record, expectation if witness else "left out")
         if not record.ok:
             raise SystemExit(f"a trial failed: {record.failure}")

@@ -13,9 +13,10 @@ from factories import make_config, make_rank, make_record
 from trainscale.analyse.first_steps import Expectation, SampleFacts
 from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import apply_verdict, judge
-from trainscale.record.trial import ServerSample, TrialRecord
-from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN, RankWitness, SeenByRank
+from trainscale.record.trial import ServerResult, TrialRecord
+from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
+from trainscale.worker.sample import RankWitness, SeenByRank
 from trainscale.worker.witness.head_decay import compute_decay
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
@@ -370,7 +371,7 @@ def test_a_record_of_an_older_version_has_no_second_clock_and_no_counter() -> No
 def test_asynchronous_servers_count_every_gradient_once(counted: int | None, state: str) -> None:
     """12 steps of all ranks before the closing steps, 3 closing steps of each rank, 3 + 2 resident steps of each."""
     config = make_config(strategy="ps-async", servers=1, data="mnist")
-    record = trial(witness(0), witness(1), config=config, servers=(ServerSample(updates=counted),))
+    record = trial(witness(0), witness(1), config=config, servers=(ServerResult(updates=counted),))
     ranks = tuple(replace(rank, resident_steps=3, resident_seconds=1.0) for rank in record.ranks)
     own = replace(EXPECTATION, gradients=(GRADIENT, GRADIENT), totals=(TOTAL, TOTAL), samples=None)
     verdict = judge(replace(record, ranks=ranks), own)

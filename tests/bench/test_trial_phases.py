@@ -23,12 +23,12 @@ def test_phases_add_up_and_one_that_was_not_seen_has_no_time(monkeypatch: pytest
         clock[0] += 2.0
         watcher(trial.state)
     for rank in range(2):
-        trial.send_result(rank)
+        trial.exit_rank(rank)
     clock[0] += 5.0
     watcher(trial.state)
     clock[0] += 1.0
     phases = watcher.phases()
     assert sum(phases.values()) == pytest.approx(10.0)
     assert phases["imports"] == 4.0  # of the last rank
-    assert phases["first steps"] == 0.0
+    assert phases["measuring"] == 0.0
     assert phases["ending"] == 1.0

@@ -15,7 +15,7 @@ from factories import curve, make_config, make_run
 from stored_runs import two_series, write_run
 
 from trainscale.errors import TrainscaleError
-from trainscale.launch.trial.rank_logs import RankLogs
+from trainscale.launch.trial.trial import RankLogs
 from trainscale.record.files import write_atomically
 from trainscale.record.journal import open_journal, read_trials
 from trainscale.spec.config import Trial

@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "A rank reports twice the images that it trained on",
         local("torch"),
         _RANK,
-        ("samples=job.batch * len(window.step_seconds)", "samples=2 * job.batch * len(window.step_seconds)"),
+        ("sample.samples = job.batch *", "sample.samples = 2 * job.batch *"),
     ),
     single(
         "pixels-not-normalized",
@@ -167,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("mxnet", "ps"),
         _RANK,
         (
-            "samples=job.batch * len(window.step_seconds)",
-            "samples=job.batch * len(window.step_seconds) * (1 + job.rank)",
+            "sample.samples = job.batch *",
+            "sample.samples = (1 + job.rank) * job.batch *",
         ),
     ),
     single(

@@ -19,7 +19,7 @@ from trainscale.record.trial import (
     Failure,
     MachineLoad,
     RankSample,
-    ServerSample,
+    ServerResult,
     TrialRecord,
 )
 from trainscale.record.trial_line import decode_record
@@ -37,7 +37,7 @@ GOOD = TrialRecord(
         RankSample(rank, "here", 24, 0.6, (0.1, 0.2, 0.3), first_loss=2.3, last_loss=None, weights_digest="abc")
         for rank in range(2)
     ),
-    servers=(ServerSample(updates=5),),
+    servers=(ServerResult(updates=5),),
     versions={"torch": "2.9"},
     allocator={"MALLOC_TOP_PAD_": "67108864"},
     parameters=100,
@@ -93,7 +93,7 @@ EVERYTHING = replace(
     GOOD,
     epochs=(Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103),),
     failure=Failure("crash", "rank 0 ended", 0, ("last line",)),
-    servers=(ServerSample(5, 400, 0.5, 2),),
+    servers=(ServerResult(5, 400, 0.5, 2),),
     machine=MachineLoad(0.1, 0.01, 2**30),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.trial.placement import JobSettings, build_jobs, count_ports, place_trial
+from trainscale.launch.trial.jobs import TrialSettings, build_jobs, count_ports, place_trial
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import AvailableDevices, HostDevices
 from trainscale.spec.experiment import Experiment
@@ -30,7 +30,7 @@ def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
     trial = Trial(made.configs[0], devices, 0)
     slots = place_trial(trial, AVAILABLE)
     ports = {host: list(range(1000, 1000 + count)) for host, count in count_ports(slots).items()}
-    settings = JobSettings(Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"})
+    settings = TrialSettings(Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"})
     trial_jobs = build_jobs(trial, slots, ports, settings)
     return [(job.role, slot.host.name, job.servers) for job, slot in zip(trial_jobs, slots, strict=True)]
 

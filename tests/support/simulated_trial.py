@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 from trainscale.launch.events import HostLost, ReceivedEvent, decode_line
-from trainscale.launch.trial.hangs import find_hang
-from trainscale.launch.trial.rank_state import RankPlace
-from trainscale.launch.trial.record import build_record
-from trainscale.launch.trial.state import TrialState
+from trainscale.launch.trial.failures import find_hang
+from trainscale.launch.trial.state import RankPlace, TrialState
+from trainscale.launch.trial.trial import build_record
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.worker.events import MARK
@@ -58,24 +57,26 @@ class SimulatedTrial:
         self.emit(rank, "heartbeat", phase=phase, step=step, cpu_seconds=cpu_seconds)
 
     def send_result(self, rank: int, **changes: Any) -> None:
-        """Send all events of a rank after its window."""
-        steps = [0.5, 0.25, 0.25]
-        self.emit(rank, "memory", device_peak_bytes=None, host_peak_bytes=1000 + rank)
-        self.emit(rank, "steps", first=0, seconds=steps)
-        result = {
+        """Send the report of a worker, in two pieces. ``changes`` are to its sample."""
+        sample = {
+            "rank": rank,
+            "host": "here",
             "samples": 24,
-            "steps": 3,
-            "warmup": 2,
             "window_seconds": 1.0,
+            "step_seconds": [0.5, 0.25, 0.25],
             "startup_seconds": 2.0,
             "first_step_seconds": 0.75,
             "first_loss": 2.5,
             "last_loss": 2.25,
+            "host_peak_bytes": 1000 + rank,
             "cpu_seconds": 0.875,
             "involuntary_switches": 3,
             "weights_digest": "abc",
         }
-        self.emit(rank, "result", **{**result, **changes})
+        text = json.dumps({"sample": {**sample, **changes}, "warmup": 2})
+        half = len(text) // 2
+        self.emit(rank, "report", text=text[:half], start=0)
+        self.emit(rank, "report", text=text[half:], start=half, is_last=True, window_began=1.0, window_seconds=1.0)
 
     def send_error(self, rank: int, message: str, error: str = "crash") -> None:
         self.emit(rank, "error", error=error, message=message)

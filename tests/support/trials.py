@@ -104,7 +104,7 @@ def run_trial(
             RunContext(plan, launcher, {framework: python}, logs=folder / "logs"),
             Trial(plan.configs[0], devices, 0),
             measure or Measure(warmup=2, steps=4),
-            options=one_trial.TrialOptions(save_weights=weights),
+            save_weights=weights,
         )
     finally:
         os.chdir(here)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 from trainscale.launch.events import UnknownEvent, decode_line
+from trainscale.record.decoding import convert
 from trainscale.worker import emitter
 from trainscale.worker.emitter import Emitter, HeartbeatSender, encode
 from trainscale.worker.events import (
@@ -25,14 +25,14 @@ from trainscale.worker.events import (
     Event,
     Exit,
     FrameworkFacts,
+    GpuFacts,
     Heartbeat,
     Hello,
     LogLine,
     RankError,
     Ready,
-    Result,
-    Steps,
 )
+from trainscale.worker.sample import GpuState, RankSample, Report, SeenByRank
 
 
 def read(line: bytes) -> dict[str, Any]:
@@ -69,12 +69,9 @@ def test_an_event_survives_its_line() -> None:
     assert (received.event, received.host, received.rank, received.sequence) == (event, "node1", 3, 7)
 
 
-def test_a_result_with_a_loss_that_is_not_a_number_arrives() -> None:
-    event = Result(8, 1, 2, 1.0, 1.0, 1.0, float("nan"), float("inf"), 1.0, 3, "abc")
-    arrived = decoded(encode(event))
-    assert isinstance(arrived, Result)
-    assert math.isnan(arrived.first_loss)
-    assert arrived.last_loss == float("inf")
+def test_an_event_may_hold_another_dataclass() -> None:
+    event = GpuFacts(7, state=GpuState(2, limited_by={"power cap": 0.5}))
+    assert decoded(encode(event)) == event
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "漢", "😀", '"', "\n", "\x00"])
@@ -109,7 +106,7 @@ def test_an_event_that_fits_is_not_touched() -> None:
 
 def test_an_event_too_large_for_a_line_without_a_text_to_cut_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot be sent"):
-        encode(Steps(0, [0.123456] * 5000))
+        encode(CallStack(["call"] * 5000))
 
 
 @pytest.mark.parametrize(
@@ -167,16 +164,20 @@ def test_an_emitter_numbers_its_events(pipe) -> None:
     assert read(lines.readline()) == {"kind": "ready", "rank": 5, "seq": 1, "parameters": 10, "unit": "images"}
 
 
-def test_step_times_go_in_chunks_that_fit_a_line(pipe) -> None:
+def test_a_report_goes_in_pieces_that_fit_a_line(pipe) -> None:
     into, lines = pipe
-    seconds = [1234.5678901 + number for number in range(450)]
-    Emitter(0, into).send_steps(seconds)
-    chunks = [lines.readline() for _ in range(3)]
+    steps = tuple(round(1234.5678901 + number, 7) for number in range(450))
+    flags = '"\\' * 3000  # the characters of which JSON makes most, twice
+    report = Report(RankSample(0, "here", 8, 1.5, steps), window_began=3.25, seen=SeenByRank(0, 9, (), flags))
+    Emitter(0, into).send_report(report)
+    events, chunks = [], []
+    while not events or not events[-1]["is_last"]:
+        chunks.append(lines.readline())
+        events.append(read(chunks[-1]))
     assert all(len(chunk) <= LIMIT for chunk in chunks)
-    events = [read(chunk) for chunk in chunks]
-    assert [event["first"] for event in events] == [0, 200, 400]
-    together = [value for event in events for value in event["seconds"]]
-    assert together == pytest.approx(seconds, abs=1e-7)
+    assert [event["start"] for event in events] == [sum(len(e["text"]) for e in events[:n]) for n in range(len(events))]
+    assert (events[-1]["window_began"], events[-1]["window_seconds"]) == (3.25, 1.5)
+    assert convert(json.loads("".join(event["text"] for event in events)), Report) == report
 
 
 def test_threads_share_an_emitter_without_mixing_lines_or_numbers(pipe) -> None:
@@ -205,7 +206,7 @@ def test_a_failed_send_uses_no_number(pipe) -> None:
     into, lines = pipe
     emit = Emitter(0, into)
     with pytest.raises(ValueError, match="cannot be sent"):
-        emit(Steps(0, [0.123456] * 5000))
+        emit(CallStack(["call"] * 5000))
     emit(Ready())
     assert read(lines.readline())["seq"] == 0
 

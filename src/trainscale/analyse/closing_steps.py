@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..record.trial import TrialRecord
-from ..record.witness import RankWitness
+from ..worker.sample import RankWitness
 from .first_steps import (
     EQUAL,
     TOLERANCES,

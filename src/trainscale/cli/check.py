@@ -15,7 +15,7 @@ from ..launch import plugins
 from ..launch.inspection.probe import probe_here
 from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.target import LAUNCHERS, find_target, list_plugin_setting_keys
-from ..launch.trial.placement import find_loopback_interface
+from ..launch.trial.jobs import find_loopback_interface
 from ..report.numbers import format_gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS

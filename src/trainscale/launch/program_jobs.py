@@ -18,7 +18,7 @@ from ..spec.devices import LOOPBACK
 from ..worker.job import SCHEDULER, SERVER, WORKER
 from ..worker.keeper.program import ProgramJob
 from ..worker.type_aliases import JsonObject
-from .trial.placement import find_loopback_interface
+from .trial.jobs import find_loopback_interface
 
 MEETINGS = ("torch", "jax", "scheduler")  # engines that meet at a port of their own, on the host of worker 0
 ALL_ROLES = ""

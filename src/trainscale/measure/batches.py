@@ -23,7 +23,7 @@ from ..spec.config import AUTO, Config, Trial
 from ..spec.plan import Plan
 from ..worker.job import Measure
 from .context import RunContext, select_configs
-from .trial import TrialOptions, run_trial
+from .trial import run_trial
 
 MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
@@ -137,7 +137,7 @@ def try_batch(
     experiment = context.plan.experiment
     experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
-    return run_trial(context, Trial(short, 1, 0), measure, watch, TrialOptions(memory_share=share))
+    return run_trial(context, Trial(short, 1, 0), measure, watch, memory_share=share)
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:

@@ -11,7 +11,7 @@ from typing import Any
 from ..analyse.first_steps import Expectation, SampleFacts
 from ..launch.inspection.expectation import ExpectationTask, compute
 from ..launch.inspection.numbers import NumbersFailed
-from ..launch.trial.placement import list_plugins, place_trial
+from ..launch.trial.jobs import list_plugins, place_trial
 from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan

@@ -19,7 +19,7 @@ from .context import RunContext
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial
 from .search import skip_for_memory
-from .trial import TrialOptions, run_trial
+from .trial import run_trial
 
 
 @dataclass
@@ -47,8 +47,8 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
             listener.trial_ends(skipped)
             continue
         expectation = expectations.find(step.trial)
-        options = TrialOptions(witness=not isinstance(expectation, str))
-        record = run_trial(context, step.trial, step.measure, listener.trial_moves, options)
+        has_witness = not isinstance(expectation, str)
+        record = run_trial(context, step.trial, step.measure, listener.trial_moves, witness=has_witness)
         record = apply_verdict(record, expectation)
         journal.append(record)
         to_repeat.discard(record.trial.key)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..launch.inspection.probe import HostsLost, probe_hosts
-from ..launch.trial.placement import list_plugins
+from ..launch.trial.jobs import list_plugins
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.events import FrameworkFacts

@@ -13,9 +13,23 @@ from typing import Any
 
 from ..spec.config import STRONG, WEAK, Trial
 from ..worker.compiled_programs import COLD, NONE, WARM
+from ..worker.events import Epoch, ServerResult
+from ..worker.sample import BatchTime, ExchangeTime, GpuState, RankSample, SeenByRank
 from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, convert, leave_out_nones
-from .witness import RankWitness, SeenByRank, WitnessVerdict
+from .witness import WitnessVerdict
+
+__all__ = [
+    "BatchTime",
+    "Epoch",
+    "ExchangeTime",
+    "Failure",
+    "GpuState",
+    "MachineLoad",
+    "RankSample",
+    "ServerResult",
+    "TrialRecord",
+]
 
 SCHEMA = 2
 IMAGES = "images"  # the unit of all networks for pictures
@@ -37,112 +51,6 @@ class Failure:
     rank: int | None = None
     tail: tuple[str, ...] = ()
     host: str = ""  # of that rank, or the one that was lost; empty on a single host and where none is to blame
-
-
-@dataclass(frozen=True)
-class ExchangeTime:
-    """How long gradients of one size took to exchange, after the window: ``seconds`` for all ``count`` exchanges."""
-
-    bytes: int
-    count: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class BatchTime:
-    """How long ``steps`` steps took with another batch, after the window."""
-
-    batch: int
-    steps: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class GpuState:
-    """What a rank's GPU did in its window, by NVIDIA's driver: in MHz, watts, degrees Celsius and bytes per second.
-
-    None is what the GPU does not report. ``limited_share`` is the share of the samples in which something limited its
-    clocks, ``limited_by`` the share of each reason.
-    """
-
-    samples: int
-    sm_mhz_mean: float | None = None
-    sm_mhz_min: int | None = None
-    sm_mhz_limit: int | None = None  # the highest clock that the GPU has
-    memory_mhz_mean: float | None = None
-    memory_mhz_min: int | None = None
-    memory_mhz_limit: int | None = None
-    watts_mean: float | None = None
-    watts_limit: float | None = None
-    celsius_max: int | None = None
-    limited_share: float = 0.0
-    limited_by: dict[str, float] = field(default_factory=dict)
-    pcie_sent_per_second: float | None = None
-    pcie_received_per_second: float | None = None
-    nvlink_sent_per_second: float | None = None
-    nvlink_received_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class RankSample:
-    """What one worker measured in its window. All times are in seconds, all memory is in bytes."""
-
-    rank: int
-    host: str
-    samples: int
-    window_seconds: float
-    step_seconds: tuple[float, ...]
-    startup_seconds: float = 0.0
-    first_step_seconds: float = 0.0
-    first_loss: float | None = None
-    last_loss: float | None = None
-    weights_digest: str | None = None
-    device_peak_bytes: int | None = None  # as the framework's allocator counts
-    nvml_peak_bytes: int | None = None  # as the driver counts, for this rank's own processes
-    nvml_note: str = ""  # why the driver's count is missing on a GPU
-    host_peak_bytes: int | None = None
-    loaders_peak_bytes: int | None = None  # sum over the processes that prepare this rank's samples
-    cpu_seconds: float | None = None
-    involuntary_switches: int | None = None
-    waited_seconds: float | None = None  # part of the window in which no samples were ready
-    core_wait_seconds: float | None = None  # part of the window in which threads were ready to run but had no core
-    resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
-    resident_seconds: float = 0.0
-    exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
-    further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
-    energy_joules: float | None = None  # in the window; None where nothing counts it
-    energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
-    gpu: GpuState | None = None  # None on CPUs, in older journals, and where no sample was taken in the window
-    compilation: str = ""  # cold: it compiled programs; warm: a cache had all; none: it needed none; empty: unknown
-    witness: RankWitness | None = None
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch of training to an accuracy, over all ranks. ``seconds`` and ``samples`` count the training steps only,
-    without validation and without the first step of the trial.
-    """
-
-    epoch: int  # from 1
-    seconds: float
-    samples: int
-    train_loss: float | None
-    train_accuracy: float
-    valid_loss: float | None
-    valid_accuracy: float
-    valid_samples: int
-    waited_seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ServerSample:
-    """What one parameter server reported. Frameworks report different parts of it."""
-
-    updates: int | None = None
-    bytes: int | None = None  # of the weights that it holds
-    staleness_mean: float | None = None  # updates between a worker's read and its write
-    staleness_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,7 +79,7 @@ class TrialRecord:
     steps: int = 0
     ranks: tuple[RankSample, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    servers: tuple[ServerSample, ...] = ()
+    servers: tuple[ServerResult, ...] = ()
     failure: Failure | None = None
     versions: dict[str, str] = field(default_factory=dict)
     allocator: dict[str, str] = field(default_factory=dict)  # variables of the C allocator, as rank 0 has them

@@ -9,17 +9,18 @@ import sys
 import threading
 import time
 
-from .events.base import LIMIT, MARK, Event
+from .events import LIMIT, MARK, CallStack, Event, Heartbeat, ReportPiece
+from .sample import Report
 
-STEPS_PER_LINE = 200  # 200 numbers of at most 12 characters stay far below the limit
+_LONGEST_PIECE = LIMIT - 250  # of a report's text as JSON has it: the rest of its line is short
 _HEARTBEAT_SECONDS = 1.0
-_BEATS_PER_STACK = 5  # heartbeats without progress after which the calls are sent, and sent again if they changed
+_BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent, and again if it has changed
 _MOST_CALLS, _LONGEST_NAME = 50, 30  # calls of a stack, and characters of a name: together they fit into a line
 _SHORTEST_TEXT = 16  # characters: a shorter text is not cut
 
 
 def encode(event: Event, rank: int | None = None, sequence: int | None = None) -> bytes:
-    """Return the event as a line. A text that is too long loses its beginning, because errors are explained last."""
+    """Return the event as a line. A text that is too long loses its beginning: errors are explained at their end."""
     values: dict[str, object] = {"kind": event.kind}
     if rank is not None:
         values["rank"] = rank
@@ -38,7 +39,7 @@ def encode(event: Event, rank: int | None = None, sequence: int | None = None) -
 
 
 def _encode_line(values: dict[str, object]) -> bytes:
-    return (MARK + json.dumps(values, separators=(",", ":")) + "\n").encode()
+    return (MARK + json.dumps(values, separators=(",", ":"), default=vars) + "\n").encode()
 
 
 def claim_stdout() -> int:
@@ -63,18 +64,22 @@ class Emitter:
             os.write(self._descriptor, encode(event, self._rank, self._sequence))
             self._sequence += 1
 
-    def send_steps(self, seconds: list[float]) -> None:
-        """Send step times, in as many lines as they need."""
-        from .events.ranks import Steps  # not needed by a process that is no rank, which starts faster without it
-
-        for first in range(0, len(seconds), STEPS_PER_LINE):
-            self(Steps(first, [round(s, 7) for s in seconds[first : first + STEPS_PER_LINE]]))
+    def send_report(self, report: Report) -> None:
+        """Send a worker's report as JSON text, in as many lines as it needs."""
+        text = json.dumps(report, default=vars, separators=(",", ":"), allow_nan=False)
+        start, sample = 0, report.sample
+        while start < len(text):
+            piece = text[start : start + _LONGEST_PIECE]
+            escaped = piece.count('"') + piece.count("\\")  # characters that JSON writes as two
+            piece = piece[: max(len(piece) - escaped, len(piece) // 2)]
+            is_last = start + len(piece) == len(text)
+            self(ReportPiece(piece, start, is_last, report.window_began, sample.window_seconds))
+            start += len(piece)
 
 
 class HeartbeatSender:
-    """Sends a heartbeat once a second, so that the controller can tell a slow rank from one that hangs. Where the rank
-    stays in one step, it also sends the calls in which the thread is that created this: so the controller can tell a
-    rank that hangs from those that wait for it.
+    """Sends a heartbeat once a second, so that the controller can tell a slow rank from one that hangs. A rank that
+    stays in one step also sends the call stack of the thread that created this, for the message about a hang.
     """
 
     def __init__(self, emit: Emitter) -> None:
@@ -85,8 +90,6 @@ class HeartbeatSender:
         threading.Thread(target=self._send, name="heartbeat", daemon=True).start()
 
     def _send(self) -> None:
-        from .events.ranks import CallStack, Heartbeat
-
         pause = threading.Event()
         reached, still_beats, sent_calls = ("", 0), 0, [""]
         while not pause.wait(_HEARTBEAT_SECONDS):
@@ -107,7 +110,7 @@ class HeartbeatSender:
 
 
 def list_calls(thread: int) -> list[str]:
-    """Return the calls in which a thread is, the outermost first. Of very many, those in the middle are left out."""
+    """Return a thread's call stack, outermost frame first. A deep stack loses its middle frames."""
     frame, calls = sys._current_frames().get(thread), []
     while frame is not None:
         file, function = _shorten_name(os.path.basename(frame.f_code.co_filename)), _shorten_name(frame.f_code.co_name)  # noqa: PTH119

@@ -23,8 +23,8 @@ from trainscale.cluster.devices import find_devices
 from trainscale.launch.connection import HostError
 from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
 from trainscale.launch.launchers.ssh import SshLauncher
-from trainscale.launch.trial import supervise
-from trainscale.launch.trial.placement import JobSettings, build_tasks
+from trainscale.launch.trial import trial as supervision
+from trainscale.launch.trial.jobs import TrialSettings, build_tasks
 from trainscale.measure import trial as one_trial
 from trainscale.measure.context import RunContext
 from trainscale.record.journal import read_trials
@@ -208,7 +208,7 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
     tried = []
 
     def build_and_take(
-        trial: Trial, slots: Sequence[Slot], ports: Mapping[str, list[int]], settings: JobSettings
+        trial: Trial, slots: Sequence[Slot], ports: Mapping[str, list[int]], settings: TrialSettings
     ) -> list[Task]:
         tasks = build_tasks(trial, slots, ports, settings)
         (of_rank_1,) = [task for task in tasks if task.rank == 1]
@@ -223,7 +223,7 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
             assert listeners[-1].stdout.readline() == "listening\n"
         return tasks
 
-    monkeypatch.setattr(supervise, "build_tasks", build_and_take)
+    monkeypatch.setattr(supervision, "build_tasks", build_and_take)
     try:
         record = train(cluster, "tensorflow", "allreduce", tmp_path)
     finally:

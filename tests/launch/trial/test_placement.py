@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.trial.placement import (
-    JobSettings,
+from trainscale.launch.trial.jobs import (
+    TrialSettings,
     build_tasks,
     count_ports,
     find_loopback_interface,
@@ -36,7 +36,7 @@ def placed(
         trial,
         slots,
         {host: range(1111, 1111 + count) for host, count in count_ports(slots).items()},
-        JobSettings(Measure(3, 5), seed=7, pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"}),
+        TrialSettings(Measure(3, 5), seed=7, pythons={"torch": "/usr/bin/python3", "mxnet": "/opt/mxnet/python3"}),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch.trial.rank_logs import RankLogs
+from trainscale.launch.trial.trial import RankLogs
 from trainscale.spec.config import Config, Trial
 
 TRIAL = Trial(Config("torch", "mnist", 32, "allreduce", 28, 10), 300, 0)

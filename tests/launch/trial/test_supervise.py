@@ -10,7 +10,7 @@ from forked_frameworks import forked_processes, launcher_for
 from processes import MARK, marked
 from trials import TrialOutcome, run_trial
 
-from trainscale.launch.trial import supervise
+from trainscale.launch.trial import trial as supervision
 
 pytestmark = pytest.mark.framework
 
@@ -86,7 +86,7 @@ def test_a_worker_that_hangs_after_all_results_are_in_is_ended_and_the_results_c
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parameter server waits for it, and so has no result."""
-    monkeypatch.setattr(supervise, "_SECONDS_TO_LEAVE", 4.0)
+    monkeypatch.setattr(supervision, "_SECONDS_TO_LEAVE", 4.0)
     record = run_trial(
         tmp_path, devices=2, models=("nets:never_leaves:4",), strategies=("ps:1",), forks=True, timeout_seconds=40.0
     ).record

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 
+import pytest
 from simulated_trial import SimulatedTrial, successful_trial
 
-from trainscale.record.trial import MachineLoad, ServerSample
+from trainscale.record.trial import GpuState, MachineLoad, ServerResult
 
 # ---- a good trial
 
@@ -76,27 +78,20 @@ def test_what_servers_saw_is_kept_apart_from_the_workers_samples() -> None:
     record = trial.record()
     assert record.ok
     assert len(record.ranks) == 1
-    assert record.servers == (ServerSample(updates=5),)
+    assert record.servers == (ServerResult(updates=5),)
 
 
-def test_step_times_that_come_in_chunks_are_put_together() -> None:
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, "fast"])
+def test_a_report_with_what_is_no_number_of_json_is_named_and_not_believed(seconds: object) -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
-    trial.emit(0, "steps", first=0, seconds=[0.5] * 200)
-    trial.emit(0, "steps", first=200, seconds=[0.25] * 197)
-    trial.send_result(0, steps=400)  # three more
-    (sample,) = trial.record().ranks
-    assert sample.step_seconds == (0.5,) * 200 + (0.25,) * 197 + (0.5, 0.25, 0.25)
-    assert trial.record().notes == ()
-
-
-def test_a_loss_that_is_not_a_number_becomes_no_number() -> None:
-    trial = SimulatedTrial(1)
-    trial.start_rank(0)
-    trial.send_result(0, first_loss=float("nan"), last_loss=float("inf"))
-    (sample,) = trial.record().ranks
-    assert (sample.first_loss, sample.last_loss) == (None, None)
-    json.dumps(trial.record().to_dict(), allow_nan=False)
+    sample = {"rank": 0, "host": "", "samples": 1, "window_seconds": seconds, "step_seconds": []}
+    trial.emit(0, "report", text=json.dumps({"sample": sample}), start=0, is_last=True)
+    trial.exit_rank(0)
+    record = trial.record()
+    assert record.status == "crash"
+    assert record.notes[0].startswith("rank 0: its report cannot be read: ")
+    json.dumps(record.to_dict(), allow_nan=False)
 
 
 def test_what_else_kept_the_machine_busy_is_kept() -> None:
@@ -125,11 +120,17 @@ def test_a_lost_line_is_noticed_by_the_gap_in_the_sequence() -> None:
     assert trial.record().notes == ("rank 0: 1 event line lost", "rank 0: 2 event lines lost")
 
 
-def test_lost_step_times_are_noted_with_their_number() -> None:
+def test_a_report_of_which_a_line_is_lost_is_no_result() -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
-    trial.send_result(0, steps=100)
-    assert "rank 0: 100 steps taken, times of 3 arrived" in trial.record().notes
+    trial.emit(0, "report", text='{"sample": {}, ', start=0)
+    trial.lose_lines(0)
+    trial.emit(0, "report", text="}", start=30, is_last=True)
+    trial.exit_rank(0)
+    record = trial.record()
+    assert record.failure is not None
+    assert record.failure.message == "rank 0 ended without a result in start"
+    assert record.notes == ("rank 0: 1 event line lost",)
 
 
 def test_events_of_unknown_kinds_and_ranks_are_ignored() -> None:
@@ -154,24 +155,24 @@ def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
     trial = SimulatedTrial(2)
     for rank in (0, 1):
         trial.start_rank(rank)
-        trial.send_result(rank)
-        trial.emit(rank, "memory", device_peak_bytes=500, host_peak_bytes=7, loaders_peak_bytes=3)
-    trial.receive({"kind": "nvml", "rank": 0, "peak_bytes": 900})
-    trial.receive({"kind": "nvml", "rank": 1, "note": "no driver"})
+        trial.send_result(rank, device_peak_bytes=500, loaders_peak_bytes=3)
+    state = {"samples": 2, "sm_mhz_min": 1200}
+    trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 800, "state": state})
+    trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 900, "state": state})
+    trial.receive({"kind": "gpu", "rank": 1, "note": "no driver"})
     for rank in (0, 1):
         trial.exit_rank(rank)
     first, second = trial.record().ranks
     assert (first.device_peak_bytes, first.loaders_peak_bytes) == (500, 3)
-    assert (first.nvml_peak_bytes, first.nvml_note) == (900, "")
-    assert (second.nvml_peak_bytes, second.nvml_note) == (None, "no driver")
+    assert (first.nvml_peak_bytes, first.nvml_note, first.gpu) == (900, "", GpuState(2, sm_mhz_min=1200))
+    assert (second.nvml_peak_bytes, second.nvml_note, second.gpu) == (None, "no driver", None)
 
 
 def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
-    trial.send_result(0)
-    trial.emit(0, "memory", device_peak_bytes=500, host_peak_bytes=7)
-    trial.receive({"kind": "nvml", "rank": 0, "peak_bytes": 499})
+    trial.send_result(0, device_peak_bytes=500)
+    trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 499})
     trial.exit_rank(0)
     record = trial.record()
     (rank,) = record.ranks

@@ -19,7 +19,7 @@ from trainscale.questions.explain.causes import (
     stands_out,
 )
 from trainscale.questions.explain.explain import PointExplanation, explain_records
-from trainscale.record.trial import ServerSample, TrialRecord
+from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.spec.further import remove_exchange
 
 CONFIG = small_config()
@@ -89,7 +89,7 @@ def test_input_is_what_resident_samples_save() -> None:
 
 def test_servers_are_what_more_workers_than_one_add() -> None:
     config = small_config(strategy="ps", servers=1)
-    servers = (ServerSample(updates=50, bytes=5_000_000),)
+    servers = (ServerResult(updates=50, bytes=5_000_000),)
     records = run(config, work=0.05, apart=0.05, step=0.1, devices=4, servers=servers)
     records += trials(config, 1, 0.06)
     point = only(records)

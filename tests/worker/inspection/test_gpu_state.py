@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from test_nvml import Driver
 
-from trainscale.worker.events import GpuWindow
 from trainscale.worker.inspection.gpu_state import GpuLimits, GpuReader, GpuSample, summarise
 from trainscale.worker.inspection.nvml import Nvml, NvmlError
+from trainscale.worker.sample import GpuState
 
 # A rank that has measured for a while, and reports its window as loop.py does.
 RANK = """
@@ -19,8 +19,10 @@ import json, os, time
 state = os.environ["NVML_STAND_IN_STATE"]
 began = time.perf_counter()
 {body}
-result = {{"kind": "result", "rank": 0, "window_seconds": time.perf_counter() - began, "window_began": began}}
-print("@trainscale " + json.dumps(result, separators=(",", ":")), flush=True)
+window = {{"window_seconds": time.perf_counter() - began, "window_began": began}}
+for last in (False, True):
+    piece = {{"kind": "report", "rank": 0, "text": "", "start": 0, "is_last": last, **window}}
+    print("@trainscale " + json.dumps(piece, separators=(",", ":")), flush=True)
 """
 
 
@@ -84,7 +86,7 @@ def samples() -> list[GpuSample]:
 
 
 def test_only_samples_in_the_window_are_summarised() -> None:
-    assert summarise(samples(), GpuLimits(1980, 2619, 700.0), 1.5, 4.5) == GpuWindow(
+    assert summarise(samples(), GpuLimits(1980, 2619, 700.0), 1.5, 4.5) == GpuState(
         samples=3,
         sm_mhz_mean=1400.0,
         sm_mhz_min=1100,
@@ -118,8 +120,9 @@ def test_a_counter_with_one_value_or_that_began_again_has_no_rate() -> None:
     assert summary.nvlink_sent_per_second is None
 
 
-def gpu_events(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if event["kind"] == "gpu"]
+def list_states(events: list[dict[str, Any]]) -> list[Any]:
+    """Return the states that a keeper reports: after the last piece of a report, and before the exit."""
+    return [event["state"] for event in events if event["kind"] == "gpu"]
 
 
 @pytest.mark.processes
@@ -130,10 +133,10 @@ def test_a_keeper_reports_the_gpu_of_a_rank_after_its_result(driver: Driver) -> 
     body = f"time.sleep(1.6)\nwith open(state + '2', 'w') as file: file.write('{new}')\n"
     body += "os.rename(state + '2', state)\ntime.sleep(1.6)"
     events = driver.keeps(RANK.format(body=body))
-    kinds = [event["kind"] for event in events if event["kind"] in ("result", "gpu", "exit")]
-    assert kinds == ["result", "gpu", "exit"]
-    (gpu,) = gpu_events(events)
-    assert gpu["rank"] == 0
+    kinds = [event["kind"] for event in events if event["kind"] in ("report", "gpu", "exit")]
+    assert kinds == ["report", "report", "gpu", "gpu", "exit"]
+    gpu, again = list_states(events)
+    assert gpu == again
     assert gpu["sm_mhz_min"] == 1200
     assert 1200 < gpu["sm_mhz_mean"] < 1900
     assert 0 < gpu["limited_share"] < 1
@@ -143,7 +146,7 @@ def test_a_keeper_reports_the_gpu_of_a_rank_after_its_result(driver: Driver) -> 
 
 
 @pytest.mark.processes
-def test_a_rank_without_a_window_or_without_a_driver_has_no_gpu_event(driver: Driver) -> None:
-    assert not gpu_events(driver.keeps(RANK.format(body="time.sleep(0.6)")))  # there is no library yet
+def test_a_rank_without_a_window_or_without_a_driver_has_no_state(driver: Driver) -> None:
+    assert list_states(driver.keeps(RANK.format(body="time.sleep(0.6)"))) == [None, None]  # there is no library yet
     driver.compile()
-    assert not gpu_events(driver.keeps("import time; time.sleep(0.6)"))
+    assert list_states(driver.keeps("import time; time.sleep(0.6)")) == [None]

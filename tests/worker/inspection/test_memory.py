@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker.events import GpuMemoryPeak
 from trainscale.worker.inspection import memory
 from trainscale.worker.inspection.nvml import NvmlError
 
@@ -115,19 +114,19 @@ def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memor
 def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where one of them is by chance that of a rank."""
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
-    assert gpus.find_peak(0) == GpuMemoryPeak(note=memory.ELSEWHERE)
+    assert gpus.find_peak(0) == (None, memory.ELSEWHERE)
 
 
 def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpus = watched(monkeypatch, Named(os.getpid()), inner=True)
-    assert gpus.find_peak(0) == GpuMemoryPeak(GIB)
+    assert gpus.find_peak(0) == (GIB, "")
 
 
 def test_outside_containers_a_process_that_is_hidden_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=False)
-    assert gpus.find_peak(0) == GpuMemoryPeak(GIB)
+    assert gpus.find_peak(0) == (GIB, "")
 
 
 def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +138,4 @@ def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch)
     gpus.watch(0, os.getpid())
     gpus._thread.join()
     gpus.watch(1, os.getpid())
-    assert gpus.find_peak(0) == gpus.find_peak(1) == GpuMemoryPeak(note="no driver")
+    assert gpus.find_peak(0) == gpus.find_peak(1) == (None, "no driver")

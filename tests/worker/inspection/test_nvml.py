@@ -131,10 +131,10 @@ class Driver:
 
 def nvml_of(events: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """What was said of each rank, and always before its exit."""
-    kinds = [(event["kind"], event["rank"]) for event in events if event["kind"] in ("nvml", "exit")]
+    kinds = [(event["kind"], event["rank"]) for event in events if event["kind"] in ("gpu", "exit")]
     for rank in {rank for _, rank in kinds}:
-        assert kinds.index(("nvml", rank)) < kinds.index(("exit", rank))
-    return {event["rank"]: event for event in events if event["kind"] == "nvml"}
+        assert kinds.index(("gpu", rank)) < kinds.index(("exit", rank))
+    return {event["rank"]: event for event in events if event["kind"] == "gpu"}
 
 
 @pytest.fixture

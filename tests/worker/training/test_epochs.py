@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import make_config
-from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat, FakeWitness
+from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat, FakeWitness, make_report
 
 from trainscale.worker.config import Config
-from trainscale.worker.events import EpochEnd
+from trainscale.worker.events import Epoch
+from trainscale.worker.sample import RankSample
 from trainscale.worker.training import learning, loop
 from trainscale.worker.training.learning import EpochSums
 
@@ -73,8 +74,8 @@ class RankPair:
         return [value] if self._other is None or not name.startswith("validated") else [value, self._other]
 
 
-class EventList(list[EpochEnd]):
-    def __call__(self, event: EpochEnd) -> None:
+class EventList(list[Epoch]):
+    def __call__(self, event: Epoch) -> None:
         self.append(event)
 
 
@@ -88,11 +89,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def learn(
     clock: Clock, epochs: int, until: float | None = None, other: Any = None
-) -> tuple[LearningDevice, RankPair, EventList, loop.Window]:
+) -> tuple[LearningDevice, RankPair, EventList, RankSample]:
     device = LearningDevice(clock, make_config(epochs=epochs, until_accuracy=until))
     rendezvous, events = RankPair(other), EventList()
-    window = learning.learn(device, SmallSource(), rendezvous, FakeHeartbeat(), events, FakeWitness())  # type: ignore[arg-type]
-    return device, rendezvous, events, window
+    report, source = make_report(), SmallSource()
+    steps = learning.learn(device, source, rendezvous, FakeHeartbeat(), FakeWitness(), report, events)  # type: ignore[arg-type]
+    assert steps == device.steps
+    return device, rendezvous, events, report.sample
 
 
 def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:

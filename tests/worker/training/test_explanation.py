@@ -100,46 +100,45 @@ def exchanges(device: ExchangingDevice, parameters: int, window_seconds: float =
 
 
 def test_sizes_go_up_to_the_gradients_of_the_network(device: ExchangingDevice) -> None:
-    event = exchanges(device, 500_000)
-    assert event.bytes == [4096, 65536, 2**20, 2_000_000]
-    for size, count, seconds in zip(event.bytes, event.counts, event.seconds, strict=True):
-        assert seconds == pytest.approx(count * (LATENCY + size / RATE))
-        assert device.exchanged.count(size) == count + 1  # one before, which is not timed
+    times = exchanges(device, 500_000)
+    assert [time.bytes for time in times] == [4096, 65536, 2**20, 2_000_000]
+    for time in times:
+        assert time.seconds == pytest.approx(time.count * (LATENCY + time.bytes / RATE))
+        assert device.exchanged.count(time.bytes) == time.count + 1  # one before, which is not timed
 
 
 def test_a_large_size_is_repeated_less_often(device: ExchangingDevice) -> None:
-    event = exchanges(device, 6_000_000)
-    assert event.counts[0] == 20
-    assert event.counts[-1] < 20
+    first, *_, last = exchanges(device, 6_000_000)
+    assert first.count == 20
+    assert last.count < 20
 
 
 def test_a_size_that_would_take_too_long_is_left_out(device: ExchangingDevice) -> None:
-    event = exchanges(device, 500_000_000)  # 2 GB at 100 MB/s would take 20 s
-    assert event.bytes[-1] == 25 * 2**20
+    times = exchanges(device, 500_000_000)  # 2 GB at 100 MB/s would take 20 s
+    assert times[-1].bytes == 25 * 2**20
 
 
 def test_a_slow_start_of_a_small_exchange_does_not_end_the_sweep(device: ExchangingDevice) -> None:
     """What an exchange of 4 KiB takes is latency and set-up, which do not grow with the size."""
     device.first_seconds = 2.0
-    assert exchanges(device, 500_000, window_seconds=1.0).bytes == [4096, 65536, 2**20, 2_000_000]
+    times = exchanges(device, 500_000, window_seconds=1.0)
+    assert [time.bytes for time in times] == [4096, 65536, 2**20, 2_000_000]
 
 
 def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: ExchangingDevice) -> None:
     device.refused_size = 65536
-    assert 65536 not in exchanges(device, 500_000).bytes
+    assert 65536 not in [time.bytes for time in exchanges(device, 500_000)]
 
 
 def test_an_adapter_without_exchanges_reports_none(device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExchangingDevice, "make_exchange", Proof.make_exchange)
-    assert exchanges(device, 500_000) is None
+    assert exchanges(device, 500_000) == ()
 
 
 def test_a_half_and_a_quarter_of_the_batch_are_timed(device: ExchangingDevice) -> None:
-    event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
-    assert event is not None
-    assert event.batches == [8, 4]
-    per_step = [seconds / steps for seconds, steps in zip(event.seconds, event.steps, strict=True)]
-    assert per_step == pytest.approx([0.008, 0.004])
+    times = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    assert [time.batch for time in times] == [8, 4]
+    assert [time.seconds / time.steps for time in times] == pytest.approx([0.008, 0.004])
 
 
 def test_small_batches_are_doubled() -> None:
@@ -149,13 +148,12 @@ def test_small_batches_are_doubled() -> None:
 
 def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: ExchangingDevice) -> None:
     device.refused_batch = 4
-    event = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
-    assert event is not None
-    assert event.batches == [8]
+    (time,) = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    assert time.batch == 8
 
 
 def test_a_network_that_would_be_compiled_is_not_asked(
     device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ExchangingDevice, "takes_any_batch", False)
-    assert explanation.measure_batches(device, Heartbeat(), 10.0) is None  # type: ignore[arg-type]
+    assert explanation.measure_batches(device, Heartbeat(), 10.0) == ()  # type: ignore[arg-type]

@@ -12,9 +12,9 @@ import pytest
 from jobs import make_config, make_job
 
 from trainscale.worker.config import Config
-from trainscale.worker.events import Resident
 from trainscale.worker.frameworks.base import Adapter, Proof
 from trainscale.worker.job import Measure
+from trainscale.worker.sample import RankSample, Report
 from trainscale.worker.training import loop
 from trainscale.worker.training.rendezvous import Rendezvous
 
@@ -181,11 +181,22 @@ def train(
     rendezvous: Any = None,
     heartbeat: Any = None,
     is_synchronous: bool = True,
-) -> loop.Window:
+) -> Report:
     config = make_config("allreduce" if is_synchronous else "independent")
     device.job = replace(JOB, measure=measure, config=config)
     rendezvous, heartbeat = rendezvous or FakeRendezvous(device), heartbeat or FakeHeartbeat()
-    return loop.train(device, FakeSource(), rendezvous, heartbeat, FakeWitness())
+    report = make_report()
+    all_steps = loop.train(device, FakeSource(), rendezvous, heartbeat, FakeWitness(), report)  # type: ignore[arg-type]
+    assert all_steps == device.steps
+    return report
+
+
+def train_sample(*arguments: Any, **options: Any) -> RankSample:
+    return train(*arguments, **options).sample
+
+
+def make_report() -> Report:
+    return Report(RankSample(0, "here", 0, 0.0, ()))
 
 
 def steady(seconds: float = 1.0) -> Iterator[float]:
@@ -198,10 +209,10 @@ def steady(seconds: float = 1.0) -> Iterator[float]:
 @pytest.mark.parametrize(("warmup", "steps"), [(2, 2), (3, 5), (10, 100)])
 def test_exactly_the_asked_steps_are_taken(clock: Clock, warmup: int, steps: int) -> None:
     device = FakeDevice(clock, steady())
-    window = train(device, Measure(warmup, steps))
+    report = train(device, Measure(warmup, steps))
     assert device.steps == warmup + steps
-    assert window.warmup == warmup
-    assert len(window.step_seconds) == steps
+    assert report.warmup == warmup
+    assert len(report.sample.step_seconds) == steps
     assert device.log.index("mark") == warmup  # the window begins after the last warm-up step
 
 
@@ -216,15 +227,15 @@ def test_every_step_gets_the_next_batch(clock: Clock) -> None:
 
 def test_the_first_step_and_the_warm_up_are_not_in_the_window(clock: Clock) -> None:
     device = FakeDevice(clock, iter([64.0, 32.0, 16.0, 1.0, 2.0, 4.0]))
-    window = train(device, Measure(3, 3))
+    window = train_sample(device, Measure(3, 3))
     assert window.first_step_seconds == 64.0 + ENQUEUE
-    assert window.step_seconds == [1.0 + ENQUEUE, 2.0 + ENQUEUE, 4.0 + ENQUEUE]
+    assert window.step_seconds == (1.0 + ENQUEUE, 2.0 + ENQUEUE, 4.0 + ENQUEUE)
     assert window.window_seconds == 7.0 + 3 * ENQUEUE
 
 
 def test_step_times_add_up_to_the_window(clock: Clock) -> None:
     for lag in (0, 1, 3):
-        window = train(FakeDevice(clock, itertools.cycle([1.0, 2.0, 0.5]), lag), Measure(2, 10))
+        window = train_sample(FakeDevice(clock, itertools.cycle([1.0, 2.0, 0.5]), lag), Measure(2, 10))
         assert sum(window.step_seconds) == window.window_seconds
 
 
@@ -237,15 +248,15 @@ def test_a_device_without_lag_has_one_step_in_flight(clock: Clock) -> None:
 @pytest.mark.parametrize("lag", [1, 2])
 def test_waiting_behind_keeps_the_device_busy(clock: Clock, lag: int) -> None:
     device = FakeDevice(clock, steady(), lag)
-    window = train(device, Measure(2, 8))
+    window = train_sample(device, Measure(2, 8))
     assert device.most_in_flight == lag + 1
     assert window.window_seconds == 8.0 + ENQUEUE  # only the first step waits for its own enqueueing
-    assert window.step_seconds[1:] == [1.0] * 7
+    assert window.step_seconds[1:] == (1.0,) * 7
 
 
 def test_all_steps_are_done_when_the_window_ends(clock: Clock) -> None:
     device = FakeDevice(clock, steady(), lag=5)
-    window = train(device, Measure(2, 3))  # fewer steps than may be in flight
+    window = train_sample(device, Measure(2, 3))  # fewer steps than may be in flight
     assert device.in_flight == 0
     assert len(window.step_seconds) == 3
     assert window.window_seconds == 3.0 + ENQUEUE
@@ -253,14 +264,14 @@ def test_all_steps_are_done_when_the_window_ends(clock: Clock) -> None:
 
 def test_what_is_compiled_to_verify_the_window_is_compiled_before_it(clock: Clock) -> None:
     """Else it would look as if the device still had work to do when the window ended."""
-    window = train(FakeDevice(clock, steady()), Measure(2, 3))
-    assert window.unfinished_seconds == 0.0
+    report = train(FakeDevice(clock, steady()), Measure(2, 3))
+    assert report.witness.unfinished_seconds == 0.0
 
 
 def test_the_devices_own_clock_is_preferred_for_steps_and_not_for_the_window(clock: Clock) -> None:
     device = FakeDevice(clock, iter([1.0, 1.0, 1.0, 2.0, 4.0]), lag=5, own_clock=True)
-    window = train(device, Measure(2, 3))
-    assert window.step_seconds == [1.0 + ENQUEUE, 2.0, 4.0]
+    window = train_sample(device, Measure(2, 3))
+    assert window.step_seconds == (1.0 + ENQUEUE, 2.0, 4.0)
     assert window.window_seconds == 7.0 + ENQUEUE
 
 
@@ -269,12 +280,12 @@ def test_the_devices_own_clock_is_preferred_for_steps_and_not_for_the_window(clo
 
 def test_losses_are_those_of_the_first_step_and_of_the_last_measured_one(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
-    window = train(device, Measure(3, 4), FakeRendezvous(device, late=5), is_synchronous=False)
+    window = train_sample(device, Measure(3, 4), FakeRendezvous(device, late=5), is_synchronous=False)
     assert (window.first_loss, window.last_loss) == (9.0, 3.0)
 
 
 def test_what_the_process_used_is_counted(clock: Clock) -> None:
-    window = train(FakeDevice(clock, steady()), Measure(2, 2))
+    window = train_sample(FakeDevice(clock, steady()), Measure(2, 2))
     assert window.cpu_seconds >= 0
     assert window.involuntary_switches >= 0
     assert window.core_wait_seconds is None or window.core_wait_seconds >= 0
@@ -299,7 +310,7 @@ def test_ranks_that_train_in_step_take_no_step_more(clock: Clock) -> None:
 def test_ranks_that_do_not_wait_for_each_other_go_on_until_everybody_is_done(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
     rendezvous = FakeRendezvous(device, late=4)
-    window = train(device, Measure(2, 3), rendezvous, is_synchronous=False)
+    window = train_sample(device, Measure(2, 3), rendezvous, is_synchronous=False)
     assert device.steps == 5 + 4
     assert len(window.step_seconds) == 3  # what comes after is not counted
     assert window.window_seconds == 3.0 + 3 * ENQUEUE
@@ -327,29 +338,29 @@ def test_one_worker_alone_needs_nobody(clock: Clock) -> None:
 )
 def test_with_a_time_limit_the_counts_are_upper_limits(clock: Clock, seconds: float, warmup: int, steps: int) -> None:
     device = FakeDevice(clock, steady(1.0 - ENQUEUE))  # one second a step
-    window = train(device, Measure(10, 100, seconds))
-    assert (window.warmup, len(window.step_seconds)) == (warmup, steps)
+    report = train(device, Measure(10, 100, seconds))
+    assert (report.warmup, len(report.sample.step_seconds)) == (warmup, steps)
     assert device.steps == warmup + steps
 
 
 def test_a_trial_may_ask_for_more_steps_than_the_time_affords(clock: Clock) -> None:
     for most, steps in ((100, 20), (7, 7)):
-        window = train(FakeDevice(clock, steady(1.0 - ENQUEUE)), Measure(10, most, 5.0, least_steps=20))
-        assert (window.warmup, len(window.step_seconds)) == (2, steps)
+        report = train(FakeDevice(clock, steady(1.0 - ENQUEUE)), Measure(10, most, 5.0, least_steps=20))
+        assert (report.warmup, len(report.sample.step_seconds)) == (2, steps)
 
 
 def test_the_slowest_ranks_pace_decides_for_all(clock: Clock) -> None:
     counts = []
     for own, other in ((1.0, 4.0), (4.0, 1.0)):
         device = FakeDevice(clock, steady(own - ENQUEUE))
-        window = train(device, Measure(10, 100, 80.0), FakeRendezvous(device, {"pace": [other]}))
-        counts.append((window.warmup, len(window.step_seconds)))
+        report = train(device, Measure(10, 100, 80.0), FakeRendezvous(device, {"pace": [other]}))
+        counts.append((report.warmup, len(report.sample.step_seconds)))
     assert counts == [(4, 16), (4, 16)]
 
 
 def test_the_pace_is_that_of_the_second_step_because_the_first_is_slow(clock: Clock) -> None:
     device = FakeDevice(clock, itertools.chain([500.0], steady(1.0 - ENQUEUE)))
-    window = train(device, Measure(10, 100, 50.0))
+    window = train_sample(device, Measure(10, 100, 50.0))
     assert len(window.step_seconds) == 40
 
 
@@ -357,15 +368,17 @@ def test_the_pace_is_that_of_the_second_step_because_the_first_is_slow(clock: Cl
 
 
 def test_waiting_for_images_is_counted_in_the_window_alone(clock: Clock) -> None:
-    window = train(FakeDevice(clock, steady(), lag=1), Measure(4, 6))
+    window = train_sample(FakeDevice(clock, steady(), lag=1), Measure(4, 6))
     assert window.waited_seconds == 6 * ENQUEUE
 
 
 @pytest.mark.parametrize(("steps", "taken"), [(2, 3), (40, 20), (10_000, 200)])
 def test_steps_on_a_batch_that_stays_are_timed_after_two_that_are_not(clock: Clock, steps: int, taken: int) -> None:
     device = FakeDevice(clock, steady(1.0 - ENQUEUE))
-    resident = loop.measure_resident(device, FakeSource(), FakeRendezvous(device), FakeHeartbeat(), steps)  # type: ignore[arg-type]
-    assert resident == Resident(taken, float(taken))
+    sample = make_report().sample
+    sample.step_seconds = (1.0,) * steps
+    loop.measure_resident(device, FakeSource(), FakeRendezvous(device), FakeHeartbeat(), sample)  # type: ignore[arg-type]
+    assert (sample.resident_steps, sample.resident_seconds) == (taken, float(taken))
     assert device.log == ["step 0"] * 2 + ["mark"] + ["step 0"] * taken
 
 

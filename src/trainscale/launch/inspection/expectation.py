@@ -9,7 +9,7 @@ from ...spec.placement import Slot
 from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import Measure, Task
 from ..launchers.base import ITS_START, Launcher
-from ..trial.placement import JobSettings, build_jobs, count_ports
+from ..trial.jobs import TrialSettings, build_jobs, count_ports
 from .numbers import EncodedNumbers, OnConnect, compute_numbers
 
 _SECONDS = 3600.0
@@ -30,7 +30,7 @@ def compute(launcher: Launcher, task: ExpectationTask, on_connect: OnConnect = l
     """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
     config, host = task.trial.config, task.slots[0].host
     python = host.pythons.get(config.framework) or task.python
-    settings = JobSettings(Measure(), task.seed, {config.framework: python}, task.data_dir)
+    settings = TrialSettings(Measure(), task.seed, {config.framework: python}, data_dir=task.data_dir)
     no_ports = {name: [0] * count for name, count in count_ports(task.slots).items()}  # it connects to no other process
     job = replace(build_jobs(task.trial, task.slots, no_ports, settings)[0], dropout=False)
     command = [python, ITS_START, "expectation"]

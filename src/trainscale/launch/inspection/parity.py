@@ -11,7 +11,7 @@ from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connected_hosts import ConnectedHosts
 from ..launchers.base import ITS_START, Launcher
-from ..trial.placement import find_loopback_interface, list_plugins
+from ..trial.jobs import find_loopback_interface, list_plugins
 from .numbers import EncodedNumbers, OnConnect, compute_numbers
 
 FP64, FP32 = "fp64", "fp32"

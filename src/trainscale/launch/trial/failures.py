@@ -1,21 +1,119 @@
-"""Finds why a trial failed and which rank is to blame. Pure functions, called when everything has ended."""
+"""Finds why a trial failed and which rank is to blame: ranks that hang while it runs, and everything else when all has
+ended. Pure functions.
+"""
 
 from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ...record.trial import CRASH, LOST, OUT_OF_MEMORY, TIMEOUT, Failure
+from ...record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure
 from ..events import HostLost, describe_exit
-from .positions import find_behind
-from .rank_state import TAIL_LINES, RankState
-from .state import TrialState
+from .state import TAIL_LINES, RankState, TrialState
 
 # A rank that fails makes the others fail too. Their messages contain these words.
 _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the rendezvous", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
 _STILL_SECONDS = 30.0  # without progress, in which no step is merely slow
+_MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for the first message of others
+# Frameworks compile in their first step, which may take minutes for a deep network on a slow core.
+_FIRST_STEP_PATIENCE = 4
+_HEARTBEATS_APART = 2.0  # seconds between the last heartbeats of ranks that became silent together
+_NAMED_RANKS = 4  # that a message lists
+_BUSY_CORES, _IDLE_CORES = 0.5, 0.1
+_RENDEZVOUS = "rendezvous.py:"  # a call in this file waits for other workers
+
+# ---- ranks that hang
+
+
+def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
+    """Return the failure of ranks that hang now, or None."""
+    alive = [rank for rank in state.ranks if rank.exit_code is None]
+    if any(now - rank.last_event > stall_seconds for rank in alive):
+        return _describe_silence(state, alive, stall_seconds, now)
+    waiting = [rank for rank in state.workers if rank.result is None]
+    for rank in waiting:
+        patience = stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
+        if now - rank.last_progress <= patience:
+            return None
+    return _describe_standstill(state, waiting, now) if waiting else None
+
+
+def _describe_silence(state: TrialState, alive: Sequence[RankState], stall_seconds: float, now: float) -> Failure:
+    """Return a failure that names the silent ranks, or their host if all of its ranks became silent together."""
+    silent = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
+    seconds = max(now - rank.last_event for rank in silent)
+    host = silent[0].place.host
+    of_host = [rank for rank in alive if rank.place.host == host]
+    if host and len(silent) > 1 and silent == of_host:
+        names = ", ".join(str(rank.rank) for rank in silent[:_NAMED_RANKS])
+        more = ", …" if len(silent) > _NAMED_RANKS else ""
+        message = f"{host} with its ranks {names}{more} was silent for {seconds:.0f} s in {silent[0].position}"
+        return Failure(HANG, message + _make_hint(state, silent[0]), host=host)
+    return _make_failure(state, silent, f"{'were' if len(silent) > 1 else 'was'} silent for {seconds:.0f} s")
+
+
+def _describe_standstill(state: TrialState, waiting: Sequence[RankState], now: float) -> Failure:
+    """Return a failure that names the workers that the others wait for, if that can be known."""
+    behind = _find_behind(waiting, state.trial.config.device == "cpu")
+    seconds = now - max(rank.last_progress for rank in waiting)
+    if not behind:
+        first = waiting[0]
+        message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
+        return Failure(HANG, message + _make_hint(state, first))
+    return _make_failure(state, behind, f"made no progress for {now - behind[0].last_progress:.0f} s")
+
+
+def _make_failure(state: TrialState, ranks: Sequence[RankState], problem: str) -> Failure:
+    """Return the failure of these ranks. Only a single one is blamed by its number."""
+    first, *others = ranks
+    names = ", ".join(rank.name for rank in ranks[:_NAMED_RANKS])
+    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
+    where = f" at {first.calls[-1]}" if first.calls else ""
+    message = f"{names}{more} {problem} in {first.position}{where}{_make_hint(state, first)}"
+    hosts = {rank.place.host for rank in ranks}
+    return Failure(HANG, message, None if others else first.rank, host=hosts.pop() if len(hosts) == 1 else "")
+
+
+def _make_hint(state: TrialState, rank: RankState) -> str:
+    """Return a hint for ranks that cannot reach each other: they wait silently, mostly because of a firewall."""
+    if state.hosts == 1 or rank.phase not in _MEETING_PHASES:
+        return ""
+    return "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
+
+
+def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
+    """Return the workers that all others wait for; none if that cannot be known.
+
+    They have taken fewer steps, or all others wait where trainscale has the workers meet, or most share another call
+    stack. Otherwise a worker that computes while all others are idle is behind; with a GPU it may only wait.
+    """
+    if len(workers) == 1:
+        return list(workers)
+    groups: dict[tuple[str, int, tuple[str, ...]], list[RankState]] = {}
+    for worker in workers:
+        groups.setdefault((worker.phase, worker.step, worker.calls), []).append(worker)
+    apart = [group for group in groups.values() if not any(call.startswith(_RENDEZVOUS) for call in group[0].calls)]
+    if len(apart) == 1 and len(groups) > 1:
+        return apart[0]
+    if len({group[0].phase for group in apart}) == 1:
+        fewest = min(group[0].step for group in apart)
+        behind = [worker for group in apart for worker in group if worker.step == fewest]
+        if len(behind) < sum(map(len, apart)):
+            return behind
+    if len(groups) == 2 and len(workers) > 2:
+        smaller, larger = sorted(groups.values(), key=len)
+        return smaller if len(smaller) < len(larger) else []
+    if not are_on_cpus:
+        return []
+    busy = [worker for worker in workers if worker.busy_cores > _BUSY_CORES]
+    idle = [worker for worker in workers if worker.busy_cores < _IDLE_CORES]
+    return busy if len(busy) == 1 and len(idle) == len(workers) - 1 else []
+
+
+# ---- failures of a trial that has ended
 
 
 def find_failure(state: TrialState) -> Failure:
@@ -26,8 +124,11 @@ def find_failure(state: TrialState) -> Failure:
     if blamed is not None and (has_own_error or not (state.hang or state.has_passed_deadline)):
         return _describe_rank_failure(state, blamed)
     if state.hang is not None:
-        tail = state.ranks[state.hang.rank].tail if state.hang.rank is not None else ()
-        return replace(state.hang, tail=tail)
+        if state.hang.rank is None:
+            return state.hang
+        rank = state.ranks[state.hang.rank]
+        stack = ("call stack, outermost frame first:", *rank.calls) if rank.calls else ()
+        return replace(state.hang, tail=(*rank.tail, *stack))
     if state.has_passed_deadline:
         return _describe_timeout(state)
     return Failure(LOST, "all keepers ended before the work was done")
@@ -39,7 +140,7 @@ def _describe_timeout(state: TrialState) -> Failure:
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]
     still_seconds = min(state.deadlines.values()) - max((rank.last_progress for rank in waiting), default=math.inf)
-    behind = find_behind(waiting, state.trial.config.device == "cpu") if still_seconds > _STILL_SECONDS else []
+    behind = _find_behind(waiting, state.trial.config.device == "cpu") if still_seconds > _STILL_SECONDS else []
     if len(behind) != 1:
         return Failure(TIMEOUT, message, tail=slowest.tail)
     rank = behind[0]

@@ -1,6 +1,5 @@
-"""What the controller has seen of a trial so far: its ranks, epochs and hosts. Without I/O; the clock is passed in.
-
-hangs.py finds ranks that hang, failures.py finds why a trial failed, record.py makes the trial's record.
+"""What the controller has seen of a trial so far: its ranks, epochs and hosts. Events update it. Without I/O; the clock
+is passed in.
 """
 
 from __future__ import annotations
@@ -8,16 +7,139 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...record.trial import Epoch, Failure, MachineLoad
+from ...record.decoding import DecodingError, convert, decode_object
+from ...record.trial import Epoch, Failure, MachineLoad, ServerResult
 from ...spec.config import Trial
-from ...worker.events import Deadline, End, EpochEnd, Exit, MemoryLimit, Result, ServerResult
-from ..events import HostLost, ReceivedEvent
-from .rank_state import RankPlace, RankState
+from ...worker.events import (
+    CallStack,
+    Deadline,
+    End,
+    Event,
+    Exit,
+    GpuFacts,
+    Heartbeat,
+    Hello,
+    LogLine,
+    MemoryLimit,
+    RankError,
+    Ready,
+    ReportPiece,
+)
+from ...worker.sample import Report
+from ..events import HostLost, ReceivedEvent, UnknownEvent, describe_exit
 
 PORT_TAKEN = "port"
+TAIL_LINES = 20
 # Events of different hosts come over different connections, so those of one moment may arrive in any order.
 _SAME_MOMENT_SECONDS = 1.0
 _NAMED_RANKS = 4  # that a note lists
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Where a rank runs: its host, and its device in words, which may be empty."""
+
+    host: str = ""
+    device: str = ""
+
+
+@dataclass(eq=False)  # ranks are compared by identity: two of them may look alike
+class RankState:
+    rank: int
+    last_event: float  # when it sent one
+    last_progress: float  # when it reached another phase or step
+    place: RankPlace = field(default_factory=RankPlace)  # empty where the trial has one host only
+    phase: str = "start"
+    step: int = 0
+    cpu_seconds: float = 0.0  # of its process, at the last heartbeat
+    cpu_seconds_at_progress: float = 0.0
+    calls: tuple[str, ...] = ()  # its call stack since its last progress, outermost first; empty: unknown
+    next_sequence: int = 0
+    hello: Hello | None = None
+    ready: Ready | None = None
+    gpu: GpuFacts = field(default_factory=GpuFacts)
+    result: Report | ServerResult | None = None
+    error: RankError | None = None
+    failed_at: float | None = None  # when its failure became known
+    exit_code: int | None = None
+    tail: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    _report_text: list[str] = field(default_factory=list)  # the pieces so far
+
+    @property
+    def has_failed(self) -> bool:
+        return self.error is not None or (self.exit_code is not None and self.result is None)
+
+    @property
+    def name(self) -> str:
+        """Its number for a message, with its host and device where the trial has several hosts."""
+        place = ", ".join(filter(None, (self.place.host, self.place.device)))
+        return f"rank {self.rank} ({place})" if place else f"rank {self.rank}"
+
+    @property
+    def busy_cores(self) -> float:
+        """How many cores its process has used since its last progress."""
+        seconds = self.last_event - self.last_progress
+        return (self.cpu_seconds - self.cpu_seconds_at_progress) / seconds if seconds > 0 else 0.0
+
+    @property
+    def position(self) -> str:
+        """Its phase and step for a message."""
+        return f"{self.phase}, step {self.step}" if self.step else self.phase
+
+    def update(self, received: ReceivedEvent, now: float) -> None:
+        self.last_event = now
+        if received.sequence is not None:
+            lost = received.sequence - self.next_sequence
+            if lost > 0:
+                self.notes.append(f"{self.name}: {lost} event line{'s' if lost > 1 else ''} lost")
+            self.next_sequence = received.sequence + 1
+        self._apply(received.event, now)
+        if self.has_failed and self.failed_at is None:
+            self.failed_at = now
+
+    def _apply(self, event: Event, now: float) -> None:
+        match event:
+            case Hello():
+                self.hello, self.last_progress = event, now
+            case Ready():
+                self.ready, self.last_progress = event, now
+            case Heartbeat():
+                self.cpu_seconds = event.cpu_seconds
+                if (event.phase, event.step) != (self.phase, self.step):
+                    self.phase, self.step, self.last_progress = event.phase, event.step, now
+                    self.cpu_seconds_at_progress, self.calls = event.cpu_seconds, ()
+            case CallStack():
+                self.calls = tuple(event.calls)
+            case ReportPiece():
+                self._add_piece(event)
+            case ServerResult():
+                self.result = event
+            case GpuFacts():
+                self.gpu = event
+            case LogLine():
+                self.tail = (*self.tail, event.text)[-TAIL_LINES:]
+            case RankError() if self.result is None:
+                self.error = event
+            case RankError():
+                self.notes.append(f"{self.name} failed after its result: {event.message}")
+            case Exit():
+                self.exit_code = event.code
+                self.tail = tuple(event.tail.splitlines())
+                if self.result is not None and event.code != 0:
+                    self.notes.append(f"{self.name} {describe_exit(event.code)} after its result")
+            case UnknownEvent(problem=problem) if problem:
+                self.notes.append(f"{self.name}: an event {event.event_kind!r} cannot be read: {problem}")
+
+    def _add_piece(self, piece: ReportPiece) -> None:
+        if piece.start != sum(map(len, self._report_text)):
+            return  # a line was lost, which a note says; the report cannot be read
+        self._report_text.append(piece.text)
+        if piece.is_last:
+            try:
+                self.result = convert(decode_object("".join(self._report_text)), Report)
+            except DecodingError as error:
+                self.notes.append(f"{self.name}: its report cannot be read: {error}")
 
 
 @dataclass
@@ -35,7 +157,7 @@ class TrialState:
     measured_at: float | None = None  # when the last worker had sent its result
     last_leave: float = 0.0  # when a rank sent its result or exited
     notes: list[str] = field(default_factory=list)  # of what happened after all results were in
-    _measured_workers: set[int] = field(default_factory=set)
+    _reports: int = 0
 
     @classmethod
     def begin(
@@ -102,24 +224,25 @@ class TrialState:
                 self._add_end(event)
             case MemoryLimit() as event:
                 self.machine = replace(self.machine, memory_limit_bytes=event.memory_limit_bytes)
-            case EpochEnd() as event:
-                self.epochs.append(Epoch(**vars(event)))
+            case Epoch() as event:
+                self.epochs.append(event)
         if received.rank is not None and received.rank < len(self.ranks):
             self._update_rank(self.ranks[received.rank], received, now)
 
     def _update_rank(self, rank: RankState, received: ReceivedEvent, now: float) -> None:
-        had_failed = rank.has_failed
+        had_failed, had_reported = rank.has_failed, rank.result is not None
         rank.update(received, now)
-        if isinstance(received.event, (Result, ServerResult, Exit)):
+        has_reported = rank.result is not None and not had_reported
+        if has_reported or isinstance(received.event, Exit):
             self.last_leave = now
         if rank.has_failed and not had_failed:
             if self.is_measured:
                 self.notes.append(f"{rank.name} failed after the results of all workers were in")
             else:
                 self.failed_ranks.append(rank.rank)
-        if isinstance(received.event, Result):
-            self._measured_workers.add(rank.rank)
-            if len(self._measured_workers) == self.trial.devices and not self.has_failed:
+        if has_reported and isinstance(rank.result, Report):
+            self._reports += 1
+            if self._reports == self.trial.devices and not self.has_failed:
                 self.measured_at = now
 
     def note_stayed_ranks(self) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from ..compiled_programs import NONE
 from ..config import Config
-from ..events.ranks import ServerResult
+from ..events import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, build, find_samples, resolve
 from ..training.learning_rate import compute_learning_rate

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..events.supervision import GpuWindow
 from ..pinning import find_visible_gpu
+from ..sample import GpuState
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.5
@@ -127,7 +127,7 @@ class GpuSampler:
         """Stop sampling, without waiting for the driver."""
         self._stop.set()
 
-    def summarise_window(self, rank: int, began: float, seconds: float) -> GpuWindow | None:
+    def summarise_window(self, rank: int, began: float, seconds: float) -> GpuState | None:
         """Summarise the samples of a rank's window; None if there are none."""
         gpu = self._gpus.get(rank, "")
         return summarise(list(self._samples.get(gpu, ())), self._limits.get(gpu, GpuLimits()), began, began + seconds)
@@ -151,13 +151,13 @@ class GpuSampler:
                 self._samples[gpu] = deque([readers[gpu].read()], _MOST_SAMPLES)
 
 
-def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, ended: float) -> GpuWindow | None:
+def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, ended: float) -> GpuState | None:
     """Summarise the samples between two moments, or return None if there are none."""
     inside = [sample for sample in samples if began <= sample.seconds <= ended]
     if not inside:
         return None
     reasons = [reason for sample in inside for reason in sample.reasons]
-    return GpuWindow(
+    return GpuState(
         samples=len(inside),
         sm_mhz_mean=_mean([sample.sm_mhz for sample in inside]),
         sm_mhz_min=_find_least([sample.sm_mhz for sample in inside]),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ..emitter import claim_stdout, encode
-from ..events.inspections import HostFactsPiece
+from ..events import HostFactsPiece
 from .machine import Machine, read_machine
 
 _SIOCGIFADDR = 0x8915

@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ..emitter import claim_stdout, encode
-from ..events.inspections import Links
+from ..events import Links
 from ..listening import GreetingReader
 
 STREAMS = 4  # connections at once: one alone does not fill a fast link

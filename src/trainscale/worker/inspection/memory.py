@@ -9,7 +9,6 @@ import resource
 import threading
 from collections.abc import Mapping
 
-from ..events.supervision import GpuMemoryPeak
 from .nvml import Nvml, NvmlError
 
 _SAMPLE_SECONDS = 0.2
@@ -39,15 +38,15 @@ class GpuMemory:
         if self._thread.ident is None:
             self._thread.start()
 
-    def find_peak(self, rank: int) -> GpuMemoryPeak:
+    def find_peak(self, rank: int) -> tuple[int | None, str]:
         """Return the peak of a rank's processes, or why it is unknown."""
         if self._problem:
-            return GpuMemoryPeak(note=self._problem)
+            return None, self._problem
         if rank in self._peaks:
-            return GpuMemoryPeak(self._peaks[rank])
+            return self._peaks[rank], ""
         seen = self._processes_seen
         others = f"; it names {seen} other{'s' if seen != 1 else ''}" if seen else ""
-        return GpuMemoryPeak(note=f"NVML names no process of this rank{others}")
+        return None, f"NVML names no process of this rank{others}"
 
     def stop(self) -> None:
         """Stop sampling, without waiting for the driver, which may be slow to answer."""

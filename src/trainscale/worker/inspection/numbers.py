@@ -16,8 +16,7 @@ from typing import Any
 
 from .. import plugins
 from ..emitter import Emitter, claim_stdout
-from ..events.inspections import NumbersPiece
-from ..events.ranks import RankError
+from ..events import NumbersPiece, RankError
 from ..job import Job
 from ..pinning import die_with_parent
 from ..training.rank import classify

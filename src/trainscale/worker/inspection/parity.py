@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..data import synthetic
 from ..data.source import Normalization
 from ..emitter import Emitter
-from ..events.inspections import ParityDone
+from ..events import ParityDone
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .. import plugins
 from ..config import Config
 from ..emitter import claim_stdout, encode
-from ..events.inspections import FrameworkFacts
+from ..events import FrameworkFacts
 from ..frameworks.catalog import FRAMEWORKS
 from ..plugin_reference import PluginReference
 

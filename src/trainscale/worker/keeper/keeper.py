@@ -22,19 +22,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..emitter import encode
-from ..events.base import LIMIT, MARK, RESULT_KIND, Event
-from ..events.supervision import Deadline, End, Exit, LogLine, Ports
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece
 from ..inspection.gpu_state import GpuSampler
 from ..inspection.memory import GpuMemory
 from ..job import Task
 from ..listening import find_free_ports
+from ..sample import GpuState
 from .leased_host import end_with_parent
 from .requests import EndTasksRequest, KeeperInput, PortsRequest, SignalRequest, TasksRequest
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
-_RESULT = f'"kind":"{RESULT_KIND}"'
+_REPORT = f'"kind":"{ReportPiece.kind}"'
 _LONGEST_IN_TAIL = 1000  # characters
 _LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
@@ -85,6 +85,7 @@ class RunningTask:
         self.rank = task.rank
         self.uses_gpu = task.uses_gpu
         self.gpu = task.gpu
+        self.gpu_state: GpuState | None = None  # in the rank's window, when that is over
         self.tail: list[str] = []
         self.exited = False
         self.output_left = task.most_output  # characters that may still be relayed; None: any number
@@ -238,7 +239,7 @@ class Keeper:
         for name in list(running.streams):
             self._relay_output(running, name)
         if running.uses_gpu:
-            _send(self._gpus.find_peak(running.rank), running.rank)
+            self._report_gpu(running)
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
@@ -259,8 +260,8 @@ class Keeper:
         event = _extract_event(line, running.rank) if stream == "stdout" and not goes_on else None
         if event is not None:
             _write(event)
-            if running.gpu is not None and _RESULT in line:
-                self._report_gpu(running.rank, line)
+            if running.uses_gpu and _REPORT in line:
+                self._summarise_window(running, line)
         elif line.strip():
             running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
             self._relay_log(running, stream, line, goes_on)
@@ -280,16 +281,21 @@ class Keeper:
         if is_last:
             _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
-    def _report_gpu(self, rank: int, line: str) -> None:
-        """Report what a rank's GPU did in the window that its result describes."""
+    def _summarise_window(self, running: RunningTask, line: str) -> None:
+        """Report what a rank's GPU did in the window that the last line of its report names."""
         try:
-            result = json.loads(line[len(MARK) :])
-            began, seconds = result["window_began"], float(result["window_seconds"])
-            state = None if began is None else self._gpu_states.summarise_window(rank, float(began), seconds)
+            piece = json.loads(line[len(MARK) :])
+            if not piece["is_last"]:
+                return
+            if piece["window_began"] is not None:
+                window = float(piece["window_began"]), float(piece["window_seconds"])
+                running.gpu_state = self._gpu_states.summarise_window(running.rank, *window)
         except (ValueError, LookupError, TypeError, RecursionError):
-            return  # a rank may print anything, and the controller names what is wrong with its result
-        if state is not None:
-            _send(state, rank)
+            return  # a rank may print anything, and the controller names what is wrong with its report
+        self._report_gpu(running)
+
+    def _report_gpu(self, running: RunningTask) -> None:
+        _send(GpuFacts(*self._gpus.find_peak(running.rank), state=running.gpu_state), running.rank)
 
     def end(self) -> None:
         _set_signal_handler(signal.SIG_IGN)  # this must not be interrupted

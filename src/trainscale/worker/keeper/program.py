@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..emitter import encode
-from ..events.inspections import FolderState
+from ..events import FolderState
 from ..pinning import die_with_parent, find_visible_gpu
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
 
 from ..data.synthetic import make_samples
 from ..emitter import HeartbeatSender
-from ..events.ranks import Exchanges, FurtherBatches
 from ..frameworks.base import Adapter
+from ..sample import BatchTime, ExchangeTime
 from . import loop
 from .rendezvous import Rendezvous
 
@@ -22,7 +21,7 @@ _LEAST_STEPS, _WARMUP = 3, 2
 
 def measure_exchanges(
     adapter: Adapter, parameters: int, rendezvous: Rendezvous, heartbeat: HeartbeatSender, window_seconds: float
-) -> Exchanges | None:
+) -> tuple[ExchangeTime, ...]:
     """Exchange gradients of several sizes, the smallest first, up to those of the network.
 
     The slowest rank's first exchange of a size decides for all ranks how often it is repeated. Its mean decides whether
@@ -32,7 +31,7 @@ def measure_exchanges(
     gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
     limit = max(rendezvous.exchange("exchange limit", compute_allowed_seconds(window_seconds)))
     sizes = choose_exchange_sizes(gradients)
-    measured = Exchanges([], [], [])
+    measured = []
     for index, size in enumerate(sizes):
         exchange = adapter.proof.make_exchange(size)
         if exchange is None:
@@ -46,16 +45,14 @@ def measure_exchanges(
         for _ in range(count):
             exchange()
         seconds = loop.clock() - began
-        measured.bytes.append(size)
-        measured.counts.append(count)
-        measured.seconds.append(seconds)
+        measured.append(ExchangeTime(size, count, seconds))
         heartbeat.step += 1
         mean = max(rendezvous.exchange(f"mean exchange {size}", seconds / count))
         following = sizes[index + 1] if index + 1 < len(sizes) else 0
         if size >= _GROWING and mean * following / size > limit:
             break
     rendezvous.exchange("exchanges done")
-    return measured if measured.bytes else None
+    return tuple(measured)
 
 
 def choose_exchange_sizes(gradients: int) -> list[int]:
@@ -67,21 +64,18 @@ def compute_allowed_seconds(window_seconds: float) -> float:
     return min(_MOST_SECONDS, max(_LEAST_SECONDS, _WINDOW_SHARE * window_seconds))
 
 
-def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> FurtherBatches | None:
-    """Take steps with two other batches, on samples that stay on the device. None where that would compile anew."""
+def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> tuple[BatchTime, ...]:
+    """Take steps with two other batches, on samples that stay on the device, unless that would compile anew."""
     if not adapter.proof.takes_any_batch:
-        return None
+        return ()
     heartbeat.phase, heartbeat.step = "batches", 0
-    measured = FurtherBatches([], [], [])
+    measured = []
     try:
         for batch in choose_further_batches(adapter.job.batch):
-            steps, seconds = _time_batch(adapter, batch, heartbeat, compute_allowed_seconds(window_seconds))
-            measured.batches.append(batch)
-            measured.steps.append(steps)
-            measured.seconds.append(seconds)
+            measured.append(_time_batch(adapter, batch, heartbeat, compute_allowed_seconds(window_seconds)))
     except Exception:  # the trial has been measured; what a user's network does with another batch must not fail it
         traceback.print_exc()
-    return measured if measured.batches else None
+    return tuple(measured)
 
 
 def choose_further_batches(batch: int) -> list[int]:
@@ -89,18 +83,14 @@ def choose_further_batches(batch: int) -> list[int]:
     return [batch // 2, batch // 4] if batch >= 4 else [2 * batch, 4 * batch]
 
 
-def _time_batch(adapter: Adapter, batch: int, heartbeat: HeartbeatSender, limit: float) -> tuple[int, float]:
-    placed = _make_batch(adapter, batch)
+def _time_batch(adapter: Adapter, batch: int, heartbeat: HeartbeatSender, limit: float) -> BatchTime:
+    job, samples = adapter.job, adapter.samples
+    shape = samples.shape(job.config)
+    placed = adapter.place(*make_samples(job.seed, 0, batch, shape, job.config.classes, samples.dtype))
     for _ in range(_WARMUP):
         began = loop.clock()
         adapter.wait(adapter.step(placed))
         seconds = loop.clock() - began
     steps = max(_LEAST_STEPS, min(_MOST_EXCHANGES, int(limit / max(seconds, 1e-9))))
     _, seconds = loop.time_steps(adapter, [placed] * steps, heartbeat)
-    return steps, seconds
-
-
-def _make_batch(adapter: Adapter, batch: int) -> Any:
-    job, samples = adapter.job, adapter.samples
-    shape = samples.shape(job.config)
-    return adapter.place(*make_samples(job.seed, 0, batch, shape, job.config.classes, samples.dtype))
+    return BatchTime(batch, steps, seconds)

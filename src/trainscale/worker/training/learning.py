@@ -6,20 +6,34 @@ knows them, so all stop after the same epoch.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..emitter import Emitter, HeartbeatSender
-from ..events.ranks import EpochEnd
+from ..events import Epoch
 from ..frameworks.base import Adapter
+from ..models import CROSS_ENTROPY
+from ..sample import Report, keep_finite
+from ..witness.witness import Witness
 from . import loop
-from .loop import Window, clock
-from .losses import LOSSES
+from .loop import clock
 from .rendezvous import Rendezvous
-from .witness import Witness
+
+
+def _compute_cross_entropy(logits: Any, labels: Any) -> tuple[float, int]:
+    """Return the sum of the softmax cross-entropy losses and the number of correct predictions."""
+    import numpy as np
+
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    chosen = shifted[np.arange(len(labels)), labels]
+    losses = np.log(np.exp(shifted).sum(axis=1)) - chosen
+    return float(losses.sum()), int((logits.argmax(axis=1) == labels).sum())
+
+
+# Losses on the host, for the validation set, by what a network declares (models/catalog.py).
+_LOSSES = {CROSS_ENTROPY: _compute_cross_entropy}
 
 
 @dataclass(frozen=True)
@@ -39,18 +53,26 @@ class EpochSums:
 
 
 def learn(
-    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, emit: Emitter, witness: Witness
-) -> Window:
-    """Train all epochs as one window. The first step, in which frameworks compile, comes before it."""
-    job, target = adapter.job, adapter.job.config.until_accuracy
+    adapter: Adapter,
+    source: Any,
+    rendezvous: Rendezvous,
+    heartbeat: HeartbeatSender,
+    witness: Witness,
+    report: Report,
+    emit: Emitter,
+) -> int:
+    """Train all epochs as one window. The first step, in which frameworks compile, comes before it.
+
+    Fill in the report, and return the number of all steps.
+    """
+    job, target, sample = adapter.job, adapter.job.config.until_accuracy, report.sample
     step_seconds: list[float] = []
     all_sums: list[EpochSums] = []
-    first_step_seconds = first_loss = 0.0
     usage = loop.read_process_usage()
     for number in range(job.config.epochs):
         batches = source.load_epoch(number)
         if number == 0:
-            first_step_seconds, first_loss = loop.take_first_step(adapter, batches, heartbeat, witness)
+            loop.take_first_step(adapter, batches, heartbeat, witness, sample)
         heartbeat.phase, heartbeat.step = f"epoch {number + 1}", 0
         rendezvous.exchange(f"epoch {number}")
         epoch_step_seconds, sums = _train(adapter, source, batches, heartbeat, number, witness)
@@ -58,24 +80,17 @@ def learn(
         all_sums.append(sums)
         epoch = _validate(adapter, source, rendezvous, heartbeat, number, sums)
         if job.rank == 0:
-            _report(epoch, emit)
+            emit(epoch)
+            _log_epoch(epoch)
         if target is not None and epoch.valid_accuracy >= target:
             break
-    used = loop.read_process_usage().subtract(usage)
-    return Window(
-        warmup=1,
-        step_seconds=step_seconds,
-        window_seconds=sum(sums.seconds for sums in all_sums),
-        first_step_seconds=first_step_seconds,
-        first_loss=first_loss,
-        last_loss=adapter.loss(),
-        cpu_seconds=used.cpu_seconds,
-        involuntary_switches=used.involuntary_switches,
-        core_wait_seconds=used.core_wait_seconds,
-        waited_seconds=sum(sums.waited_seconds for sums in all_sums),
-        unfinished_seconds=sum(sums.unfinished_seconds for sums in all_sums),
-        all_steps=1 + len(step_seconds),
-    )
+    loop.set_usage(sample, usage)
+    report.warmup, sample.last_loss = 1, keep_finite(adapter.loss())
+    sample.step_seconds = tuple(round(seconds, 7) for seconds in step_seconds)
+    sample.window_seconds = sum(sums.seconds for sums in all_sums)
+    sample.waited_seconds = sum(sums.waited_seconds for sums in all_sums)
+    report.witness.unfinished_seconds = sum(sums.unfinished_seconds for sums in all_sums)
+    return 1 + len(step_seconds)
 
 
 def _train(
@@ -106,7 +121,7 @@ def _validate(
     heartbeat: HeartbeatSender,
     number: int,
     sums: EpochSums,
-) -> EpochEnd:
+) -> Epoch:
     """Predict the validation set, and join the results of all ranks."""
     heartbeat.phase, heartbeat.step = f"validation {number + 1}", 0
     # Asynchronous ranks finish at different times. None shall predict while another still trains.
@@ -123,7 +138,7 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
     """Return the sum of the losses of this rank's validation samples, the correct ones, and how many there are."""
     import numpy as np
 
-    evaluate = LOSSES[adapter.samples.loss]
+    evaluate = _LOSSES[adapter.samples.loss]
     losses, correct, samples = 0.0, 0, 0
     for batch, labels, counted in source.load_validation_set():
         logits = np.asarray(adapter.predict(batch), np.float64)[:counted]
@@ -135,17 +150,17 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
     return losses, correct, samples
 
 
-def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> EpochEnd:
+def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> Epoch:
     """Return the results of all ranks. ``samples`` and ``seconds`` are without the very first step of the trial."""
     steps = sum(rank.steps for rank in ranks)
     valid_samples = sum(rank.valid_samples for rank in ranks)
-    return EpochEnd(
+    return Epoch(
         epoch=number + 1,
         seconds=max(rank.seconds for rank in ranks),
         samples=batch * sum(rank.timed_steps for rank in ranks),
-        train_loss=_keep_finite(sum(rank.losses for rank in ranks) / steps),
+        train_loss=keep_finite(sum(rank.losses for rank in ranks) / steps),
         train_accuracy=sum(rank.correct for rank in ranks) / (batch * steps),
-        valid_loss=_keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
+        valid_loss=keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
         valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
         valid_samples=valid_samples,
         waited_seconds=max(rank.waited_seconds for rank in ranks),
@@ -153,14 +168,8 @@ def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: f
     )
 
 
-def _keep_finite(value: float) -> float | None:
-    """Return None for NaN and infinity, which JSON does not have."""
-    return value if math.isfinite(value) else None
-
-
-def _report(epoch: EpochEnd, emit: Emitter) -> None:
-    """Send the epoch, and log it in MXNet's format, so that programs which read its logs read these."""
-    emit(epoch)
+def _log_epoch(epoch: Epoch) -> None:
+    """Log the epoch in MXNet's format, so that programs which read its logs read these."""
     head = f"Epoch[{epoch.epoch - 1}]"
     print(f"{head} Train-accuracy={epoch.train_accuracy:.6f}", file=sys.stderr)
     print(f"{head} Time cost={epoch.seconds:.3f}", file=sys.stderr)

@@ -3,7 +3,7 @@ measured.
 
 A window starts when every rank has warmed up and its device is idle. It ends when the device has done the last step.
 What happens before is reported as start-up and first step. Inside a window the loop waits only for steps, and only one
-short heartbeat line per second is sent, from another thread; after 5 s in one step also the calls in which it is.
+short heartbeat line per second is sent, from another thread; after 5 s in one step also the call stack.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from ..emitter import HeartbeatSender
-from ..events.ranks import Resident
 from ..frameworks.base import Adapter
 from ..inspection import memory
 from ..inspection.energy import EnergyCounter
-from ..job import Measure
+from ..sample import RankSample, Report, keep_finite
+from ..witness.witness import Witness
 from .rendezvous import Rendezvous
-from .witness import Witness
 
 # With a time limit, fewer steps than these would be too few to measure.
 _LEAST_WARMUP, _LEAST_RESIDENT = 2, 3
@@ -36,102 +35,51 @@ _MOST_RESIDENT = 200  # steps that measure the speed without an input pipeline
 clock = time.perf_counter
 
 
-@dataclass(frozen=True)
-class Window:
-    """What one rank measured. Times are in seconds."""
-
-    warmup: int
-    step_seconds: list[float]
-    window_seconds: float
-    first_step_seconds: float
-    first_loss: float
-    last_loss: float
-    cpu_seconds: float
-    involuntary_switches: int
-    waited_seconds: float = 0.0  # of the window, for samples that were not ready
-    core_wait_seconds: float | None = None  # of the window, in which threads were ready to run but had no core
-    unfinished_seconds: float = 0.0  # of work that the device had left when the window ended
-    all_steps: int = 0  # also those before and after the window
-    energy_joules: float | None = None  # of the device, or of the host, in the window
-    began: float | None = None  # by ``clock``
-
-
 def train(
     adapter: Adapter,
     source: Any,
     rendezvous: Rendezvous,
     heartbeat: HeartbeatSender,
     witness: Witness,
+    report: Report,
     energy: EnergyCounter | None = None,
-) -> Window:
-    """Warm up and measure."""
-    batches, energy = source.batches(), energy or EnergyCounter()
-    first_step_seconds, first_loss = take_first_step(adapter, batches, heartbeat, witness)
-    warmup, steps = _warm_up(adapter, batches, rendezvous, heartbeat, witness)
+) -> int:
+    """Warm up and measure. Fill in the report, and return the number of all steps, also of those outside the window."""
+    sample, batches, energy = report.sample, source.batches(), energy or EnergyCounter()
+    take_first_step(adapter, batches, heartbeat, witness, sample)
+    heartbeat.phase = "warm-up"
+    report.warmup, steps = _agree_on_counts(adapter, batches, rendezvous)
+    witness.observe(adapter.loss())
+    for number in range(2, report.warmup):
+        take_step(adapter, batches)
+        heartbeat.step = number + 1
 
     heartbeat.phase, heartbeat.step = "measure", 0
     energy.start()  # before the ranks meet, because reading it takes time
     rendezvous.exchange("start")
-    usage, waited_before, began = read_process_usage(), source.waited_seconds, clock()
+    usage, waited_before, report.window_began = read_process_usage(), source.waited_seconds, clock()
     with witness.time_window():
-        step_seconds, window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
-    used, waited_seconds = read_process_usage().subtract(usage), source.waited_seconds - waited_before
-    unfinished_seconds = time_unfinished(adapter)
-    energy_joules, last_loss = energy.read_joules(), adapter.loss()
+        step_seconds, sample.window_seconds = time_steps(adapter, itertools.islice(batches, steps), heartbeat)
+    set_usage(sample, usage)
+    sample.waited_seconds = source.waited_seconds - waited_before
+    report.witness.unfinished_seconds = time_unfinished(adapter)
+    sample.energy_joules, sample.last_loss = energy.read_joules(), keep_finite(adapter.loss())
+    sample.step_seconds = tuple(round(seconds, 7) for seconds in step_seconds)
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
-    return Window(
-        warmup=warmup,
-        step_seconds=step_seconds,
-        window_seconds=window_seconds,
-        first_step_seconds=first_step_seconds,
-        first_loss=first_loss,
-        last_loss=last_loss,
-        cpu_seconds=used.cpu_seconds,
-        involuntary_switches=used.involuntary_switches,
-        core_wait_seconds=used.core_wait_seconds,
-        waited_seconds=waited_seconds,
-        unfinished_seconds=unfinished_seconds,
-        all_steps=warmup + steps + _keep_busy(adapter, batches, rendezvous),
-        energy_joules=energy_joules,
-        began=began,
-    )
-
-
-def _warm_up(
-    adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous, heartbeat: HeartbeatSender, witness: Witness
-) -> tuple[int, int]:
-    """Take the steps between the first one and the window. Return the numbers of warm-up and measured steps."""
-    heartbeat.phase = "warm-up"
-    warmup, steps = _agree_on_counts(adapter, batches, adapter.job.measure, rendezvous)
-    witness.observe(adapter.loss())
-    for number in range(2, warmup):
-        take_step(adapter, batches)
-        heartbeat.step = number + 1
-    return warmup, steps
-
-
-def _keep_busy(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> int:
-    """Take steps until all ranks have finished, and return their number.
-
-    A rank that is done early would leave its share of memory bandwidth and network to the others. So it continues,
-    uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    """
-    steps = 0
+    # A rank that is done early would leave its share of memory bandwidth and network to the others, so it continues,
+    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    all_steps = report.warmup + steps
     while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         take_step(adapter, batches)
-        steps += 1
-    return steps
+        all_steps += 1
+    return all_steps
 
 
 def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
-    """Take a step and wait for it. Each part has a line of its own, by which the controller finds which of two ranks
-    is behind (launch/trial/positions.py).
-    """
-    batch = next(batches)
-    ticket = adapter.step(batch)
-    adapter.wait(ticket)
+    """Take a step and wait for it."""
+    adapter.wait(adapter.step(next(batches)))
 
 
 def time_unfinished(adapter: Adapter) -> float:
@@ -144,18 +92,18 @@ def time_unfinished(adapter: Adapter) -> float:
 
 
 def take_first_step(
-    adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender, witness: Witness
-) -> tuple[float, float]:
-    """Take the first step, in which frameworks compile. Return its seconds and its loss."""
+    adapter: Adapter, batches: Iterator[Any], heartbeat: HeartbeatSender, witness: Witness, sample: RankSample
+) -> None:
+    """Take the first step, in which frameworks compile."""
     heartbeat.phase = "first step"
     with witness.take_turn(heartbeat):
         began = clock()
         take_step(adapter, batches)
-        seconds = clock() - began
+        sample.first_step_seconds = clock() - began
     adapter.proof.drain()  # once before it verifies a window, because frameworks may compile in the first call
     loss = adapter.loss()
+    sample.first_loss = keep_finite(loss)
     witness.observe(loss)
-    return seconds, loss
 
 
 @dataclass(frozen=True)
@@ -166,18 +114,20 @@ class Usage:
     involuntary_switches: int
     core_wait_seconds: float | None
 
-    def subtract(self, before: Usage) -> Usage:
-        core_wait = None
-        if self.core_wait_seconds is not None and before.core_wait_seconds is not None:
-            core_wait = max(0.0, self.core_wait_seconds - before.core_wait_seconds)  # a thread may have ended
-        switches = self.involuntary_switches - before.involuntary_switches
-        return Usage(self.cpu_seconds - before.cpu_seconds, switches, core_wait)
-
 
 def read_process_usage() -> Usage:
     """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _read_core_wait_seconds())
+
+
+def set_usage(sample: RankSample, before: Usage) -> None:
+    """Set what this process has used since ``before``."""
+    after = read_process_usage()
+    sample.cpu_seconds = after.cpu_seconds - before.cpu_seconds
+    sample.involuntary_switches = after.involuntary_switches - before.involuntary_switches
+    if after.core_wait_seconds is not None and before.core_wait_seconds is not None:
+        sample.core_wait_seconds = max(0.0, after.core_wait_seconds - before.core_wait_seconds)  # a thread may end
 
 
 def _read_core_wait_seconds() -> float | None:
@@ -191,14 +141,12 @@ def _read_core_wait_seconds() -> float | None:
     return nanoseconds / 1e9
 
 
-def _agree_on_counts(
-    adapter: Adapter, batches: Iterator[Any], measure: Measure, rendezvous: Rendezvous
-) -> tuple[int, int]:
+def _agree_on_counts(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> tuple[int, int]:
     """Take the second step. Return the numbers of warm-up and measured steps.
 
     With a time limit, the slowest rank's second step decides for all ranks.
     """
-    began = clock()
+    measure, began = adapter.job.measure, clock()
     take_step(adapter, batches)
     slowest = max(rendezvous.exchange("pace", clock() - began))
     if measure.seconds is None:
@@ -233,21 +181,21 @@ def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSen
 
 
 def measure_resident(
-    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, steps: int
-) -> Resident:
+    adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, sample: RankSample
+) -> None:
     """Measure how fast the same processes train on one batch that stays on the device.
 
     The difference is the cost of the input pipeline. It comes last, because these steps change the weights, too.
     """
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
-    count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, steps // 2))
+    count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, len(sample.step_seconds) // 2))
     for _ in range(RESIDENT_WARMUP):
         adapter.wait(adapter.step(batch))
     rendezvous.exchange("resident")
-    _, seconds = time_steps(adapter, itertools.repeat(batch, count), heartbeat)
+    sample.resident_steps = count
+    _, sample.resident_seconds = time_steps(adapter, itertools.repeat(batch, count), heartbeat)
     rendezvous.exchange("resident done")
-    return Resident(count, seconds)
 
 
 def read_host_peak_bytes() -> int:

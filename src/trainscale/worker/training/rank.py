@@ -9,8 +9,6 @@ import socket
 import sys
 import time
 import traceback
-from dataclasses import replace
-from typing import Any
 
 from .. import plugins
 from ..allocator import select_allocator_variables
@@ -18,19 +16,19 @@ from ..compiled_programs import open_cache
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
-from ..events.ranks import EpochSamples, Hello, Memory, MemoryLimit, RankError, Ready, Result, SampleFlags
+from ..events import Hello, MemoryLimit, RankError, Ready
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory
 from ..inspection.energy import EnergyCounter, open_counter
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
+from ..sample import RankSample, Report, SeenByRank
 from ..type_aliases import NamedArrays
+from ..witness.witness import Witness
 from . import explanation, learning, loop
 from .rendezvous import Rendezvous
-from .witness import Witness
 
-_FLAGS_PER_LINE = 3600  # characters
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
     "out of memory",
@@ -118,104 +116,50 @@ def _train(
     began: float,
     energy: EnergyCounter,
 ) -> None:
-    job = adapter.job
+    """Train and measure as a worker, and send the report. The order of the parts matters: each may disturb the next."""
+    job, has_real_data = adapter.job, adapter.job.config.data != SYNTHETIC
     rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers, job.secret)
     source = open_source(job, adapter)
-    startup_seconds = time.perf_counter() - began
+    sample = RankSample(job.rank, socket.gethostname(), 0, 0.0, (), startup_seconds=time.perf_counter() - began)
+    report = Report(sample)
     emit(Ready(parameters, adapter.samples.unit))
     heartbeat.phase = "witness"
-    witness = Witness(adapter, rendezvous, emit)
+    witness = Witness(adapter, rendezvous, report)
     if job.config.trains_epochs:
-        window = learning.learn(adapter, source, rendezvous, heartbeat, emit, witness)
+        all_steps = learning.learn(adapter, source, rendezvous, heartbeat, witness, report, emit)
     else:
-        window = loop.train(adapter, source, rendezvous, heartbeat, witness, energy)
-    compilation = adapter.compilation()  # now, because what follows may compile more
-    weights = _report(job, adapter, emit)
-    witness.report_window(weights, window.all_steps, window.unfinished_seconds)
-    heartbeat.phase = "closing steps"
-    witness.take_closing_steps(source, window.all_steps, window.last_loss)
-    if job.config.data != SYNTHETIC:
-        emit(loop.measure_resident(adapter, source, rendezvous, heartbeat, len(window.step_seconds)))
-    _report_samples(source, emit)
-    source.close()
-    if job.explain and not job.config.trains_epochs:
-        _measure_explanation(adapter, parameters, rendezvous, heartbeat, emit, window.window_seconds)
-    emit.send_steps(window.step_seconds)
-    result = _make_result(job, window, startup_seconds, compute_weights_digest(weights), energy.source)
-    emit(replace(result, witness_seconds=witness.seconds, compilation=compilation))
-    heartbeat.phase, heartbeat.step = "leave", 0
-    # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
-    rendezvous.exchange("leave")
+        all_steps = loop.train(adapter, source, rendezvous, heartbeat, witness, report, energy)
+    sample.samples = job.batch * len(sample.step_seconds)
+    sample.energy_source, sample.compilation = energy.source, adapter.compilation()
+    sample.device_peak_bytes, sample.host_peak_bytes = adapter.device_peak_bytes(), loop.read_host_peak_bytes()
+    sample.loaders_peak_bytes = memory.sum_children_peak_bytes() if has_real_data else None
 
-
-def _make_result(
-    job: Job, window: loop.Window, startup_seconds: float, weights_digest: str, energy_source: str
-) -> Result:
-    return Result(
-        samples=job.batch * len(window.step_seconds),
-        steps=len(window.step_seconds),
-        warmup=window.warmup,
-        window_seconds=window.window_seconds,
-        startup_seconds=startup_seconds,
-        first_step_seconds=window.first_step_seconds,
-        first_loss=window.first_loss,
-        last_loss=window.last_loss,
-        cpu_seconds=window.cpu_seconds,
-        involuntary_switches=window.involuntary_switches,
-        waited_seconds=window.waited_seconds,
-        core_wait_seconds=window.core_wait_seconds,
-        weights_digest=weights_digest,
-        energy_joules=window.energy_joules,
-        window_began=window.began,
-        energy_source=energy_source,
-    )
-
-
-def _measure_explanation(
-    adapter: Adapter,
-    parameters: int,
-    rendezvous: Rendezvous,
-    heartbeat: HeartbeatSender,
-    emit: Emitter,
-    window_seconds: float,
-) -> None:
-    """Measure what an explanation needs. It comes last, because it changes the weights."""
-    job = adapter.job
-    if job.workers > 1 and not job.is_asynchronous:
-        exchanges = explanation.measure_exchanges(adapter, parameters, rendezvous, heartbeat, window_seconds)
-        if exchanges is not None:
-            emit(exchanges)
-    elif job.workers == 1 and not job.servers:
-        batches = explanation.measure_batches(adapter, heartbeat, window_seconds)
-        if batches is not None:
-            emit(batches)
-
-
-def _report_samples(source: Any, emit: Emitter) -> None:
-    """Report which samples of the data set the rank has trained on."""
-    for seen in source.list_seen():
-        emit(EpochSamples(source.facts.train, seen.epoch, seen.count, seen.hash_sum, seen.complete))
-    flags = source.pack_first_epoch_flags() or ""
-    for start in range(0, len(flags), _FLAGS_PER_LINE):
-        emit(SampleFlags(flags[start : start + _FLAGS_PER_LINE]))
-
-
-def _report(job: Job, adapter: Adapter, emit: Emitter) -> NamedArrays:
-    """Report the memory that training took, and return the trained weights."""
-    # This comes before the weights are gathered for their digest, which takes more memory.
-    emit(
-        Memory(
-            device_peak_bytes=adapter.device_peak_bytes(),
-            host_peak_bytes=loop.read_host_peak_bytes(),
-            loaders_peak_bytes=None if job.config.data == SYNTHETIC else memory.sum_children_peak_bytes(),
-        )
-    )
-    weights = adapter.proof.weights()
+    weights = adapter.proof.weights()  # takes memory, which has been read before
     if job.save_weights:
         import numpy as np
 
         np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
-    return weights
+    sample.weights_digest = compute_weights_digest(weights)
+    witness.observe_window(weights, all_steps)
+    heartbeat.phase = "closing steps"
+    witness.take_closing_steps(source, all_steps)
+    if has_real_data:
+        loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
+        report.seen = SeenByRank(
+            job.rank, source.facts.train, tuple(source.list_seen()), source.pack_first_epoch_flags() or ""
+        )
+    source.close()
+    if job.explain and not job.config.trains_epochs:  # last, because it changes the weights
+        if job.workers > 1 and not job.is_asynchronous:
+            sample.exchanges = explanation.measure_exchanges(
+                adapter, parameters, rendezvous, heartbeat, sample.window_seconds
+            )
+        elif job.workers == 1 and not job.servers:
+            sample.further_batches = explanation.measure_batches(adapter, heartbeat, sample.window_seconds)
+    emit.send_report(report)
+    heartbeat.phase, heartbeat.step = "leave", 0
+    # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
+    rendezvous.exchange("leave")
 
 
 def compute_weights_digest(weights: NamedArrays) -> str:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..emitter import Emitter, HeartbeatSender
-from ..events.inspections import ExpectationDone
+from ..events import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection import memory, numbers

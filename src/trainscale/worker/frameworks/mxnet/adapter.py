@@ -14,7 +14,7 @@ import numpy
 
 from ... import models
 from ...config import Config
-from ...events.ranks import ServerResult
+from ...events import ServerResult
 from ...job import WORKER, Job
 from ...type_aliases import NamedArrays
 from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads

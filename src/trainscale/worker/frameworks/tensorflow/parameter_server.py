@@ -19,7 +19,7 @@ from tensorflow.compat import v1
 
 from ...config import Config
 from ...data.source import count_updates_per_epoch
-from ...events.ranks import ServerResult
+from ...events import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
 from ..base import Adapter, learning_rate_schedule

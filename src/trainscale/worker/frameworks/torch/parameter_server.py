@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ...events.ranks import ServerResult
+from ...events import ServerResult
 from ...job import Job
 from ..base import learning_rate_schedule
 from . import network as networks

@@ -1,4 +1,4 @@
-"""The tasks of a trial: every process with its host, its device, and the addresses and ports of all processes."""
+"""The jobs of a trial: every process with its host, its device, and the addresses and ports of all processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...spec import placement
 from ...spec.config import Config, Trial
 from ...spec.devices import LOOPBACK, AvailableDevices
-from ...spec.placement import Slot
+from ...spec.placement import Slot, place_processes
 from ...worker import models
 from ...worker.allocator import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS
@@ -27,17 +26,18 @@ HostPorts = Mapping[str, Sequence[int]]  # free ports by the name of their host
 
 
 @dataclass(frozen=True)
-class JobSettings:
-    """What the jobs of a trial need besides the trial, its slots and its ports. A worker may allocate no more than
-    ``memory_share`` of its host's free memory; 0 sets no limit.
-    """
+class TrialSettings:
+    """How a trial is run: what it needs besides its config, its slots and its ports."""
 
     measure: Measure
     seed: int
     pythons: Mapping[str, str]  # the interpreter of each framework, for hosts that have none of their own
+    timeout_seconds: float = 1800.0
+    stall_seconds: float = 180.0  # without progress
+    logs: Path | None = None  # the folder of its logs
     data_dir: str = ""
-    save_weights: Path | None = None
-    memory_share: float = 0.0
+    save_weights: Path | None = None  # a folder for the weights after the last step
+    memory_share: float = 0.0  # of a host's free memory, that a worker may allocate; 0 sets no limit
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
     keeps_compiled: bool = True  # whether compiled programs are kept for later trials
@@ -46,7 +46,7 @@ class JobSettings:
 def place_trial(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
     schedulers = FRAMEWORKS[trial.config.framework].count_schedulers(trial.config.strategy)
-    return placement.place_processes(trial.config, trial.devices, available, schedulers)
+    return place_processes(trial.config, trial.devices, available, schedulers)
 
 
 def describe_device(device: Device) -> str:
@@ -68,15 +68,15 @@ def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
     return counts
 
 
-def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: JobSettings) -> list[Task]:
+def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Task]:
     """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``count_ports`` says."""
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
     shared = jobs[0].encode_shared_fields()
     for job, slot in zip(jobs, slots, strict=True):
-        python = slot.host.pythons.get(framework) or settings.pythons[framework]
-        command = [python, ITS_START, "rank"]
+        command = [slot.host.pythons.get(framework) or settings.pythons[framework], ITS_START, "rank"]
+        is_sampled = job.device.kind == "cuda" and not job.config.trains_epochs
         tasks.append(
             Task(
                 slot.host.name,
@@ -85,7 +85,8 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
                 job.encode_own_fields(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
-                gpu=_choose_sampled_gpu(job),
+                # Training to an accuracy has no window, and may take days: its GPU's state is not sampled.
+                gpu=job.device.index if job.role == WORKER and is_sampled else None,
                 most_output=_MOST_OUTPUT,
                 shared=shared,
             )
@@ -93,13 +94,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
     return tasks
 
 
-def _choose_sampled_gpu(job: Job) -> int | None:
-    """Return the GPU whose state is sampled. Training to an accuracy has no window, and may take days."""
-    is_sampled = job.device.kind == "cuda" and job.role == WORKER and not job.config.trains_epochs
-    return job.device.index if is_sampled else None
-
-
-def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: JobSettings) -> list[Job]:
+def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Job]:
     """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
@@ -113,7 +108,7 @@ def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: 
     secret, plugins = secrets.token_hex(16), list_plugins(config)
     return [
         Job(
-            role=_choose_role(rank, workers, servers),
+            role=WORKER if rank < workers else SERVER if rank < workers + servers else SCHEDULER,
             rank=rank,
             workers=workers,
             servers=servers,
@@ -146,12 +141,6 @@ def list_plugins(config: Config) -> tuple[PluginReference, ...]:
     model = models.resolve(config.model)
     plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
     return tuple(plugin for plugin in plugins if plugin)
-
-
-def _choose_role(rank: int, workers: int, servers: int) -> str:
-    if rank < workers:
-        return WORKER
-    return SERVER if rank < workers + servers else SCHEDULER
 
 
 def find_loopback_interface() -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jobs import make_config
 
-from trainscale.worker.training.closing_steps import ClosingStepTaker
+from trainscale.worker.witness.closing_steps import ClosingStepTaker
 from trainscale.worker.witness.sketch import sketch_weights
 
 CONFIG = make_config(momentum=0.9, weight_decay=0.01)

@@ -11,8 +11,8 @@ import pytest
 from jobs import make_config, make_job
 
 from trainscale.worker import models
-from trainscale.worker.events import Event, FirstSteps
-from trainscale.worker.training.witness import Witness
+from trainscale.worker.sample import RankSample, Report
+from trainscale.worker.witness.witness import Witness
 
 
 class Peers:
@@ -39,37 +39,39 @@ def make_adapter(model: str = "alexnet", can_switch: bool = True, skipped: int =
     return SimpleNamespace(job=make_job(config=config, witness=True, **job), config=config, proof=proof)
 
 
-def observe_two_steps(adapter: Any) -> list[Event]:
-    events: list[Event] = []
-    witness = Witness(adapter, Peers(), events.append)  # type: ignore[arg-type]
+def observe_two_steps(adapter: Any) -> Report:
+    report = Report(RankSample(0, "here", 0, 0.0, ()))
+    witness = Witness(adapter, Peers(), report)  # type: ignore[arg-type]
     for loss in (2.3, 2.2):
         witness.observe(loss)
-    return events
+    return report
 
 
 def test_losses_and_changes_of_the_first_steps_are_reported() -> None:
-    first_steps = observe_two_steps(make_adapter())[0]
-    assert isinstance(first_steps, FirstSteps)
-    assert (first_steps.losses, first_steps.obstacle) == ([2.3, 2.2], "")
+    report = observe_two_steps(make_adapter())
+    assert (report.witness.losses, report.witness.obstacle) == ((2.3, 2.2), "")
+    assert report.sketches == {"w": (0.0,) * 64}
+    assert report.witness.total == (0.0,) * 64
 
 
-def test_an_adapter_that_cannot_switch_dropout_off_says_so() -> None:
-    """Its random numbers would make every difference look like a mistake."""
-    (first_steps,) = observe_two_steps(make_adapter(can_switch=False))
-    assert isinstance(first_steps, FirstSteps)
-    assert first_steps.losses == []
-    assert first_steps.obstacle == "torch cannot switch off the dropout of this network"
+def test_only_the_last_worker_reports_single_tensors() -> None:
+    adapter = make_adapter()
+    adapter.job = replace(adapter.job, workers=2)
+    assert observe_two_steps(adapter).sketches == {}
 
 
-def test_steps_that_a_loss_scaler_skipped_are_not_compared() -> None:
-    (first_steps,) = observe_two_steps(make_adapter(skipped=1))
-    assert isinstance(first_steps, FirstSteps)
-    assert first_steps.losses == []
-    assert first_steps.obstacle == "the loss scale was too large for 1 of its first steps"
-
-
-def test_nothing_is_reported_about_a_network_that_nobody_else_can_compute() -> None:
-    assert observe_two_steps(make_adapter("torchvision:resnet18")) == []
+@pytest.mark.parametrize(
+    ("changes", "obstacle"),
+    [
+        # Random numbers of dropout would make every difference look like a mistake.
+        ({"can_switch": False}, "torch cannot switch off the dropout of this network"),
+        ({"skipped": 1}, "the loss scale was too large for 1 of its first steps"),
+        ({"model": "torchvision:resnet18"}, ""),  # a network that nobody else can compute
+    ],
+)
+def test_first_steps_that_cannot_be_compared_have_no_losses(changes: dict[str, Any], obstacle: str) -> None:
+    report = observe_two_steps(make_adapter(**changes))
+    assert (report.witness.losses, report.witness.obstacle, report.sketches) == ((), obstacle, {})
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -77,8 +79,8 @@ def test_a_rank_that_waits_for_its_turn_shows_progress(rank: int) -> None:
     """Otherwise a rank behind many others would look as if it hung."""
     adapter = make_adapter(strategy="ps-async", rank=rank)
     adapter.job = replace(adapter.job, workers=4)
-    peers, steps, events = Peers(), [], []
-    witness = Witness(adapter, peers, events.append)  # type: ignore[arg-type]
+    peers, steps = Peers(), []
+    witness = Witness(adapter, peers, Report(RankSample(rank, "here", 0, 0.0, ())))  # type: ignore[arg-type]
 
     class Heartbeat:
         def __setattr__(self, name: str, value: Any) -> None:

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..frameworks.base import Adapter
-from ..witness.sketch import sketch_weights
-from .rendezvous import Rendezvous
+from ..training.rendezvous import Rendezvous
+from .sketch import sketch_weights
 
 if TYPE_CHECKING:
     import numpy
