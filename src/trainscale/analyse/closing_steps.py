@@ -1,4 +1,4 @@
-"""Whether a step after the window still computes what the first step computed (worker/training/closing_steps.py)."""
+"""Whether a step after the window still computes what the first step computed (worker/witness/closing_steps.py)."""
 
 from __future__ import annotations
 

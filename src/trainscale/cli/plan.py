@@ -11,12 +11,8 @@ from ..analyse.titles import make_strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
-<<<<<<< HEAD
-from ..launch.trial.placement import place_trial
-from ..measure.context import choose_directory, make_short_measure, make_spec
-=======
 from ..launch.trial.jobs import place_trial
->>>>>>> d7bac8d (A rank fills one report and sends it; the journal stores its sample; launch/trial is four files)
+from ..measure.context import choose_directory, make_short_measure, make_spec
 from ..measure.expectations import estimate_seconds
 from ..measure.search import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings, should_submit

@@ -15,7 +15,7 @@ from ..interruptible import wait_for_futures
 from ..launch.connected_hosts import ConnectedHosts
 from ..launch.inspection.numbers import EncodedNumbers, NumbersFailed
 from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, VERSION, ParityTask, compute
-from ..launch.trial.placement import list_plugins
+from ..launch.trial.jobs import list_plugins
 from ..record.parity import UNPROVEN, Check, Verdict
 from ..spec.config import Config, compute_digest
 from ..worker import models

@@ -4,7 +4,7 @@
 never decides how many steps are taken, and sends no events: training/loop.py does that, alike for every framework.
 
 ``Proof`` is for everything that is asked of a process besides training: by the witness of a trial
-(training/witness.py), by a parity check (inspection/parity.py) and for --explain. None of it is called inside a window.
+(witness/witness.py), by a parity check (inspection/parity.py) and for --explain. None of it is called inside a window.
 The adapters of this package derive from both.
 
 A function ``environment(framework, job)``, which the catalogue names, gives the environment variables that a framework

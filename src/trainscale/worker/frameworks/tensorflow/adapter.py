@@ -17,10 +17,6 @@ import tensorflow as tf
 
 from ...compiled_programs import COLD, NONE, WARM
 from ...config import Config
-<<<<<<< HEAD
-=======
-from ...events import ServerResult
->>>>>>> d7bac8d (A rank fills one report and sends it; the journal stores its sample; launch/trial is four files)
 from ...job import Job
 from ...type_aliases import NamedArrays
 from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions

@@ -18,10 +18,6 @@ from torch.nn import functional
 
 from ...compiled_programs import NONE, describe_state
 from ...config import Config
-<<<<<<< HEAD
-=======
-from ...events import ServerResult
->>>>>>> d7bac8d (A rank fills one report and sends it; the journal stores its sample; launch/trial is four files)
 from ...job import Job
 from ...models import find_samples
 from ...type_aliases import NamedArrays
