@@ -127,9 +127,14 @@ class Run:
     @cached_property
     def trials(self) -> tuple[TrialRow, ...]:
         """Every trial, good or failed, in the order of the journal: the rows of the tidy table."""
-        from .export.rows import make_rows
+        from .export.columns import make_rows
 
         return tuple(make_rows(self.name, self.info, self.records, self.series))
+
+    @property
+    def rows(self) -> tuple[TrialRow, ...]:
+        """The trials, under the name that exporters of other packages use."""
+        return self.trials
 
     @property
     def settings(self) -> dict[str, Any]:

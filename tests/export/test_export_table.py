@@ -16,22 +16,22 @@ from stored_runs import ALLREDUCE, two_series, write_run
 from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.export.base import Destination
 from trainscale.export.columns import COLUMNS, TrialRow
-from trainscale.export.stored_run import StoredRun, read_stored_run
 from trainscale.export.tables import CsvExporter, JsonExporter, ParquetExporter, to_arrow, to_pandas, to_polars
 from trainscale.record.trial import GpuState, MachineLoad, RankSample
 from trainscale.record.witness import WitnessVerdict
+from trainscale.runs import Run
 from trainscale.spec.config import Config
 
 RECORDED = Path(__file__).parents[1] / "report" / "recorded" / "schema-1"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> StoredRun:
-    return read_stored_run(write_run(tmp_path / "first", two_series()))
+def run(tmp_path: Path) -> Run:
+    return Run.open(write_run(tmp_path / "first", two_series()))
 
 
 def single_row(tmp_path: Path, **changes: object) -> TrialRow:
-    (row,) = read_stored_run(write_run(tmp_path / "run", [make_record(**changes)])).rows  # type: ignore[arg-type]
+    (row,) = Run.open(write_run(tmp_path / "run", [make_record(**changes)])).rows  # type: ignore[arg-type]
     return row
 
 
@@ -60,7 +60,7 @@ def test_columns_in_seconds_and_bytes_say_so_in_their_unit() -> None:
 # ---- rows
 
 
-def test_there_is_a_row_for_each_trial_in_the_order_of_the_journal(run: StoredRun) -> None:
+def test_there_is_a_row_for_each_trial_in_the_order_of_the_journal(run: Run) -> None:
     assert [row.trial for row in run.rows] == [record.trial.key for record in run.records]
     assert [row.samples_per_second for row in run.rows[:9]] == [compute_samples_per_second(r) for r in run.records[:9]]
     first = run.rows[0]
@@ -69,7 +69,7 @@ def test_there_is_a_row_for_each_trial_in_the_order_of_the_journal(run: StoredRu
     assert run.rows[2].global_batch == 128
 
 
-def test_a_failed_trial_is_a_row_with_its_reason_and_no_speed(run: StoredRun) -> None:
+def test_a_failed_trial_is_a_row_with_its_reason_and_no_speed(run: Run) -> None:
     failed = [row for row in run.rows if row.status != "ok"]
     assert [(row.status, row.devices, row.samples_per_second) for row in failed] == [("oom", 4, None)] * 3
     assert failed[0].reason == "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -89,7 +89,7 @@ def test_times_are_those_of_the_slowest_rank_and_memory_is_the_largest_and_the_s
 
 
 def test_training_to_an_accuracy_has_its_accuracies_and_time(tmp_path: Path) -> None:
-    (row,) = read_stored_run(write_run(tmp_path / "run", [learning_record()])).rows
+    (row,) = Run.open(write_run(tmp_path / "run", [learning_record()])).rows
     assert (row.valid_accuracy, row.train_accuracy) == (0.82, pytest.approx(0.87))
     assert row.training_seconds == pytest.approx(4 * 40 + 2)
     assert row.input_overhead == pytest.approx(0.02)
@@ -117,7 +117,7 @@ def test_what_the_gpus_did_and_whether_programs_were_compiled(tmp_path: Path) ->
 def test_machine_and_versions_come_from_the_run_without_host_names(tmp_path: Path) -> None:
     machine = {"host": "secret-name", "cpu": "A CPU", "cores": 8, "memory GiB": 31.5, "gpus": ["H200", "H200"]}
     info = make_run(machine=machine, trainscale="0.1.0", commit="abc")
-    (row,) = read_stored_run(write_run(tmp_path / "run", [make_record()], info)).rows
+    (row,) = Run.open(write_run(tmp_path / "run", [make_record()], info)).rows
     assert (row.cpu, row.cores, row.memory_gib, row.gpus, row.gpu) == ("A CPU", 8, 31.5, 2, "H200")
     assert (row.framework_version, row.versions) == ("2.9.1", "torch 2.9.1, python 3.11.9")
     assert (row.trainscale_version, row.trainscale_commit) == ("0.1.0", "abc")
@@ -126,25 +126,25 @@ def test_machine_and_versions_come_from_the_run_without_host_names(tmp_path: Pat
 
 def test_on_several_hosts_the_machine_is_that_of_rank_0(tmp_path: Path) -> None:
     info = make_run(machine={"cpu": "the controller's"}, hosts={"localhost": {"cpu": "the host's"}})
-    (row,) = read_stored_run(write_run(tmp_path / "run", [make_record()], info)).rows
+    (row,) = Run.open(write_run(tmp_path / "run", [make_record()], info)).rows
     assert row.cpu == "the host's"
 
 
 def test_flags_of_a_point_are_in_the_rows_of_its_good_trials(tmp_path: Path) -> None:
     records = curve(ALLREDUCE, {1: 100}, 1)
-    (row,) = read_stored_run(write_run(tmp_path / "run", records)).rows
+    (row,) = Run.open(write_run(tmp_path / "run", records)).rows
     assert row.flags == "measured once only, so there is no interval"
 
 
 def test_short_trials_of_a_search_are_rows_too(tmp_path: Path) -> None:
     full = make_record(make_config())
     short = replace(full, trial=replace(full.trial, short=True))
-    rows = read_stored_run(write_run(tmp_path / "run", [short, full])).rows
+    rows = Run.open(write_run(tmp_path / "run", [short, full])).rows
     assert [row.short for row in rows] == [True, False]
 
 
 def test_a_run_of_the_first_schema_can_be_exported() -> None:
-    run = read_stored_run(RECORDED)
+    run = Run.open(RECORDED)
     assert len(run.rows) == len(run.records) > 0
     assert any(row.samples_per_second for row in run.rows)
 
@@ -152,20 +152,20 @@ def test_a_run_of_the_first_schema_can_be_exported() -> None:
 # ---- formats
 
 
-def test_csv_has_every_value_and_nothing_where_there_is_none(run: StoredRun) -> None:
+def test_csv_has_every_value_and_nothing_where_there_is_none(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(CsvExporter().text([run]))))
     assert [row["trial"] for row in rows] == [row.trial for row in run.rows]
     assert float(rows[0]["samples_per_second"]) == run.rows[0].samples_per_second
     assert (rows[0]["compile"], rows[-1]["samples_per_second"]) == ("false", "")
 
 
-def test_json_describes_its_columns(run: StoredRun) -> None:
+def test_json_describes_its_columns(run: Run) -> None:
     document = json.loads(JsonExporter().text([run, run]))
     assert [column["name"] for column in document["columns"]] == [column.name for column in COLUMNS]
     assert document["rows"] == [asdict(row) for row in (*run.rows, *run.rows)]
 
 
-def test_parquet_has_types_units_and_meanings(run: StoredRun, tmp_path: Path) -> None:
+def test_parquet_has_types_units_and_meanings(run: Run, tmp_path: Path) -> None:
     printed = ParquetExporter().export([run], Destination(str(tmp_path / "t.parquet")))
     assert printed == f"{tmp_path}/t.parquet: 18 trials of 1 run\n"
     table = parquet.read_table(tmp_path / "t.parquet")
@@ -175,7 +175,7 @@ def test_parquet_has_types_units_and_meanings(run: StoredRun, tmp_path: Path) ->
     assert table.column("devices").to_pylist() == [row.devices for row in run.rows]
 
 
-def test_all_frames_hold_the_same_values(run: StoredRun) -> None:
+def test_all_frames_hold_the_same_values(run: Run) -> None:
     arrow, polars, pandas = (make(run.rows) for make in (to_arrow, to_polars, to_pandas))
     rows = [asdict(row) for row in run.rows]
     assert arrow.to_pylist() == rows

@@ -16,9 +16,9 @@ from stored_runs import ALLREDUCE, two_series, write_run
 
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.export.base import EXPORTERS, Destination, Exporter, import_package, load_exporter
-from trainscale.export.stored_run import StoredRun, read_stored_run
 from trainscale.export.summary_lines import list_summary_lines
 from trainscale.launch import plugins
+from trainscale.runs import Run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
 COUNTING = """
@@ -74,7 +74,7 @@ def test_a_format_that_is_gone_names_its_recipe(name: str, section: str) -> None
 
 @pytest.mark.usefixtures("with_plugins")
 def test_a_package_adds_an_exporter_by_an_entry_point(tmp_path: Path) -> None:
-    run = read_stored_run(write_run(tmp_path / "run", [make_record()]))
+    run = Run.open(write_run(tmp_path / "run", [make_record()]))
     assert load_exporter("counting").export([run], Destination(project="ours")) == "1 for ours\n"
 
 
@@ -99,7 +99,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 ) -> None:
     for module in ("mlflow", "wandb", "pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, module, None)
-    run = read_stored_run(write_run(tmp_path / "run", [make_record()]))
+    run = Run.open(write_run(tmp_path / "run", [make_record()]))
     package = "pyarrow" if name == "parquet" else name
     with pytest.raises(TrainscaleError, match=f"--to {name} needs the package {package}(?s:.*)pip install {package}$"):
         load_exporter(name).export([run], Destination(output))
@@ -107,13 +107,13 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 def test_mlflow_needs_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    run = read_stored_run(write_run(tmp_path / "run", [make_record()]))
+    run = Run.open(write_run(tmp_path / "run", [make_record()]))
     with pytest.raises(InputError, match="no server is named"):
         load_exporter("mlflow").export([run], Destination())
 
 
 def test_wandb_needs_a_folder_that_exists(tmp_path: Path) -> None:
-    run = read_stored_run(write_run(tmp_path / "run", [make_record()]))
+    run = Run.open(write_run(tmp_path / "run", [make_record()]))
     with pytest.raises(InputError, match="there is no such directory"):
         load_exporter("wandb").export([run], Destination(str(tmp_path / "nowhere")))
 
@@ -127,11 +127,11 @@ def test_a_missing_package_is_one_message_with_the_command_that_installs_it() ->
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> StoredRun:
-    return read_stored_run(write_run(tmp_path / "first", two_series()))
+def run(tmp_path: Path) -> Run:
+    return Run.open(write_run(tmp_path / "first", two_series()))
 
 
-def test_summary_lines_have_a_key_a_number_and_a_unit(run: StoredRun) -> None:
+def test_summary_lines_have_a_key_a_number_and_a_unit(run: Run) -> None:
     lines = [str(line) for line in list_summary_lines(run.series, run.records)]
     assert lines[:6] == [
         "trials: 18 trials",
@@ -145,7 +145,7 @@ def test_summary_lines_have_a_key_a_number_and_a_unit(run: StoredRun) -> None:
     assert not any("ps1.n4" in line for line in lines)
 
 
-def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: StoredRun) -> None:
+def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: Run) -> None:
     """JUBE replaces its variables by these expressions and searches the output."""
     variables = {"$jube_pat_int": r"([+-]?\d+)", "$jube_pat_fp": r"([+-]?\d*\.?\d+(?:[eE][-+]?\d+)?)"}
     (block,) = re.findall(r"```xml\n(<patternset.*?</patternset>)", PAGE, re.DOTALL)
@@ -161,7 +161,7 @@ def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: StoredRun) -> Non
 
 def test_no_key_is_there_twice_and_none_needs_quoting(tmp_path: Path) -> None:
     configs = [make_config(model=model, strategy=s) for model in ("a:b", "a_b") for s in ("allreduce", "local")]
-    run = read_stored_run(write_run(tmp_path / "run", [make_record(config) for config in configs]))
+    run = Run.open(write_run(tmp_path / "run", [make_record(config) for config in configs]))
     lines = [str(line) for line in list_summary_lines(run.series, run.records)]
     matches = [re.fullmatch(r"([\w.-]+): (\S+) (\S+)", line) for line in lines]
     assert all(matches)
@@ -175,7 +175,7 @@ def follow_recipe(folder: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -
     """Return the lines that a recipe prints for the trials of two runs: one with three points, one with one."""
     runs = [write_run(folder / "first", curve(ALLREDUCE, {1: 100, 2: 200, 4: 320}, 2))]
     runs.append(write_run(folder / "second", curve(make_config(model="vgg16"), {1: 50})))
-    table = load_exporter("csv").export([read_stored_run(run) for run in runs], Destination())
+    table = load_exporter("csv").export([Run.open(run) for run in runs], Destination())
     (folder / "trials.csv").write_text(table)
     monkeypatch.chdir(folder)
     (recipe,) = re.findall(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.series import build_series
-from trainscale.export.rows import make_rows
+from trainscale.export.columns import make_rows
 from trainscale.published.table import FILE as CURVES
 from trainscale.published.table import parse_curves
 from trainscale.questions.compare.sides import read_results

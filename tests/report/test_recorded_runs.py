@@ -51,6 +51,7 @@ def read_results_json(directory: Path) -> dict[str, Any]:
     for series in document["series"]:
         for point in series["points"]:
             assert [point.pop(name) for name in NEW] == [None] * len(NEW)
+            point.pop("other_cores", None)  # where other programs were busy
     return document
 
 

@@ -63,17 +63,17 @@ class Point:
     speedup: Interval | None = column("throughput over that of the series' own 1-device point", default=None)
     efficiency: Interval | None = column("speed-up divided by devices", "share", default=None)
     efficiency_versus_local: Interval | None = column(
-        "the same against the fastest 1-device `local` point of the same work", "share", default=None
+        "the same against the fastest 1-device `local` point", "share", default=None
     )
-    step_seconds: float | None = column("median synchronous step over all repeats", "s", default=None)
+    step_seconds: float | None = column(
+        "median step; a synchronous one lasts as long as its slowest rank", "s", default=None
+    )
     jitter: float | None = column(
-        "1.4826 times the median absolute deviation of the throughput from step to step", "samples/s", default=None
+        "robust standard deviation of the throughput from step to step", "samples/s", default=None
     )
-    startup_seconds: float | None = column(
-        "start of the slowest process to its first step, median over repeats", "s", default=None
-    )
-    first_step_seconds: float | None = column("first step of the slowest rank, median over repeats", "s", default=None)
-    compilation: str = column("cold, warm or none; with counts where repeats differ; empty if unknown", default="")
+    startup_seconds: float | None = column("from the start of the slowest process to its first step", "s", default=None)
+    first_step_seconds: float | None = column("the first step of the slowest rank", "s", default=None)
+    compilation: str = column("cold: programs were compiled; warm: a cache had them; none: there were none", default="")
     input_overhead: Interval | None = column(
         "throughput that reading and preparing samples cost", "share", default=None
     )
@@ -81,14 +81,14 @@ class Point:
     device_peak_bytes: int | None = column(
         "memory by the framework's allocator, largest over ranks", "bytes", default=None
     )
-    device_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    device_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
     nvml_peak_bytes: int | None = column("memory by the GPUs' driver, largest over ranks", "bytes", default=None)
-    nvml_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    nvml_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
     nvml_note: str = column("why the driver's count is missing on a GPU", default="")
-    host_peak_bytes: int | None = column("memory of a process on its host, largest over ranks", "bytes", default=None)
-    host_peak_bytes_sum: int | None = column("the same, over the ranks of a trial", "bytes", default=None)
+    host_peak_bytes: int | None = column("memory of the process on its host, largest over ranks", "bytes", default=None)
+    host_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
     loaders_peak_bytes: int | None = column(
-        "memory of the processes that prepare a rank's samples", "bytes", default=None
+        "memory of a rank's loader processes, largest over ranks", "bytes", default=None
     )
     learning: Learning | None = column("what was learned, if it trains to an accuracy", default=None)
     verdict: WitnessVerdict | None = column("whether all its trials did their work", default=None)

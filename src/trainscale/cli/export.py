@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter
-from ..export.stored_run import StoredRun, read_stored_run
+from ..runs import Run
 from .damage import warn_of_damage
 from .parser import Parser
 
@@ -49,11 +49,11 @@ def _make_parser() -> Parser:
     return parser
 
 
-def _read_runs(directories: Sequence[Path]) -> list[StoredRun]:
+def _read_runs(directories: Sequence[Path]) -> list[Run]:
     """Read the runs. Those in which no trial has finished are named and left out."""
     runs = []
     for directory in directories:
-        run = read_stored_run(directory, warn_of_damage)
+        run = Run(directory, _on_damage=warn_of_damage)
         if run.records:
             runs.append(run)
         else:

@@ -16,7 +16,6 @@ from pathlib import Path
 from ..cluster.hosts import Host
 from ..errors import InputError, TrainscaleError
 from ..export.base import write_file
-from ..export.stored_run import StoredRun, read_stored_run
 from ..launch.launchers.slurm import SlurmSettings
 from ..launch.launchers.ssh import SshSettings
 from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
@@ -110,13 +109,13 @@ def _make_request_on_host(options: Namespace, target: JupyterTarget, host: Host)
         raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
     directory = str(options.directory)
     with RemoteJournal(host, directory, target.ssh) as remote:
-        text = _make_notebook(read_stored_run(remote.directory, warn_of_damage), ".", f"{host.name}:{directory}")
+        text = _make_notebook(Run(remote.directory, _on_damage=warn_of_damage), ".", f"{host.name}:{directory}")
     return NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
 
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
     """Write the notebook and return its path. One that somebody changed is never overwritten."""
-    run = read_stored_run(options.directory, warn_of_damage)
+    run = Run(options.directory, _on_damage=warn_of_damage)
     path = Path(options.output or options.directory / _FILE)
     if path.suffix != ".ipynb":
         raise InputError(f"--output {path}: the name of a notebook ends with .ipynb")
@@ -130,7 +129,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
     return Path(write_file(str(path), text))
 
 
-def _make_notebook(run: StoredRun, directory: str, where: str) -> str:
+def _make_notebook(run: Run, directory: str, where: str) -> str:
     """Return the notebook of a run in ``directory``, a path relative to the notebook's folder, in Jupyter's format 4.5.
 
     It holds no results: each cell computes them from the journal.

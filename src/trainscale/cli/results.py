@@ -93,10 +93,10 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
 
 def print_summary_lines(directory: Path) -> None:
     """Print the lines ``key: value unit`` of a run."""
-    from ..export.stored_run import read_stored_run
     from ..export.summary_lines import list_summary_lines
+    from ..runs import Run
 
-    run = read_stored_run(directory)
+    run = Run(directory)
     for line in list_summary_lines(run.series, run.records):
         print(line)
 

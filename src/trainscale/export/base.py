@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.plugins import EXPORTER, load_plugins
 from ..record.files import write_atomically
-from .stored_run import StoredRun
+from ..runs import Run
 
 DEFAULT_PROJECT = "trainscale"
 
@@ -51,7 +51,7 @@ class Exporter(ABC):
     description: ClassVar[str]  # one line for --help
 
     @abstractmethod
-    def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
+    def export(self, runs: Sequence[Run], destination: Destination) -> str:
         """Export the runs, each of which has a trial. Return what to print on standard output."""
 
 
@@ -59,10 +59,10 @@ class TextExporter(Exporter):
     """An exporter that writes text: to a file, or to standard output where none is given."""
 
     @abstractmethod
-    def text(self, runs: Sequence[StoredRun]) -> str:
+    def text(self, runs: Sequence[Run]) -> str:
         """Return the whole text, with a newline at its end."""
 
-    def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
+    def export(self, runs: Sequence[Run], destination: Destination) -> str:
         text = self.text(runs)
         return text if destination.output is None else describe_file(write_file(destination.output, text), runs)
 
@@ -78,7 +78,7 @@ def write_file(output: str, content: str | bytes) -> Path:
         raise InputError(f"--output {output}: this file cannot be written: {error.strerror}") from None
 
 
-def describe_file(path: Path, runs: Sequence[StoredRun]) -> str:
+def describe_file(path: Path, runs: Sequence[Run]) -> str:
     """Return one line that says what was written."""
     trials = sum(len(run.records) for run in runs)
     return f"{path}: {format_count(trials, 'trial')} of {format_count(len(runs), 'run')}\n"

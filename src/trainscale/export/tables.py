@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..report.csv_json import make_csv_cell
+from ..runs import Run
 from .base import Destination, Exporter, TextExporter, describe_file, import_package, write_file
 from .columns import COLUMNS, TrialRow
-from .stored_run import StoredRun, collect_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -32,11 +32,11 @@ class CsvExporter(TextExporter):
     name = "csv"
     description = "the tidy table; an empty cell is a value that does not exist"
 
-    def text(self, runs: Sequence[StoredRun]) -> str:
+    def text(self, runs: Sequence[Run]) -> str:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([column.name for column in COLUMNS])
-        for row in collect_rows(runs):
+        for row in [row for run in runs for row in run.rows]:
             writer.writerow(map(_make_csv_cell, asdict(row).values()))
         return text.getvalue()
 
@@ -45,14 +45,14 @@ class JsonExporter(TextExporter):
     name = "json"
     description = "the tidy table as JSON, with the unit and meaning of every column"
 
-    def text(self, runs: Sequence[StoredRun]) -> str:
+    def text(self, runs: Sequence[Run]) -> str:
         document = {
             "schema": TABLE_SCHEMA,
             "columns": [
                 {"name": column.name, "type": column.kind.__name__, "unit": column.unit, "meaning": column.meaning}
                 for column in COLUMNS
             ],
-            "rows": [asdict(row) for row in collect_rows(runs)],
+            "rows": [asdict(row) for row in [row for run in runs for row in run.rows]],
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -61,12 +61,12 @@ class ParquetExporter(Exporter):
     name = "parquet"
     description = "the tidy table as Parquet (needs pyarrow)"
 
-    def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
+    def export(self, runs: Sequence[Run], destination: Destination) -> str:
         if destination.output is None:
             raise InputError("--to parquet: no file is named; valid with -o, such as -o trials.parquet")
         buffer = io.BytesIO()
         parquet = import_package("pyarrow.parquet", "--to parquet", "pyarrow")
-        parquet.write_table(to_arrow(collect_rows(runs)), buffer)
+        parquet.write_table(to_arrow([row for run in runs for row in run.rows]), buffer)
         return describe_file(write_file(destination.output, buffer.getvalue()), runs)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from ..analyse.series import Interval, Point, Series
 from ..errors import InputError, TrainscaleError
 from ..report.csv_json import make_slug
+from ..runs import Run
 from ..spec.config import compute_digest
 from .base import Destination, Exporter, format_count, import_package
-from .stored_run import StoredRun
 from .summary_lines import make_unit_name
 from .tables import CsvExporter
 
@@ -28,7 +28,7 @@ class MlflowExporter(Exporter):
     name = "mlflow"
     description = "series as runs of an MLflow experiment; -o is the tracking URI (needs mlflow)"
 
-    def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
+    def export(self, runs: Sequence[Run], destination: Destination) -> str:
         address = destination.output or os.environ.get(_VARIABLE)
         if not address:
             raise InputError(f"--to mlflow: no server is named; valid: -o http://HOST:PORT, or {_VARIABLE} set")
@@ -50,7 +50,7 @@ def _find_or_create_experiment(client: Any, name: str) -> str:
     return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
-def _add_to_mlflow(mlflow: Any, client: Any, experiment: str, run: StoredRun, series: Series) -> bool:
+def _add_to_mlflow(mlflow: Any, client: Any, experiment: str, run: Run, series: Series) -> bool:
     """Add a series, unless the same results are there already. Return whether it was added."""
     identity = digest_series(run, series)
     if client.search_runs([experiment], f"tags.`{_DIGEST}` = '{identity}'", max_results=1):
@@ -74,7 +74,7 @@ def _add_to_mlflow(mlflow: Any, client: Any, experiment: str, run: StoredRun, se
     return True
 
 
-def digest_series(run: StoredRun, series: Series) -> str:
+def digest_series(run: Run, series: Series) -> str:
     """Return what identifies the results of a series, so that they are not added twice."""
     trials = [asdict(row) for row in run.rows if row.series == series.title]
     return compute_digest([run.info.spec, trials])
@@ -84,7 +84,7 @@ class WandbExporter(Exporter):
     name = "wandb"
     description = "series as offline runs of Weights & Biases; -o is the folder (needs wandb)"
 
-    def export(self, runs: Sequence[StoredRun], destination: Destination) -> str:
+    def export(self, runs: Sequence[Run], destination: Destination) -> str:
         folder = Path(destination.output or ".")
         if not folder.is_dir():
             raise InputError(f"--output {folder}: there is no such directory; wandb makes its folder wandb/ in it")
@@ -96,7 +96,7 @@ class WandbExporter(Exporter):
         return f"{folder}: {format_count(len(folders), 'offline run')}; these commands send them:\n{sync}\n"
 
 
-def _write_wandb(wandb: Any, folder: Path, project: str, run: StoredRun, series: Series) -> Path:
+def _write_wandb(wandb: Any, folder: Path, project: str, run: Run, series: Series) -> Path:
     """Write one series. Return the folder that ``wandb sync`` takes."""
     settings = wandb.Settings(
         console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True

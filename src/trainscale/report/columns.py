@@ -7,7 +7,7 @@ the points of the Python interface read this list. In all of them the columns ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..analyse.learning import Learning, ToAccuracy
@@ -18,6 +18,7 @@ from ..worker.compiled_programs import NONE
 from . import numbers, wording
 
 Get = Callable[[Series, Point], Any]
+_POINT = {item.name: item.metadata for item in fields(Point)}
 
 TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.md; those of report.html
 
@@ -65,11 +66,6 @@ class Column:
         return self.shown.format(self.read(series, point))
 
 
-def quantity(name: str, get: Any = None) -> Any:
-    """Declare a field of a dataclass with the unit and meaning of a column; ``get`` is for its own reader."""
-    return field(metadata={"meaning": COLUMN[name].meaning, "unit": COLUMN[name].unit, "get": get})
-
-
 def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
     """Return the columns of a table of these series: those in which a good point has a value."""
     pairs = [(series, point) for series in all_series for point in series.points]
@@ -112,6 +108,11 @@ def find_witness_state(point: Point) -> str | None:
 def draw_efficiency_bar(share: Interval | None) -> str:
     filled = round(min(1.0, share.mean) * 10) if share else 0
     return "━" * filled + " " * (10 - filled)
+
+
+def _of_point(name: str, **others: Any) -> Column:
+    """Return the column of a field of Point, which has the unit and meaning."""
+    return Column(name, _POINT[name]["meaning"], _POINT[name]["unit"], **others)
 
 
 def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column:
@@ -177,23 +178,23 @@ COLUMNS: tuple[Column, ...] = (
     _of_config("weight_decay", "weight decay of the optimizer"),
     _of_config("schedule", "how the learning rate changes"),
     _of_config("warmup_epochs", "epochs in which the learning rate rises", "epochs"),
-    Column(
-        "devices", "workers",
+    _of_point(
+        "devices",
         shown=Shown(("", "devices"), numbers.format_integer, 0, "bold", of_failed=True),
     ),
-    Column("hosts", "machines", shown=Shown(("", "hosts"), numbers.format_integer, 2, of_failed=True)),
-    Column(
-        "batch_per_device", "samples of a step on each device", "samples",
+    _of_point("hosts", shown=Shown(("", "hosts"), numbers.format_integer, 2, of_failed=True)),
+    _of_point(
+        "batch_per_device",
         shown=Shown(("batch/", "device"), numbers.format_integer, 5, of_failed=True),
     ),
-    Column(
-        "global_batch", "samples of a step on all devices", "samples",
+    _of_point(
+        "global_batch",
         shown=Shown(("global", "batch"), numbers.format_integer, 6, of_failed=True),
     ),
-    Column("repeats", "trials with a result"),
-    Column("unit", "what the network calls a sample", in_csv=False, in_json=False),
-    Column(
-        "samples_per_second", "throughput of the whole cluster", "samples/s",
+    _of_point("repeats"),
+    _of_point("unit", in_csv=False, in_json=False),
+    _of_point(
+        "samples_per_second",
         in_files="{unit}_per_second_cluster", ends=True,
         shown=Shown(("{unit}/s", "cluster"), _format_mean_rate, 0, "bold"),
     ),
@@ -209,37 +210,37 @@ COLUMNS: tuple[Column, ...] = (
         in_files="{unit}_per_second_per_device",
         shown=Shown(("{unit}/s", "per device"), _format_mean_rate, 7),
     ),
-    Column(
-        "jitter", "robust standard deviation of the throughput from step to step", "samples/s",
+    _of_point(
+        "jitter",
         in_files="jitter_{unit}_per_second_cluster",
         shown=Shown(("jitter", "{unit}/s"), numbers.format_jitter, 9),
     ),
-    Column(
-        "speedup", "throughput over that of the series' own 1-device point", ends=True,
+    _of_point(
+        "speedup", ends=True,
         shown=Shown(("", "speed-up"), numbers.format_times, 1),
     ),
-    Column(
-        "efficiency", "speed-up divided by devices", "share", ends=True,
+    _of_point(
+        "efficiency", ends=True,
         shown=Shown(("", "efficiency"), numbers.format_efficiency, 1, "bold"),
     ),
     Column(
         "efficiency_bar", "the efficiency as a bar", get=lambda _, point: point.efficiency, in_csv=False, in_json=False,
         shown=Shown(("", ""), draw_efficiency_bar, 11, "cyan", (TERMINAL,)),
     ),
-    Column(
-        "efficiency_versus_local", "the same against the fastest 1-device `local` point", "share", ends=True,
+    _of_point(
+        "efficiency_versus_local", ends=True,
         shown=Shown(("vs", "local"), numbers.format_efficiency, 10),
     ),
-    Column(
-        "step_seconds", "median step; a synchronous one lasts as long as its slowest rank", "s",
+    _of_point(
+        "step_seconds",
         in_files="step_seconds_median",
         shown=Shown(("step", "ms"), numbers.format_milliseconds, 4),
     ),
-    Column(
-        "input_overhead", "throughput that reading and preparing samples cost", "share", ends=True,
+    _of_point(
+        "input_overhead", ends=True,
         shown=Shown(("input", "overhead"), numbers.format_overhead, 3),
     ),
-    Column("waiting_share", "part of the window in which no samples were ready", "share"),
+    _of_point("waiting_share"),
     _of_learning("epochs_trained", "epochs trained", "epochs", lambda learning: learning.last.epoch),
     _of_learning(
         "training_seconds", "all epochs and the first step, without validation", "s",
@@ -265,32 +266,32 @@ COLUMNS: tuple[Column, ...] = (
         "seconds_to_accuracy", "training time to the accuracy of the run", "s",
         lambda target: target.seconds, ends=True,
     ),
-    Column(
-        "startup_seconds", "from the start of the slowest process to its first step", "s",
+    _of_point(
+        "startup_seconds",
         shown=Shown(("start-up", "s"), numbers.format_seconds, 12),
     ),
-    Column(
-        "first_step_seconds", "the first step of the slowest rank", "s",
+    _of_point(
+        "first_step_seconds",
         shown=Shown(("1st step", "s"), numbers.format_seconds, 13),
     ),
-    Column(
-        "compilation", "cold: programs were compiled; warm: a cache had them; none: there were none",
+    _of_point(
+        "compilation",
         unusual=bool,  # empty in older journals
         shown=Shown(("compile", "cache"), lambda state: "" if state == NONE else state, 14, beside=True),
     ),
-    Column(
-        "device_peak_bytes", "memory by the framework's allocator, largest over ranks", "bytes",
+    _of_point(
+        "device_peak_bytes",
         shown=Shown(("memory", "device"), numbers.format_size, 8, where=(PAGE,)),
     ),
-    Column("device_peak_bytes_sum", "the same, sum over ranks", "bytes"),
-    Column("nvml_peak_bytes", "memory by the GPUs' driver, largest over ranks", "bytes"),
-    Column("nvml_peak_bytes_sum", "the same, sum over ranks", "bytes"),
-    Column(
-        "host_peak_bytes", "memory of the process on its host, largest over ranks", "bytes",
+    _of_point("device_peak_bytes_sum"),
+    _of_point("nvml_peak_bytes"),
+    _of_point("nvml_peak_bytes_sum"),
+    _of_point(
+        "host_peak_bytes",
         shown=Shown(("memory", "host"), numbers.format_size, 8, where=(PAGE,)),
     ),
-    Column("host_peak_bytes_sum", "the same, sum over ranks", "bytes"),
-    Column("loaders_peak_bytes", "memory of a rank's loader processes, largest over ranks", "bytes"),
+    _of_point("host_peak_bytes_sum"),
+    _of_point("loaders_peak_bytes"),
     Column(
         "peak_memory", "largest peak of a rank: on its GPU, or on CPUs of its host", "bytes",
         lambda _, point: find_memory_peak(point), in_csv=False, in_json=False,
@@ -301,7 +302,7 @@ COLUMNS: tuple[Column, ...] = (
         "reason", "one line on why there is no result; empty for a good point",
         get=lambda _, point: wording.find_reason(point), in_json=False,
     ),
-    Column("flags", "what the checks found, one sentence each"),
+    _of_point("flags"),
     Column(
         "framework_version", "version of the framework", in_json=False,
         get=lambda series, _: next(iter(series.versions.values()), None),  # the first one is its own
