@@ -35,8 +35,7 @@ import numpy as np
 
 from coverage import DISTRIBUTIONS
 from measured_budget import measure
-from trainscale.analyse.estimates import Estimate, make_estimate, ratio
-from trainscale.analyse.statistics import CONFIDENCE, mean_interval
+from trainscale.analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from trainscale.measure.order import (
     MOST_REPEATS,
     Repeated,

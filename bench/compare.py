@@ -31,9 +31,15 @@ from scipy.special import stdtrit
 
 from coverage import DISTRIBUTIONS
 from trainscale.analyse.checks import OTHER_CORES
-from trainscale.analyse.estimates import Estimate, make_estimate
 from trainscale.analyse.series import Point
-from trainscale.analyse.statistics import CONFIDENCE, Interval, mean_interval, sequential_factor
+from trainscale.analyse.statistics import (
+    CONFIDENCE,
+    Estimate,
+    Interval,
+    make_estimate,
+    mean_interval,
+    sequential_factor,
+)
 from trainscale.analyse.throughput import compute_samples_per_second, is_measured
 from trainscale.questions.compare.compare import (
     FAIL,

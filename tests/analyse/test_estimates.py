@@ -7,8 +7,15 @@ from statistics import fmean, stdev
 
 import pytest
 
-from trainscale.analyse.estimates import Estimate, count_repeats, make_estimate, make_exact, ratio
-from trainscale.analyse.statistics import mean_interval, ratio_interval
+from trainscale.analyse.statistics import (
+    Estimate,
+    count_repeats,
+    make_estimate,
+    make_exact,
+    mean_interval,
+    ratio,
+    ratio_interval,
+)
 
 A, B = [100.0, 101.0, 99.5, 100.2], [97.0, 98.5, 96.9, 97.7, 97.2]
 

@@ -8,8 +8,7 @@ import math
 import pytest
 from factories import make_record
 
-from trainscale.analyse.epochs import EpochRow
-from trainscale.analyse.logs import MAXIMUM, Section, read_log
+from trainscale.analyse.logs import MAXIMUM, EpochRow, Section, read_log
 from trainscale.errors import InputError
 from trainscale.record.trial import CRASH, SCHEMA, Epoch, Failure
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainscale.analyse.estimates import make_estimate
-from trainscale.analyse.statistics import mean_interval
+from trainscale.analyse.statistics import make_estimate, mean_interval
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from test_order import a_plan, bad, good, play
 
-from trainscale.analyse.estimates import Estimate
 from trainscale.analyse.series import build_series
+from trainscale.analyse.statistics import Estimate
 from trainscale.errors import InputError
 from trainscale.measure.context import make_spec
 from trainscale.measure.order import MOST_REPEATS, Repeated, choose_point, list_intervals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainscale.analyse.epochs import EpochRow, make_epoch_rows
+from trainscale.analyse.logs import EpochRow, make_epoch_rows
 from trainscale.record.trial import Epoch
 from trainscale.report.epoch_table import TSV, render_epoch_table
 

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ..record.decoding import find_first_line, remove_unprintable
 from ..record.trial import TrialRecord
 from .statistics import LEAST_REPEATS, Interval
-from .text import find_first_line, remove_unprintable
 from .throughput import is_measured, is_synchronous
 
 if TYPE_CHECKING:

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ..errors import InputError
-from ..record.trial import TrialRecord
+from ..record.decoding import find_first_line, remove_unprintable
+from ..record.trial import Epoch, TrialRecord
 from ..record.trial_line import decode_record
 from ..spec.config import Config
-from .epochs import EpochRow, make_epoch_rows
-from .log_lines import LONGEST_LINE, LONGEST_RECORD, join_lines, parse_finite, parse_whole_number
-from .text import find_first_line, remove_unprintable
 from .titles import make_series_titles
 
 AVERAGE, MAXIMUM = "avg", "max"
@@ -48,6 +46,22 @@ _TOTAL = re.compile(rf"\btotal images/sec:\s*+({_NUMBER})")
 _EXTRAS = re.compile(r"\bStep\tImg/sec\t(.+)")
 _FACT = re.compile(r"(?:^|\] )(TensorFlow|Model|Dataset|Mode|Data format|Optimizer|Variables):\s++(\S.*)")
 _BATCH = re.compile(r"(?:^|\] )(?:Batch size:)?\s++(\d++) (global|per device)")
+
+
+LONGEST_LINE = 1 << 20  # characters of a line of a log; a longer one is cut
+LONGEST_RECORD = 1 << 28  # characters of a line of a journal
+_MOST_DIGITS = 18  # of an epoch, a batch or a step
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """One epoch, over all workers. Values that a log does not contain are absent or None."""
+
+    epoch: int  # from 1
+    train: Mapping[str, float] = field(default_factory=dict)  # by the metric's name: accuracy, cross-entropy, …
+    valid: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    samples_per_second: float | None = None  # cluster-wide
 
 
 @dataclass(frozen=True)
@@ -290,3 +304,56 @@ def _make_trial_title(record: TrialRecord, titles: Mapping[Config, str]) -> str:
     count = f"{trial.devices} device{'s' if trial.devices > 1 else ''}"
     failed = f" · {record.status}: {find_first_line(record.failure.message)}" if record.failure else ""
     return f"{titles[trial.config]} · {count} · repeat {trial.repeat + 1}{failed}"
+
+
+def make_epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
+    return [
+        EpochRow(
+            epoch=epoch.epoch,
+            train={"accuracy": epoch.train_accuracy},
+            valid={"accuracy": epoch.valid_accuracy},
+            seconds=epoch.seconds,
+            samples_per_second=epoch.samples / epoch.seconds if epoch.seconds else None,
+        )
+        for epoch in epochs
+    ]
+
+
+# ---- lines of any length, and numbers of any number of digits
+
+
+def join_lines(pieces: Iterable[str], longest: int) -> Iterator[str]:
+    """Join the pieces of each line. A line is cut where it becomes longer than ``longest``, before the last word that
+    fits, because half a number would be another number.
+    """
+    parts: list[str] = []
+    length = 0
+    for piece in pieces:
+        if length <= longest:
+            parts.append(piece)
+        length += len(piece)
+        if piece.endswith("\n"):
+            yield _cut("".join(parts), length, longest)
+            parts, length = [], 0
+    if parts:
+        yield _cut("".join(parts), length, longest)
+
+
+def _cut(line: str, length: int, longest: int) -> str:
+    if length <= longest:
+        return remove_unprintable(line)
+    start = line[:longest]
+    return remove_unprintable(start[: max(start.rfind(" "), start.rfind("\t"), 0)])
+
+
+def parse_whole_number(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits; valid: at most {_MOST_DIGITS}")
+    return int(text)
+
+
+def parse_finite(text: str, name: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{name} is infinite")
+    return value

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..record.decoding import find_first_line
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, find_verdict
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..record.witness import WitnessVerdict
@@ -20,9 +21,7 @@ from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import find_point_flags
 from .columns import column
 from .learning import Learning, summarise_learning
-from .memory import summarise_memory
 from .statistics import Interval, mean_interval, ratio_interval
-from .text import find_first_line
 from .throughput import (
     compute_input_overhead,
     compute_samples_per_second,
@@ -358,3 +357,20 @@ def _make_work_key(config: Config) -> tuple[object, ...]:
         "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
     }  # fmt: skip
     return tuple(value for name, value in asdict(config).items() if name not in distribution)
+
+
+def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Return the fields of a point about memory: the largest peak of a rank in any repeat, and the largest sum over the
+    ranks of a trial. A peak is None if no rank has a value; a sum needs all ranks.
+
+    Ranks reach their peaks at different times, so a sum is an upper limit, not what was in use at a moment.
+    """
+    values: dict[str, Any] = {}
+    for name in ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes", "loaders_peak_bytes"):
+        peaks = [[getattr(rank, name) for rank in record.ranks] for record in records]
+        known = [peak for of_trial in peaks for peak in of_trial if peak is not None]
+        values[name] = max(known, default=None)
+        if name != "loaders_peak_bytes":
+            values[f"{name}_sum"] = max((sum(of_trial) for of_trial in peaks if None not in of_trial), default=None)
+    notes = dict.fromkeys(rank.nvml_note for record in records for rank in record.ranks if rank.nvml_note)
+    return {**values, "nvml_note": "; ".join(notes)}

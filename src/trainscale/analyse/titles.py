@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+from ..record.decoding import remove_unprintable
 from ..spec.config import Config
 from ..worker.models import resolve
-from .text import remove_unprintable
 
 # The traits in which series may differ, the most important first, and how a title writes them. Models have titles.
 _TRAITS: dict[str, Callable[[Config], str]] = {

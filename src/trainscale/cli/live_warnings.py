@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analyse.checks import OTHER_CORES
-from ..analyse.text import find_first_line, remove_unprintable
+from ..record.decoding import find_first_line, remove_unprintable
 from ..record.parity import UNPROVEN
 from ..record.trial import SKIPPED, TrialRecord
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from ..analyse.epochs import EpochRow
-from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, Section, read_log
-from ..analyse.text import remove_unprintable
+from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, EpochRow, Section, read_log
 from ..errors import InputError, explain_unknown, shorten, shorten_path
+from ..record.decoding import remove_unprintable
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table
 from ..report.step_table import render_step_table

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.text import remove_unprintable
 from ..errors import InputError
+from ..record.decoding import remove_unprintable
 from ..record.journal import RUN, read_run, read_trials
 from ..record.parity import Verdict, read_parity
 from ..record.run import RunInfo

@@ -13,9 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from ..analyse.cost import compute_energy_per_sample
 from ..analyse.learning import Learning, summarise_learning
-from ..analyse.memory import summarise_memory
-from ..analyse.series import Point, Series
-from ..analyse.text import find_first_line
+from ..analyse.series import Point, Series, summarise_memory
 from ..analyse.throughput import (
     compute_input_overhead,
     compute_samples_per_second,
@@ -25,6 +23,7 @@ from ..analyse.throughput import (
     list_step_seconds,
     median_over,
 )
+from ..record.decoding import find_first_line
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import LOST, OK, GpuState, TrialRecord
 from ..report.columns import COLUMN

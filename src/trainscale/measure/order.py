@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from statistics import fmean, median, variance
 
-from ..analyse.estimates import Estimate, make_estimate, ratio
-from ..analyse.statistics import CONFIDENCE, mean_interval
+from ..analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
 from ..spec.config import PointKey, Trial

@@ -40,6 +40,11 @@ def remove_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
+def find_first_line(text: str) -> str:
+    """Return the first line of a message that is not empty."""
+    return next((line.strip() for line in remove_unprintable(text).splitlines() if line.strip()), "")
+
+
 def has_unprintable(text: bytes) -> bool:
     """Return whether JSON text may hold control characters. Some texts that hold none look as if they did."""
     return _ESCAPED.search(text) is not None

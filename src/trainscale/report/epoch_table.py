@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..analyse.epochs import EpochRow
+from ..analyse.logs import EpochRow
 
 MARKDOWN, TSV = "markdown", "tsv"
 FORMATS = (MARKDOWN, TSV)

@@ -19,8 +19,8 @@ from markupsafe import Markup
 from ..analyse.boundary import find_host_boundary
 from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Interval, Point, Series, find_common_unit
-from ..analyse.text import remove_unprintable
 from ..analyse.titles import find_model_title
+from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict
 from ..spec.config import STRONG
 from ..worker.type_aliases import JsonObject

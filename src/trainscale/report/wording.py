@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ..analyse.boundary import HostBoundary
 from ..analyse.series import Point, Series
-from ..analyse.text import find_first_line
 from ..analyse.titles import find_model_title
+from ..record.decoding import find_first_line
 from ..record.parity import PROVEN
 from ..record.run import RunInfo
 from ..record.trial import CRASH, HANG, IMAGES, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT

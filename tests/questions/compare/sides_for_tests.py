@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainscale.analyse.estimates import make_estimate
 from trainscale.analyse.series import Point
-from trainscale.analyse.statistics import mean_interval
+from trainscale.analyse.statistics import make_estimate, mean_interval
 from trainscale.questions.compare.sides import Side
 from trainscale.record.run import RecordedMachine
 from trainscale.record.trial import Failure

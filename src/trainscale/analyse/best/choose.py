@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...record.decoding import find_first_line
 from ...record.parity import FAILED, UNPROVEN
 from ...record.witness import REFUTED
 from ...spec.config import Config, PointKey
 from ...worker.job import ASYNCHRONOUS
 from ..cost import JOULES_PER_WATT_HOUR, MILLION, Rung, Step, compute_energy_per_sample, compute_step_cost
 from ..statistics import CONFIDENCE, LEAST_REPEATS, Interval, mean_interval
-from ..text import find_first_line
 from ..witness import find_point_verdict
 from .criteria import Question, choose_memory_count, estimate_cost, estimate_point
 from .points import MeasuredPoint, RecordedRun, Work, group_by_work

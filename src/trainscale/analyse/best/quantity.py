@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..estimates import Estimate, make_estimate, ratio
-from ..statistics import CONFIDENCE, Interval, mean_interval
+from ..statistics import CONFIDENCE, Estimate, Interval, make_estimate, mean_interval, ratio
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...record.decoding import convert
+from ...record.decoding import convert, find_first_line
 from ...record.parity import FAILED, Verdict, find_verdict
 from ...record.run import RunInfo
 from ...record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
 from ...record.witness import REFUTED
 from ...spec.config import Config, PointKey
 from ..checks import OTHER_CORES
-from ..text import find_first_line
 from ..throughput import compute_samples_per_second, is_measured
 from .points import neutralise_choices
 from .race import Departure, Entry, RaceState, replay_race

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...analyse.columns import column
-from ...analyse.estimates import Estimate, count_repeats, ratio
-from ...analyse.statistics import CONFIDENCE, Interval
+from ...analyse.statistics import CONFIDENCE, Estimate, Interval, count_repeats, ratio
 from ...errors import InputError, explain_unknown
 from .differences import NAMES, Difference, Pair, check_sides, list_common_devices, match_sides
 from .sides import EFFICIENCY, SPEED, Side, compare_with_published, list_titles, read_sides, select_series

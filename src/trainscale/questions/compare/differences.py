@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analyse.text import remove_unprintable
 from ...errors import InputError
+from ...record.decoding import remove_unprintable
 from ...record.witness import PROVEN, REFUTED, UNPROVEN
 from ...spec.config import Config
 from .sides import BY_BUDGET, UNCHECKED, Side, list_titles

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analyse.checks import OTHER_CORES, make_busy_flag
-from ...analyse.estimates import Estimate, make_estimate, make_exact, quotient
 from ...analyse.series import Point, Series
-from ...analyse.statistics import Interval
+from ...analyse.statistics import Estimate, Interval, make_estimate, make_exact, quotient
 from ...errors import InputError
 from ...record.decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
 from ...record.run import RecordedMachine, RunInfo

@@ -9,8 +9,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...analyse.estimates import MOST_REPEATS, Estimate
-from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval
+from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Estimate, Interval
 from ...report import numbers, wording
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ...analyse.series import Series
-from ...analyse.text import find_first_line
+from ...record.decoding import find_first_line
 from .. import numbers, wording
 from ..table import Grid
 
