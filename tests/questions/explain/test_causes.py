@@ -36,18 +36,97 @@ def only(records: list[TrialRecord]) -> PointExplanation:
     return point
 
 
-def test_contention_is_what_ranks_lose_without_exchange() -> None:
-    point = only(run(CONFIG, work=0.06, apart=0.09, step=0.1))
-    assert shares(point) == pytest.approx({WORK: 0.6, CONTENTION: 0.3, STRAGGLERS: 0, COMMUNICATION: 0.1}, abs=0.002)
-    assert point.verdict == CONTENTION
-    assert point.loss is not None
-    assert point.loss.mean == pytest.approx(0.4, abs=0.002)
+INDEPENDENT = "the strategy independent on {}"
+PS = small_config(strategy="ps", servers=1)
+LARGE = {"parameters": 61_100_840}  # they take 0.2 s in a ring of two at 10 Gbit/s
 
 
-def test_communication_is_what_the_exchange_adds() -> None:
-    point = only(run(CONFIG, work=0.06, apart=0.061, step=0.1))
-    assert shares(point)[COMMUNICATION] == pytest.approx(0.39, abs=0.002)
-    assert point.verdict == COMMUNICATION
+def without_one_device(records: list[TrialRecord]) -> list[TrialRecord]:
+    return [record for record in records if record.trial.devices > 1]
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict", "parts"),
+    [
+        (
+            run(CONFIG, work=0.06, apart=0.09, step=0.1),
+            CONTENTION,
+            {WORK: 0.6, CONTENTION: 0.3, STRAGGLERS: 0, COMMUNICATION: 0.1},
+        ),
+        (
+            run(CONFIG, work=0.06, apart=0.061, step=0.1),
+            COMMUNICATION,
+            {WORK: 0.6, CONTENTION: 0.01, STRAGGLERS: 0, COMMUNICATION: 0.39},
+        ),
+        (
+            [*run(PS, work=0.05, apart=0.05, step=0.1, devices=4), *trials(PS, 1, 0.06)],
+            SERVERS,
+            {WORK: 0.5, CONTENTION: 0, STRAGGLERS: 0, COMMUNICATION: 0.1, SERVERS: 0.4},
+        ),
+        (  # under strong scaling the work is divided
+            run(small_config(scaling="strong"), work=0.1, apart=0.06, step=0.1),
+            COMMUNICATION,
+            {WORK: 0.5, CONTENTION: 0.1, STRAGGLERS: 0, COMMUNICATION: 0.4},
+        ),
+        (  # local serves as the one-device point, too
+            [*trials(replace(CONFIG, strategy="local"), 1, 0.05), *trials(CONFIG, 1, 0.07), *trials(CONFIG, 2, 0.1)],
+            explain.TOGETHER,
+            {WORK: 0.5, f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 0.5},
+        ),
+        (
+            [*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)],
+            explain.TOGETHER,
+            {WORK: 0.6, f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 0.4},
+        ),
+        (
+            without_one_device(run(CONFIG, 0.05, 0.06, 0.1)),
+            COMMUNICATION,
+            {f"{WORK} and {CONTENTION}": 0.6, STRAGGLERS: 0, COMMUNICATION: 0.4},
+        ),
+        (  # one worker with its server is not the work alone
+            [*without_one_device(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)],
+            explain.TOGETHER,
+            {f"{WORK} and {CONTENTION}": 0.6, STRAGGLERS: 0, f"{COMMUNICATION} and {SERVERS}": 0.4},
+        ),
+        (
+            trials(CONFIG, 2, 0.1),
+            explain.UNKNOWN,
+            {f"{WORK} and {CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 1},
+        ),
+        (
+            run(CONFIG, work=0.05, apart=0.0501, step=0.0505),
+            explain.NOTHING,
+            {WORK: 0.99, CONTENTION: 0, STRAGGLERS: 0, COMMUNICATION: 0.01},
+        ),
+        (run(CONFIG, work=0.3, apart=0.3, step=1.2, **LARGE), explain.TOO_SMALL, None),
+        (run(CONFIG, work=0.5, apart=0.5, step=1.2, **LARGE), COMMUNICATION, None),
+        # Links that are much faster still: the exchange is a part of the loss, and smaller than the work.
+        (run(CONFIG, work=0.03, apart=0.03, step=0.04, **LARGE), COMMUNICATION, None),
+    ],
+)
+def test_parts_are_what_each_cause_adds_and_the_largest_is_the_verdict(
+    records: list[TrialRecord], verdict: str, parts: dict[str, float] | None
+) -> None:
+    point = only(records)
+    assert point.verdict == verdict
+    assert parts is None or shares(point) == pytest.approx(parts, abs=0.005)
+    work = shares(point).get(WORK)
+    assert (point.loss.mean if point.loss else None) == (None if work is None else pytest.approx(1 - work, abs=0.005))
+
+
+def test_what_was_not_measured_is_named() -> None:
+    alone, several = trials(CONFIG, 1, 0.06), trials(CONFIG, 2, 0.1)
+    assert only([*alone, *several]).missing == (INDEPENDENT.format("2 devices"),)
+    assert only(several).missing == ("the same work on one device", INDEPENDENT.format("2 devices"))
+    with_server = [*without_one_device(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)]
+    assert only(with_server).missing == (INDEPENDENT.format("1 device"),)
+
+
+def test_the_server_that_holds_most_is_known() -> None:
+    servers = (ServerResult(updates=50, bytes=5_000_000),)
+    exchange = only([*run(PS, 0.05, 0.05, 0.1, devices=4, servers=servers), *trials(PS, 1, 0.06)]).exchange
+    assert exchange is not None
+    assert (exchange.servers, exchange.server_bytes) == (1, 5_000_000)
 
 
 def test_a_slow_rank_is_named_and_its_slowness_is_no_contention() -> None:
@@ -87,27 +166,6 @@ def test_input_is_what_resident_samples_save() -> None:
     assert point.waited_share == pytest.approx(1.0 / (40 * 0.1), rel=0.02)
 
 
-def test_servers_are_what_more_workers_than_one_add() -> None:
-    config = small_config(strategy="ps", servers=1)
-    servers = (ServerResult(updates=50, bytes=5_000_000),)
-    records = run(config, work=0.05, apart=0.05, step=0.1, devices=4, servers=servers)
-    records += trials(config, 1, 0.06)
-    point = only(records)
-    assert shares(point)[COMMUNICATION] == pytest.approx(0.1, abs=0.005)
-    assert shares(point)[SERVERS] == pytest.approx(0.4, abs=0.005)
-    assert point.verdict == SERVERS
-    assert point.exchange is not None
-    assert (point.exchange.servers, point.exchange.server_bytes) == (1, 5_000_000)
-
-
-def test_one_worker_with_its_server_is_not_the_work_alone() -> None:
-    config = small_config(strategy="ps", servers=1)
-    records = [record for record in run(config, 0.05, 0.06, 0.1) if record.trial.devices > 1]
-    point = only([*records, *trials(config, 1, 0.07)])
-    assert list(shares(point)) == [f"{WORK} and {CONTENTION}", STRAGGLERS, f"{COMMUNICATION} and {SERVERS}"]
-    assert point.missing == ("the strategy independent on 1 device",)
-
-
 def test_crossing_hosts_is_what_the_exchange_takes_longer_than_on_one_host() -> None:
     records = run(CONFIG, work=0.05, apart=0.05, step=0.06, devices=2)
     independent = remove_exchange(CONFIG)
@@ -118,20 +176,6 @@ def test_crossing_hosts_is_what_the_exchange_takes_longer_than_on_one_host() -> 
     assert shares(far)[COMMUNICATION] == pytest.approx(0.15, abs=0.005)
     assert shares(far)[CROSSING] == pytest.approx(0.35, abs=0.005)
     assert far.verdict == CROSSING
-
-
-def test_work_that_computes_less_than_a_good_network_needs_is_too_small() -> None:
-    # 61 million parameters take 0.2 s in a ring of two at 10 Gbit/s.
-    large = {"parameters": 61_100_840}
-    assert only(run(CONFIG, work=0.3, apart=0.3, step=1.2, **large)).verdict == explain.TOO_SMALL
-    assert only(run(CONFIG, work=0.5, apart=0.5, step=1.2, **large)).verdict == COMMUNICATION
-    # Links that are much faster still: the exchange is a part of the loss, and smaller than the work.
-    assert only(run(CONFIG, work=0.03, apart=0.03, step=0.04, **large)).verdict == COMMUNICATION
-
-
-def test_with_nothing_planted_nothing_stands_out() -> None:
-    point = only(run(CONFIG, work=0.05, apart=0.0501, step=0.0505))
-    assert point.verdict == explain.NOTHING
 
 
 def test_a_loss_that_is_not_larger_than_chance_is_called_noise() -> None:
@@ -148,47 +192,11 @@ def test_a_loss_that_is_not_larger_than_chance_is_called_noise() -> None:
     assert only(noisy).verdict == explain.NOISE
 
 
-# ---- what was not measured is not invented
-
-
-def test_without_independent_ranks_three_causes_stay_together() -> None:
-    records = [*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)]
-    point = only(records)
-    together = f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}"
-    assert shares(point) == pytest.approx({WORK: 0.6, together: 0.4}, abs=0.002)
-    assert point.verdict == explain.TOGETHER
-    assert point.missing == ("the strategy independent on 2 devices",)
-
-
-def test_without_one_device_work_and_contention_stay_together() -> None:
-    records = [record for record in run(CONFIG, 0.05, 0.06, 0.1) if record.trial.devices > 1]
-    point = only(records)
-    assert list(shares(point)) == [f"{WORK} and {CONTENTION}", STRAGGLERS, COMMUNICATION]
-    assert point.loss is None
-    assert point.missing == ("the same work on one device",)
-
-
-def test_a_point_alone_has_an_unknown_cause() -> None:
-    assert only(trials(CONFIG, 2, 0.1)).verdict == explain.UNKNOWN
-
-
 def test_one_repeat_has_no_intervals() -> None:
     point = only(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
     assert all(part.measured.low is None for part in point.parts)
     assert point.has_few_repeats
     assert point.verdict == COMMUNICATION
-
-
-def test_local_serves_as_the_one_device_point_too() -> None:
-    records = [*trials(replace(CONFIG, strategy="local"), 1, 0.05), *trials(CONFIG, 1, 0.07), *trials(CONFIG, 2, 0.1)]
-    assert shares(only(records))[WORK] == pytest.approx(0.5, abs=0.005)
-
-
-def test_under_strong_scaling_the_work_is_divided() -> None:
-    config = small_config(scaling="strong")
-    point = only(run(config, work=0.1, apart=0.06, step=0.1))
-    assert shares(point)[WORK] == pytest.approx(0.5, abs=0.005)
-    assert shares(point)[CONTENTION] == pytest.approx(0.1, abs=0.005)
 
 
 # ---- negative parts
