@@ -13,7 +13,6 @@ from studied_runs import (
     STRONG_CONFIG,
     STRONG_SPEEDS,
     WEAK_CONFIG,
-    WEAK_SPEEDS,
     both_ladders,
     ladder_records,
     write_study,
@@ -72,21 +71,20 @@ def test_a_size_that_was_not_measured_is_predicted_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weak = {1: 100.0, 2: 196.0, 4: 384.0, 8: 750.0, 16: 1460.0}  # two points on several hosts
-    directory = str(
-        write_study(
-            tmp_path / "run", [*ladder_records(WEAK_CONFIG, weak), *ladder_records(STRONG_CONFIG, STRONG_SPEEDS)]
-        )
-    )
+    records = [*ladder_records(WEAK_CONFIG, weak), *ladder_records(STRONG_CONFIG, STRONG_SPEEDS)]
+    directory = str(write_study(tmp_path / "run", records))
     code, out, err = study(capsys, directory, "--devices", "32", "--epochs", "90", "--data-size", "1281167")
     text = " ".join(out.split())
     assert (code, err) == (0, "")
-    assert "Efficiency on 32 devices" in text
-    assert "Weak scaling: PREDICTED, not measured: 89 (75-91) % efficiency, 2,842 (2,416-2,927) images/s" in text
-    assert "on 4 nodes." in text
-    assert "Strong scaling: not measured on 32 devices, and a prediction would be a guess: only one point" in text
-    assert "On 32 devices (weak scaling, PREDICTED): " in text
-    assert "are predicted (weak scaling, from 1, 2, 4, 8 and 16 devices)" in text
-    assert "Test on this curve" in text
+    for said in (
+        "Efficiency on 32 devices",
+        "Weak scaling: PREDICTED, not measured: 89 (75-91) % efficiency, 2,842 (2,416-2,927) images/s on 4 nodes.",
+        "Strong scaling: not measured on 32 devices, and a prediction would be a guess: only one point",
+        "On 32 devices (weak scaling, PREDICTED): ",
+        "are predicted (weak scaling, from 1, 2, 4, 8 and 16 devices)",
+        "Test on this curve",
+    ):
+        assert said in text
     assert "none is extrapolated" not in text
     assert max(map(len, out.splitlines())) <= 80
     _, out, _ = study(capsys, directory, "--devices", "32", "--format", "json")
@@ -120,24 +118,16 @@ def test_a_full_disk_leaves_the_document_that_was_there(
 
 def test_the_size_of_the_data_set_of_the_run_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
-    code, out, _ = study(capsys, str(directory), "--epochs", "2")
-    assert code == 0
-    assert "2 epochs of 50,000 images" in out
+    assert "2 epochs of 50,000 images" in study(capsys, str(directory), "--epochs", "2")[1]
 
 
-def test_a_run_with_one_ladder_names_the_command_for_the_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = write_study(tmp_path / "run", ladder_records(STRONG_CONFIG, STRONG_SPEEDS))
-    code, out, _ = study(capsys, str(directory))
-    assert code == 0
+def test_one_ladder_whose_largest_size_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The size is the largest with a result, and the command for the other ladder is named."""
+    records = [record for record in ladder_records(STRONG_CONFIG, STRONG_SPEEDS) if record.trial.devices < 8]
+    directory = write_study(tmp_path / "run", [*records, failed_record(STRONG_CONFIG, 8)])
+    _, out, _ = study(capsys, str(directory))
+    assert "Efficiency on 4 devices" in out
     assert "Not measured. This command measures it:\n\n  trainscale run -m alexnet:32 --study\n" in out
-
-
-def test_the_default_size_is_the_largest_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = [record for record in ladder_records(WEAK_CONFIG, WEAK_SPEEDS) if record.trial.devices < 8]
-    directory = write_study(tmp_path / "run", [*records, failed_record(WEAK_CONFIG, 8)])
-    assert "Efficiency on 4 devices" in study(capsys, str(directory))[1]
 
 
 @pytest.mark.parametrize(

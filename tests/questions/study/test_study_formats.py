@@ -29,22 +29,22 @@ from trainscale.runs import Run
 
 COMMAND = "trainscale run -m alexnet:32 --study"
 IMAGENET = Training(90, 1_281_167)
+WITHOUT_LAST = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
+FAILED_LAST = [*WITHOUT_LAST, failed_record(STRONG_CONFIG, 8)]
 INFO = replace(make_run(trainscale="0.1.0", command=COMMAND), spec={"warmup": 10, "steps": 100})
 
 
-def study_of(
-    records: list[TrialRecord], devices: int = 8, training: Training | None = IMAGENET, info: RunInfo = INFO
-) -> Study:
-    (study,) = make_studies(Run.from_records(info, records), devices, training=training)
+def study_of(records: list[TrialRecord], training: Training | None = IMAGENET, info: RunInfo = INFO) -> Study:
+    (study,) = make_studies(Run.from_records(info, records), 8, training=training)
     return study
 
 
-def sections_of(records: list[TrialRecord], devices: int = 8) -> list[Section]:
-    return list(make_sections(study_of(records, devices), COMMAND))
+def sections_of(records: list[TrialRecord]) -> list[Section]:
+    return list(make_sections(study_of(records), COMMAND))
 
 
-def section(records: list[TrialRecord], heading: str, devices: int = 8) -> Section:
-    return next(section for section in sections_of(records, devices) if section.heading.startswith(heading))
+def section(records: list[TrialRecord], heading: str) -> Section:
+    return next(section for section in sections_of(records) if section.heading.startswith(heading))
 
 
 # ---- what is said
@@ -67,48 +67,54 @@ def test_the_tables_have_every_point() -> None:
     assert (cost[3][3], cost[3][5], cost[3][6]) == (f"{hours:.1f}", f"{2 * hours:.1f}", f"{8 * hours:.0f}")
 
 
-def test_the_efficiency_at_the_size_asked_for() -> None:
-    weak, strong = map(convert_to_ascii, section(both_ladders(), "Efficiency on 4 devices", 4).paragraphs)
-    assert weak == "Weak scaling: 95.0 +- 0.2 % efficiency (380.0 images/s, speed-up 3.80x)."
-    assert strong == "Strong scaling: 75.0 +- 0.2 % efficiency (300.0 images/s, speed-up 3.00x)."
-
-
-def test_a_size_that_failed_or_was_not_measured_is_said() -> None:
-    records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
-    assert "not measured on 8 devices" in section(records, "Efficiency on 8 devices").paragraphs[1]
-    failed = section([*records, failed_record(STRONG_CONFIG, 8)], "Efficiency on 8 devices").paragraphs[1]
-    assert failed.startswith("Strong scaling: no result on 8 devices, out of memory")
-
-
-def test_the_knee_and_where_it_is_not_known() -> None:
-    weak, strong = map(convert_to_ascii, section(both_ladders(), "Largest size").paragraphs)
-    assert weak == (
-        "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the efficiency falls below 70 % was"
-        " not measured."
-    )
-    assert strong == "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %."
-
-
-def test_no_size_may_reach_the_efficiency() -> None:
-    text = section(ladder_records(WEAK_CONFIG, {1: 100.0, 2: 110.0}), "Largest size", 2).paragraphs[0]
-    assert convert_to_ascii(text).startswith(
-        "Weak scaling: no measured size on several devices reaches it; the highest is 55"
-    )
+@pytest.mark.parametrize(
+    ("records", "heading", "number", "text"),
+    [
+        (
+            both_ladders(),
+            "Efficiency on 8 devices",
+            0,
+            "Weak scaling: 90.0 +- 0.2 % efficiency (720.0 images/s, speed-up 7.20x) on 2 nodes.",
+        ),
+        (WITHOUT_LAST, "Efficiency on 8 devices", 1, "Strong scaling: not measured on 8 devices"),
+        (FAILED_LAST, "Efficiency on 8 devices", 1, "Strong scaling: no result on 8 devices, out of memory"),
+        (FAILED_LAST, "Strong scaling", 0, "8 devices: no result, out of memory"),
+        (
+            both_ladders(),
+            "Largest size",
+            0,
+            "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the efficiency falls below 70 %"
+            " was not measured.",
+        ),
+        (
+            both_ladders(),
+            "Largest size",
+            1,
+            "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %.",
+        ),
+        (
+            ladder_records(WEAK_CONFIG, {1: 100.0, 8: 110.0}),
+            "Largest size",
+            0,
+            "Weak scaling: no measured size on several devices reaches it; the highest is 13",
+        ),
+        (both_ladders(), "Energy", 0, "Not measured: no energy counter of these devices could be read."),
+        (
+            list(map(with_energy, both_ladders())),
+            "Energy",
+            0,
+            "0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scaling). It is the"
+            " energy of the GPUs, by their own counters (NVML)",
+        ),
+    ],
+)
+def test_every_section_says_what_was_measured(records: list[TrialRecord], heading: str, number: int, text: str) -> None:
+    assert convert_to_ascii(section(records, heading).paragraphs[number]).startswith(text)
 
 
 def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
     block = section(ladder_records(WEAK_CONFIG, WEAK_SPEEDS), "Strong scaling")
-    assert block.command == COMMAND
-    assert block.grid is None
-
-
-def test_energy_is_told_with_its_source_or_that_there_is_none() -> None:
-    assert section(both_ladders(), "Energy").paragraphs == (
-        "Not measured: no energy counter of these devices could be read.",
-    )
-    (text,) = section(list(map(with_energy, both_ladders())), "Energy").paragraphs
-    assert text.startswith("0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scaling).")
-    assert "NVML" in text
+    assert (block.command, block.grid) == (COMMAND, None)
 
 
 def test_the_method_has_five_sentences() -> None:
@@ -136,12 +142,6 @@ def test_what_is_extrapolated_is_said() -> None:
     assert "The input was random" in with_training
     without = " ".join(list_extrapolation_sentences(study_of(both_ladders(), training=None)))
     assert "epochs" not in without
-
-
-def test_a_failed_point_is_named_under_its_table() -> None:
-    records = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
-    block = section([*records, failed_record(STRONG_CONFIG, 8)], "Strong scaling")
-    assert any(text.startswith("8 devices: no result, out of memory") for text in block.paragraphs)
 
 
 @pytest.mark.parametrize(

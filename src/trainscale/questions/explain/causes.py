@@ -14,6 +14,7 @@ from typing import Any
 from ...analyse.columns import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
 from ...report.wording import join_names
+from ...worker.data.facts import SYNTHETIC
 from .sources import ALONE, APART, NEAR, NEAR_APART, ONE_DEVICE, POINT, RunMean, Sources
 
 WORK = "work"  # the step of one device that exchanges nothing
@@ -50,11 +51,6 @@ class ExplainedPart:
     measured: Interval = column("the share as it was measured; chance may make it negative", "share")
     seconds: float = column("of a step", "s")
     causes: tuple[str, ...] = column("the causes by name: several where the records do not separate them")
-
-    @property
-    def is_work(self) -> bool:
-        """Whether it contains the work itself."""
-        return WORK in self.causes
 
     @property
     def is_impossible(self) -> bool:
@@ -134,7 +130,7 @@ def _list_possible_causes(sources: Sources) -> list[str]:
         causes.append(SERVERS)
     if sources.crosses_hosts:
         causes.append(CROSSING)
-    return [*causes, INPUT] if sources.has_input else causes
+    return causes if sources.config.data == SYNTHETIC else [*causes, INPUT]
 
 
 # ---- the level of each cause; None if it is unknown
@@ -144,7 +140,8 @@ def _work(sources: Sources, means: Means) -> Any:
     """One device alone. One worker with its parameter server exchanges gradients, so its step is not the work alone."""
     if ONE_DEVICE not in means or (sources.has_servers and sources.one_device_exchanges and APART in means):
         return None
-    return means[ONE_DEVICE].compute * sources.work_scale
+    # Under strong scaling, a device has fewer samples here than alone.
+    return means[ONE_DEVICE].compute * (sources.batch / sources.config.batch_per_device(1))
 
 
 def _contention(sources: Sources, means: Means) -> Any:

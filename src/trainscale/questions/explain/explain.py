@@ -179,7 +179,7 @@ def _explain(title: str, sources: Sources, one_device_times: Sequence[tuple[floa
     exchange = describe_exchange(sources, parts)
     equal_batch = find_equal_batch(one_device_times, sources.batch)
     work = next((part for part in parts if part.causes == (WORK,)), None)
-    others = [part for part in parts if not part.is_work]
+    others = [part for part in parts if WORK not in part.causes]
     main = max([part for part in others if stands_out(part)] or others, key=lambda part: part.share, default=None)
     loss = None
     if work:
@@ -196,7 +196,7 @@ def _explain(title: str, sources: Sources, one_device_times: Sequence[tuple[floa
     core_share: float | None = None
     limited_gpus: tuple[LimitedGpu, ...] = ()
     gpu_clocks: GpuClocks | None = None
-    if sources.apart_records or sources.has_gpus:
+    if sources.apart_records or sources.config.device == "cuda":
         from .ranks import compare_clocks, compute_core_share, find_limited_gpus
 
         core_share = compute_core_share([rank for record in sources.apart_records for rank in record.ranks])

@@ -71,14 +71,6 @@ class Sources:
         return self.config.strategy in SERVER_STRATEGIES
 
     @property
-    def has_input(self) -> bool:
-        return self.config.data != SYNTHETIC
-
-    @property
-    def has_gpus(self) -> bool:
-        return self.config.device == "cuda"
-
-    @property
     def crosses_hosts(self) -> bool:
         """Whether there is a point on one host with which the exchange between hosts can be compared."""
         return self.hosts > 1 and self.near_devices > 0
@@ -86,11 +78,6 @@ class Sources:
     @property
     def batch(self) -> int:
         return self.config.batch_per_device(self.devices)
-
-    @property
-    def work_scale(self) -> float:
-        """The samples of a device here over those of the one-device point: 1 under weak scaling."""
-        return self.batch / self.config.batch_per_device(1)
 
     @property
     def compared_records(self) -> tuple[TrialRecord, ...]:
