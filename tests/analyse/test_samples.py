@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trainscale.analyse.samples import RankSamples, find_sample_problem
+from trainscale.analyse.witness import RankSamples, find_sample_problem
 from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, unpack_flags
 
 Batches = list[list[int]]  # the sample numbers of one rank's epoch

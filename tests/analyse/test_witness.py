@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from factories import make_config, make_rank, make_record
 
-from trainscale.analyse.first_steps import Expectation, SampleFacts
 from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import apply_verdict, judge
+from trainscale.analyse.witnessed_steps import Expectation, SampleFacts
 from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
 from trainscale.worker.sample import RankWitness, SeenByRank
-from trainscale.worker.witness.head_decay import compute_decay
+from trainscale.worker.witness.witness import compute_decay
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}
 TOTAL = (4.0,) * 64

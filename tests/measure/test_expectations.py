@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import small_sets
 
-from trainscale.analyse.first_steps import Expectation
+from trainscale.analyse.witnessed_steps import Expectation
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext

@@ -5,24 +5,28 @@ and the precision, for all frameworks and layouts, and kept in the user's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..analyse.first_steps import Expectation, SampleFacts
-from ..launch.inspection.expectation import ExpectationTask, compute
-from ..launch.inspection.numbers import NumbersFailed
-from ..launch.trial.jobs import list_plugins, place_trial
+from ..analyse.witnessed_steps import Expectation, SampleFacts
+from ..launch.inspection.numbers import NumbersFailed, compute_numbers
+from ..launch.launchers.base import ITS_START
+from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
 from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
+from ..worker.allocator import ALLOCATORS, TUNED
 from ..worker.frameworks.catalog import FRAMEWORKS, explain_foreign
+from ..worker.job import Measure, Task
 from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
 from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
 
 _KIND = "witness"
+_SECONDS = 3600.0  # that computing an expectation may take
 _CODE = ("witness", "models", "data")  # folders of the worker that the numbers come from
 
 # Sustained by the reference in float64; for estimates only. A core: Inception v3 with a batch of 4 takes 6 s a step.
@@ -55,12 +59,17 @@ class Expectations:
         workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
         batch = config.batch_per_device(trial.devices)
         name = f"computing what the first steps of {config.model} (batch {batch}, {workers}) must give"
-        slots = tuple(place_trial(trial, context.plan.available))
-        python, seed = context.pythons[config.framework], context.plan.experiment.work.seed
-        task = ExpectationTask(trial, slots, python, seed, context.plan.dataset.directory)
+        slots = place_trial(trial, context.plan.available)
+        host, seed = slots[0].host, context.plan.experiment.work.seed
+        python = host.pythons.get(config.framework) or context.pythons[config.framework]
+        settings = TrialSettings(Measure(), seed, {config.framework: python}, data_dir=context.plan.dataset.directory)
+        no_ports = {host: [0] * count for host, count in count_ports(slots).items()}  # it connects to no other process
+        job = replace(build_jobs(trial, slots, no_ports, settings)[0], dropout=False)
+        command = [python, ITS_START, "expectation"]
+        task = Task(host.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
         self._report(name)
         try:
-            numbers = compute(context.launcher, task)
+            numbers = compute_numbers(context.launcher, host.name, lambda _: task, _SECONDS)
         except NumbersFailed as error:
             self._report(f"  {error}")
             return str(error)

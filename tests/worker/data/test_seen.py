@@ -12,7 +12,7 @@ import pytest
 from small_sets import write_cifar10
 from test_source import job, opened
 
-from trainscale.analyse.samples import RankSamples, find_sample_problem
+from trainscale.analyse.witness import RankSamples, find_sample_problem
 from trainscale.worker.data import batches, seen
 from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
 from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jobs import make_config
 
-from trainscale.worker.witness.closing_steps import ClosingStepTaker
 from trainscale.worker.witness.sketch import sketch_weights
+from trainscale.worker.witness.witness import ClosingStepTaker
 
 CONFIG = make_config(momentum=0.9, weight_decay=0.01)
 START = {"w": np.linspace(-1.0, 1.0, 500), "b": np.linspace(0.0, 1.0, 7)}

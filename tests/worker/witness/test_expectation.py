@@ -16,10 +16,9 @@ from trainscale.worker.data import synthetic
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection.numbers import CannotCompute
 from trainscale.worker.job import Job
-from trainscale.worker.witness.arrays import Arrays
 from trainscale.worker.witness.expectation import ReferenceSteps, choose_arrays, compute_expectation
-from trainscale.worker.witness.memory import estimate_needed_bytes
-from trainscale.worker.witness.reference import ReferenceNetwork
+from trainscale.worker.witness.layers import Arrays
+from trainscale.worker.witness.reference import ReferenceNetwork, estimate_needed_bytes
 from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, sum_sketches
 
 

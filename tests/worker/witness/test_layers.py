@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from trainscale.worker.models import KINDS, Layer
-from trainscale.worker.witness.arrays import Arrays
-from trainscale.worker.witness.layers import OPERATIONS, Operation
+from trainscale.worker.witness.layers import OPERATIONS, Arrays, Operation
 
 STEP = 1e-6
 

@@ -13,7 +13,7 @@ from jobs import make_config, make_job
 from trainscale.worker.data import batches, synthetic
 from trainscale.worker.data.facts import KNOWN
 from trainscale.worker.data.source import Normalization
-from trainscale.worker.witness.batches import RankBatches
+from trainscale.worker.witness.expectation import RankBatches
 
 
 def test_synthetic_samples_are_those_of_the_rank_in_every_step() -> None:

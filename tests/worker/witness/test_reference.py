@@ -11,7 +11,7 @@ from trainscale.worker import models
 from trainscale.worker.data import synthetic
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
-from trainscale.worker.witness.arrays import Arrays
+from trainscale.worker.witness.layers import Arrays
 from trainscale.worker.witness.reference import ReferenceNetwork, ReferenceOptimizer
 
 Steps = tuple[list[float], dict[str, np.ndarray]]  # losses, and the weights after the last step

@@ -38,7 +38,7 @@ PRECISIONS: dict[str, str] = {
 LAYOUTS: dict[str, str] = {"nchw": "channels first", "nhwc": "channels last"}
 
 
-# The relative error of counting updates by weight decay (witness/head_decay.py) in 32-bit numbers.
+# The relative error of counting updates by weight decay (witness/witness.py) in 32-bit numbers.
 UPDATE_COUNT_ERROR = 0.005
 
 

@@ -24,16 +24,20 @@ It sends these arrays:
 ``gradient_spread/NAME``
     the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
 ``samples``
-    four numbers about the samples, which show whether they are random (batches.py)
+    four numbers about the samples, which show whether they are random
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+from ..data import synthetic
+from ..data.facts import SYNTHETIC
+from ..data.source import DatasetSource
 from ..emitter import Emitter, HeartbeatSender
 from ..events import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
@@ -43,11 +47,9 @@ from ..job import Job
 from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.loop import read_host_peak_bytes
 from ..type_aliases import NamedArrays
-from . import ASYNCHRONOUS, INDEPENDENT, count_first_steps, find_exchange
-from .arrays import Arrays
-from .batches import RankBatches
-from .memory import estimate_needed_bytes
-from .reference import ReferenceNetwork, ReferenceOptimizer, Weights
+from . import ASYNCHRONOUS, INDEPENDENT, STEPS, count_first_steps, find_exchange
+from .layers import Arrays
+from .reference import ReferenceNetwork, ReferenceOptimizer, Weights, estimate_needed_bytes
 from .sketch import sketch_changes, sketch_weights, sum_sketches
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
@@ -272,3 +274,53 @@ def _join(outcomes: Sequence[Outcome]) -> Outcome:
         joined.head_gradients += outcome.head_gradients
     joined.tensor_gradients = outcomes[-1].tensor_gradients
     return joined
+
+
+class RankBatches:
+    """The samples (numpy, channels first, float32) and labels of every rank in its first steps, as its own sources give
+    them. Real images are kept in 8 bits.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._pixels: dict[int, list[Any]] = {}  # by rank: of each step the pixels, labels and normalization
+
+    def make_batch(self, rank: int, step: int) -> tuple[Any, Any]:
+        """Return what a rank trains on in a step; the first step is number 0."""
+        job, config = self._job, self._job.config
+        if config.data == SYNTHETIC:  # the same samples in every step
+            samples = find_samples(config.model)
+            shape, first = samples.shape(config), rank * job.batch
+            return synthetic.make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
+        if rank not in self._pixels:
+            self._pixels[rank] = self._load(rank)
+        pixels, labels, normalization = self._pixels[rank][step]
+        return normalization(pixels), labels
+
+    def describe(self, workers: int) -> list[float]:
+        """Return the standard deviation of the values of the first step's samples, how many of these samples are copies
+        of another one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
+        """
+        import numpy as np
+
+        batches = [self.make_batch(rank, 0) for rank in {0, workers - 1}]
+        samples = np.concatenate([samples for samples, _ in batches])
+        labels = np.concatenate([labels for _, labels in batches])
+        copies = len(samples) - len({sample.tobytes() for sample in samples})
+        return [float(samples.std(dtype="f8")), copies, len(np.unique(labels)), len(samples)]
+
+    def _load(self, rank: int) -> list[Any]:
+        config = replace(self._job.config, loaders=1)
+        collector: Any = _PixelCollector()
+        source = DatasetSource(replace(self._job, rank=rank, config=config), collector)
+        try:
+            return list(islice(source.batches(), STEPS))
+        finally:
+            source.close()
+
+
+class _PixelCollector:
+    """Stands in for the adapter: copies the pixels, which the loader overwrites."""
+
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[Any, Any, Any]:
+        return pixels.copy(), labels.copy(), normalization

@@ -7,17 +7,21 @@ that it is given. Nothing is dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from ..models import Graph, Layer
 from ..type_aliases import NamedArrays
-from .arrays import Arrays
-from .layers import OPERATIONS, Operation, Relu
+from .layers import OPERATIONS, Arrays, Operation, Relu
 
 Weights = NamedArrays  # by canonical name
 
 # These make a new array, which their backward pass does not read.
 _OVERWRITABLE = ("conv", "batch_norm", "dense", "concat", "add")
+
+_COPIES = 6  # of the parameters: weights, velocities, a gradient, the sum of gradients, and what a step computes
+_LARGEST_LAYERS = 4  # gradients and temporary arrays of the layer with the most values
+_INITIAL_BYTES = 4  # of an initial weight
 
 
 class ReferenceNetwork:
@@ -145,3 +149,20 @@ def _find_layers_with_gradient(graph: Graph) -> set[str]:
         if any(name in names for name in layer.inputs):
             names.add(layer.name)
     return names
+
+
+def estimate_needed_bytes(graph: Graph, batch: int, arrays: Arrays) -> int:
+    """Estimate the memory that steps of one rank at a time need: the parameters, what the layers keep for the backward
+    pass, and the columns of convolutions.
+    """
+    uses, kept, columns = count_uses(graph), 0, 0
+    for layer in graph.layers:
+        is_view = layer.kind == "dropout" or (layer.kind == "relu" and overwrites_input(graph, layer, uses))
+        kept += 0 if is_view else prod(layer.shape)
+        if layer.kind == "conv":  # the largest block of columns: of some images, or of one image that is large
+            rows, width = layer.options["kernel"]
+            image = prod(layer.shape[1:]) * int(rows * width) * graph.input_shapes(layer)[0][0]
+            columns = max(columns, image, min(batch * image, arrays.block_values))
+    largest = max(prod(layer.shape) for layer in graph.layers)
+    values = batch * (kept + _LARGEST_LAYERS * largest) + 2 * columns + _COPIES * graph.parameter_count
+    return values * arrays.item_bytes + graph.parameter_count * _INITIAL_BYTES

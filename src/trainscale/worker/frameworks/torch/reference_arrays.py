@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...witness.arrays import Arrays
+from ...witness.layers import Arrays
 
 
 def count_free_bytes(index: int) -> int:
