@@ -27,15 +27,12 @@ from pathlib import Path
 from statistics import fmean
 
 from continued_runs import UNFINISHED, compute_device_seconds, continue_run
-from trainscale.analyse.best.choose import Answer, find_best
-from trainscale.analyse.best.criteria import Question
-from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.best.race import Entry, Key, RaceState, replay_race
-from trainscale.analyse.best.races import count_most_rounds, replay_races_of_run
+from trainscale.analyse.race import Entry, Key, RaceState, count_most_rounds, replay_race, replay_races_of_run
 from trainscale.analyse.throughput import compute_samples_per_second, is_measured
-from trainscale.record.journal import read_run, read_trials
-from trainscale.record.parity import read_parity
+from trainscale.questions.best.best import BestChoice, find_best
+from trainscale.questions.best.candidates import Question
 from trainscale.record.trial import TrialRecord
+from trainscale.runs import Run
 from trainscale.spec.config import Config
 
 SPACE = (
@@ -93,9 +90,9 @@ def measure(folder: Path, repetitions: int, seconds: float) -> int:
     return print_outcomes(outcomes)
 
 
-def judge_search(sweep: RecordedRun, directory: Path) -> Outcome:
+def judge_search(sweep: Run, directory: Path) -> Outcome:
     search = read_recorded(directory)
-    (race,) = replay_races_of_run(search.run, search.records, search.verdicts)
+    (race,) = replay_races_of_run(search.info, search.records, search.parity)
     (answer,) = answers(sweep)
     share = compute_device_seconds(search.records) / compute_device_seconds(sweep.records)
     winner = race.state.winner
@@ -116,7 +113,7 @@ def replay(directories: Sequence[Path], repetitions: int) -> int:
     return print_summary(outcomes)
 
 
-def trials_of(sweep: RecordedRun, answer: Answer) -> dict[Config, list[TrialRecord]]:
+def trials_of(sweep: Run, answer: BestChoice) -> dict[Config, list[TrialRecord]]:
     """Return the good trials of every candidate on this device count."""
     assert answer.leader is not None
     configs = [answer.leader.config, *(other.candidate.config for other in answer.others)]
@@ -124,7 +121,7 @@ def trials_of(sweep: RecordedRun, answer: Answer) -> dict[Config, list[TrialReco
     return {config: [r for r in good if r.trial.config == config] for config in configs}
 
 
-def replay_once(name: str, answer: Answer, trials: dict[Config, list[TrialRecord]], seed: int) -> Outcome:
+def replay_once(name: str, answer: BestChoice, trials: dict[Config, list[TrialRecord]], seed: int) -> Outcome:
     """Race with trials that are drawn at random: first each recorded repeat once, then with replacement."""
     generator = random.Random(seed)
     repeats = max(map(len, trials.values()))
@@ -205,19 +202,19 @@ def run_race(speeds: Mapping[Key, Sequence[float]], rounds: int) -> tuple[RaceSt
             counts[key] += 1
 
 
-def read_recorded(directory: Path) -> RecordedRun:
-    return RecordedRun(read_run(directory), read_trials(directory), read_parity(directory))
+def read_recorded(directory: Path) -> Run:
+    return Run.open(directory)
 
 
-def answers(sweep: RecordedRun) -> list[Answer]:
+def answers(sweep: Run) -> list[BestChoice]:
     """Return the answers of a sweep that have something to choose from."""
-    return [answer for best in find_best([sweep], Question()) for answer in best.answers if answer.others]
+    return [choice for choice in find_best([sweep], Question()).choices if choice.others]
 
 
-def equals(answer: Answer) -> set[Config]:
+def equals(answer: BestChoice) -> set[Config]:
     """Return the leader of a sweep and those that noise does not separate from it."""
     assert answer.leader is not None
-    return {answer.leader.config, *(other.candidate.config for other in answer.tied)}
+    return {answer.leader.config, *(other.candidate.config for other in answer.others if other.differs is False)}
 
 
 def describe(config: Config | None) -> str:

@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 # Where each public name is defined, and under which name if that differs.
 _MODULES = {
-    "BestChoice": ".api.answers",
-    "BestChoices": ".api.answers",
+    "BestChoice": ".questions.best.best",
+    "BestChoices": ".questions.best.best",
     "ComparisonPoint": ".questions.compare.compare",
     "ExplainedPart": ".questions.explain.causes",
     "InputError": ".errors",
@@ -28,7 +28,7 @@ _MODULES = {
     "RunSeries": ".analyse.series:Series",
     "TrainscaleError": ".errors",
     "TrialRow": ".export.columns",
-    "best": ".api.answers",
+    "best": ".runs",
     "compare": ".runs",
     "explain": ".runs",
     "load": ".runs",
@@ -39,18 +39,14 @@ if TYPE_CHECKING:
     from .analyse.series import Point as RunPoint
     from .analyse.series import Series as RunSeries
     from .analyse.statistics import Interval
-    from .api.answers import (
-        BestChoice,
-        BestChoices,
-        best,
-    )
     from .api.measure import run
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
+    from .questions.best.best import BestChoice, BestChoices
     from .questions.compare.compare import ComparisonPoint, RunComparison
     from .questions.explain.causes import ExplainedPart
     from .questions.explain.explain import RunExplanation
-    from .runs import Run, compare, explain, load
+    from .runs import Run, best, compare, explain, load
 
 __all__ = [
     "BestChoice",

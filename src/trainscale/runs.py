@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .analyse.series import Point, Series, build_series
-from .errors import InputError
+from .errors import InputError, explain_unknown
 from .record.journal import read_run, read_trials
 from .record.parity import Verdict, read_parity
 from .record.run import RunInfo
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     import pyarrow
 
     from .export.columns import TrialRow
+    from .questions.best.best import BestChoices
     from .questions.compare.compare import RunComparison
     from .questions.explain.explain import RunExplanation
     from .questions.predict.predict import PredictedSeries
     from .questions.study.study import Study, Training
 
-__all__ = ["Run", "compare", "explain", "load", "predict", "study"]
+__all__ = ["Run", "best", "compare", "explain", "load", "predict", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,3 +235,20 @@ def compare(
     from .questions.compare.compare import compare_runs
 
     return compare_runs(a, b, threshold=threshold, at_least=at_least, despite=despite, devices=devices)
+
+
+def best(
+    *runs: Run, by: str = "images/s", price: str | None = None, until_accuracy: float | None = None
+) -> BestChoices:
+    """Find the best configuration for every network and device count, as ``trainscale best`` does.
+
+    ``by`` is ``images/s``, ``efficiency``, ``time-to-accuracy``, ``memory`` or ``cost``; ``price`` is a text such as
+    ``"2.5/device-hour"``. ``until_accuracy`` is the validation accuracy for ``by="time-to-accuracy"``.
+    """
+    from .analyse.cost import parse_price
+    from .questions.best.best import find_best
+    from .questions.best.candidates import CRITERIA, Question
+
+    if by not in CRITERIA:
+        raise explain_unknown("criterion", by, CRITERIA)
+    return find_best(runs, Question(by, None if price is None else parse_price(price), until_accuracy))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from trainscale.analyse.best.race import Entry, RaceState, replay_race
+from trainscale.analyse.race import Entry, RaceState, replay_race
 
 ROUNDS = 4
 

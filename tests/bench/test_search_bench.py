@@ -12,15 +12,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
 from factories import curve, make_config, make_run
 
 import search
-from trainscale.analyse.best.points import RecordedRun
 from trainscale.record.journal import open_journal
+from trainscale.runs import Run
 
 SPEEDS = {8: 100.0, 16: 180.0, 32: 300.0, 64: 420.0, 128: 430.0}
 
 
-def make_sweep(spread: float) -> RecordedRun:
+def make_sweep(spread: float) -> Run:
     records = [r for batch, speed in SPEEDS.items() for r in curve(make_config(batch=batch), {2: speed}, 5, spread)]
-    return RecordedRun(make_run(), records)
+    return Run.from_records(make_run(), records)
 
 
 def test_a_replayed_race_finds_the_winner_in_less_time() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from command import trainscale
 
-from trainscale.analyse.best.race import RaceState
-from trainscale.analyse.best.races import replay_races_of_run
+from trainscale.analyse.race import RaceState, replay_races_of_run
 from trainscale.record.journal import read_run, read_trials
 from trainscale.spec.config import Config
 

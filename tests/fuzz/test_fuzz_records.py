@@ -13,17 +13,19 @@ from hostile import damaged, mutations, refusal, scratch_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainscale.analyse.best.points import RecordedRun
 from trainscale.analyse.series import build_series
 from trainscale.export.columns import make_rows
 from trainscale.published.table import FILE as CURVES
 from trainscale.published.table import parse_curves
+from trainscale.questions.best.best import find_best
+from trainscale.questions.best.candidates import Question
 from trainscale.questions.compare.sides import read_results
 from trainscale.questions.explain.explain import explain_records
 from trainscale.record.journal import RUN, TRIALS, read_run, read_trials
 from trainscale.record.parity import FILE as PARITY
 from trainscale.record.parity import read_parity
 from trainscale.report.csv_json import render_results_csv, render_results_json
+from trainscale.runs import Run
 
 FOLDER = scratch_folder("records")
 RUN_FILE, RECORDS = full_run(), full_records()
@@ -70,7 +72,7 @@ def _use(skipped: list[str]) -> None:
     render_results_csv(series)
     explain_records(records)
     make_rows("run", info, records, series)
-    RecordedRun(info, tuple(records), verdicts)
+    find_best([Run.from_records(info, records, verdicts)], Question())
 
 
 def _with_line(changed: tuple[int, Any]) -> bytes:

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from trainscale.analyse.best.choose import find_best
-from trainscale.analyse.best.criteria import Question
-from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.best.races import replay_races_of_run
+from trainscale.analyse.race import replay_races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.measure.context import make_short_measure, make_spec
 from trainscale.measure.order import NextTrial, choose_next_trial
 from trainscale.measure.search import count_most_trials, skip_for_memory
+from trainscale.questions.best.best import find_best
+from trainscale.questions.best.candidates import Question
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord
 from trainscale.record.trial_line import decode_record
 from trainscale.report.search_table import make_search_grids, select_series_in_full
+from trainscale.runs import Run
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
@@ -244,10 +244,9 @@ def test_charts_show_the_series_that_were_measured_in_full() -> None:
 
 def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     plan = make_search()
-    (best,) = find_best([RecordedRun(recorded(plan), run_search(plan))], Question())
-    (answer,) = best.answers
+    (answer,) = find_best([Run.from_records(recorded(plan), run_search(plan))], Question()).choices
     assert answer.leader is not None
-    assert (answer.leader.config.strategy, answer.leader.config.batch, answer.leader.repeats) == ("allreduce", 16, 3)
+    assert (answer.leader.config.strategy, answer.leader.config.batch, len(answer.leader.good)) == ("allreduce", 16, 3)
     reasons = {out.name: out.reason for out in answer.left_out}
     assert reasons["torch · ps:1 · batch 8"] == (
         "it left the search after round 1: slower than half of the leader, 0.25 of its speed"

@@ -12,13 +12,13 @@ import pytest
 from factories import curve, failed_record, learning_record, make_config, make_run, record_at
 from full_run import full_records, full_run
 
-from trainscale.analyse.best.points import RecordedRun
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_report
 from trainscale.report.reported_run import LabelledRun, make_reported_runs
 from trainscale.report.run_differences import list_difference_sentences, make_difference_grid
+from trainscale.runs import Run
 
 A100 = {"host": "box7", "cpu": "EPYC", "cores": 64, "gpus": ["NVIDIA A100"] * 8, "gpu driver": "550"}
 CONFIG = make_config()
@@ -29,7 +29,7 @@ def other_run(**provenance: Any) -> RunInfo:
 
 
 def labelled(label: str, records: list[TrialRecord], run: RunInfo | None = None) -> LabelledRun:
-    return LabelledRun(RecordedRun(run or make_run(), records), label)
+    return LabelledRun(Run.from_records(run or make_run(), records), label)
 
 
 def two_runs() -> list[LabelledRun]:
@@ -151,7 +151,7 @@ def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path
 
 
 def test_a_report_of_one_run_has_no_labels(tmp_path: Path) -> None:
-    write_report(tmp_path, [LabelledRun(RecordedRun(make_run(), curve(CONFIG, {1: 100.0})))])
+    write_report(tmp_path, [LabelledRun(Run.from_records(make_run(), curve(CONFIG, {1: 100.0})))])
     assert "run" not in read_rows(tmp_path)[0]
     page = (tmp_path / "report.html").read_text()
     assert "What differs between the runs" not in page

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 
-from ..analyse.best.choose import BestOfWork, find_best
-from ..analyse.best.criteria import COST, CRITERIA, SPEED, TIME, Question
-from ..analyse.best.points import RecordedRun
-from ..analyse.cost import parse_price
 from ..errors import InputError, explain_unknown
-from ..record.journal import read_run, read_trials
-from ..record.parity import read_parity
+from ..questions.best.candidates import COST, CRITERIA, SPEED, TIME
+from ..runs import Run, best
 from ..spec.groups import SETTINGS
 from .damage import warn_of_damage
 from .parser import Parser
@@ -26,22 +20,21 @@ def main(argv: list[str]) -> int:
         raise InputError("--by cost: no price is given; valid with --price 32.77/host-hour or --price 2.5/device-hour")
     if options.json and options.markdown:
         raise InputError("--json and --markdown exclude each other")
-    accuracy = options.until_accuracy
-    question = Question(
-        options.by,
-        None if options.price is None else parse_price(options.price),
-        None if accuracy is None else SETTINGS["until_accuracy"].read_text(accuracy, "--until-accuracy"),
-    )
-    all_best = find_best([read_recorded_run(path) for path in options.directories], question)
-    _check_answers(all_best, question)
-    from ..report.best import render_best_json, render_best_markdown
+    text = options.until_accuracy
+    accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
+    runs = [Run.open(path, warn_of_damage) for path in options.directories]
+    answer = best(*runs, by=options.by, price=options.price, until_accuracy=accuracy)
+    if options.by != SPEED and not any(choice.leader for choice in answer.choices):
+        reasons = dict.fromkeys(out.reason for choice in answer.choices for out in choice.left_out)
+        raise InputError(f"--by {options.by}: no trial of these runs has a value: {'; '.join(reasons)}")
+    from ..questions.best.text import print_text, render_json
 
     if options.json:
-        print(render_best_json(all_best, question), end="")
+        print(render_json(answer), end="")
     elif options.markdown:
-        print(render_best_markdown(all_best, question), end="")
+        print(answer.text, end="")
     else:
-        print_best(all_best, question)
+        print_text(answer)
     return 0
 
 
@@ -61,38 +54,3 @@ def _make_parser() -> Parser:
     add("--json", action="store_true", help="print JSON")
     add("--markdown", action="store_true", help="print Markdown")
     return parser
-
-
-def read_recorded_run(directory: Path) -> RecordedRun:
-    run, records = read_run(directory), read_trials(directory, warn_of_damage)
-    if not records:
-        raise InputError(f"{directory}: no trial of this run has finished; continue it with the command that began it")
-    return RecordedRun(run, records, read_parity(directory))
-
-
-def _check_answers(all_best: Sequence[BestOfWork], question: Question) -> None:
-    """Refuse a criterion by which nothing has a value, such as an accuracy that nobody trained to."""
-    answers = [answer for best in all_best for answer in best.answers]
-    if question.by == SPEED or any(answer.leader for answer in answers):
-        return
-    reasons = dict.fromkeys(out.reason for answer in answers for out in answer.left_out)
-    raise InputError(f"--by {question.by}: no trial of these runs has a value: {'; '.join(reasons)}")
-
-
-def print_best(all_best: Sequence[BestOfWork], question: Question) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from ..report.best import explain_energy, explain_numbers, list_sentences, make_best_grid
-    from ..report.table import TerminalGrid
-
-    console = Console(highlight=False)
-    for best in all_best:
-        if any(answer.leader for answer in best.answers):
-            console.print(TerminalGrid(make_best_grid(best, question)), end="")
-        else:
-            console.print(Text(best.title, style="bold"))
-        for sentence in list_sentences(best, question):
-            print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
-        console.print()
-    console.print(Text(f"{explain_numbers(question)} {explain_energy(all_best)}", style="dim"))

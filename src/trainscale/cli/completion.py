@@ -38,7 +38,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "purpose": "cli.study.PURPOSES",
     "env create names": "cluster.environments.DEFINITIONS",
     "env remove names": "cluster.environments.DEFINITIONS",
-    "best by": "analyse.best.criteria.CRITERIA",
+    "best by": "questions.best.candidates.CRITERIA",
     "compare by": ("efficiency", "speed"),
     "export to": "export.base.list_exporter_names",
     "report format": "report.chart_files.FORMATS",

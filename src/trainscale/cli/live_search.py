@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ..analyse.best.races import count_most_rounds, count_short_trials
+from ..analyse.race import count_most_rounds, count_short_trials
 from ..analyse.titles import make_strategy_labels
 from ..measure.search import replay_races_of_plan
 from ..record.trial import TrialRecord

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analyse.best.races import count_most_rounds
+from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
 from ..launch.inspection.cluster import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi

@@ -7,7 +7,6 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
-from ..analyse.best.points import RecordedRun
 from ..analyse.cost import parse_price
 from ..analyse.series import Series, build_series
 from ..errors import InputError, explain_unknown
@@ -17,6 +16,7 @@ from ..published.table import PREFIX, find_curve
 from ..record.run import RunInfo
 from ..report.installation import check_can_report
 from ..report.reported_run import LabelledRun, label_series
+from ..runs import Run
 from ..spec.groups import SETTINGS
 from .parser import Parser
 from .reported_runs import DEFAULT_OUTPUT, ReadRun, choose_output, read_runs
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     formats = () if options.format is None else read_formats(options.format, "--format")
     overlay = overlay_curves(_build_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
-    labelled = [LabelledRun(RecordedRun(run.info, run.records, run.verdicts), run.label) for run in runs]
+    labelled = [LabelledRun(Run.from_records(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
     if len(runs) == 1:
         print_results(directory, runs[0].records, runs[0].verdicts, runs[0].info, accuracy)

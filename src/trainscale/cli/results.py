@@ -39,18 +39,19 @@ def print_results(
     """
     from rich.console import Console
 
-    from ..analyse.best.races import replay_races_of_run
     from ..analyse.series import build_series
     from ..report.search_table import make_search_grids, select_series_in_full
     from ..report.table import TerminalGrid, make_series_table
 
     console = Console()
     all_series = build_series(records, verdicts, accuracy, run is not None and run.is_sequential)
-    races = replay_races_of_run(run, records, verdicts) if run else []
     if records:
         console.print(make_series_table(select_series_in_full(all_series, records)))
-    for grid in make_search_grids(races, records):
-        console.print(TerminalGrid(grid), highlight=False)
+    if run and run.is_search:
+        from ..analyse.race import replay_races_of_run
+
+        for grid in make_search_grids(replay_races_of_run(run, records, verdicts), records):
+            console.print(TerminalGrid(grid), highlight=False)
     if any(series.learns for series in all_series):
         _print_learning(console, run or RunInfo({}), all_series)
     for search in read_batches(directory).values():
@@ -84,7 +85,7 @@ def print_joint_results(directory: Path, runs: Sequence[LabelledRun], accuracy: 
         console.print(TerminalGrid(grid), highlight=False)
     console.print(" ".join(list_difference_sentences(reported)), highlight=False, markup=False)
     for run in reported:
-        lines = _list_verdicts(run.recorded.run, run.recorded.records, f"{run.label}/")
+        lines = _list_verdicts(run.recorded.info, run.recorded.records, f"{run.label}/")
         for line in lines:
             console.print(f"{run.label}: {line}", soft_wrap=True, highlight=False, markup=False)
     summary = f"results: {directory}/  (open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"

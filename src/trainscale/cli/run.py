@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..analyse.best.races import find_failed_parity
+from ..analyse.race import find_failed_parity
 from ..cluster.allocation import is_inside_slurm, read_legacy_settings
 from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM

@@ -1,6 +1,6 @@
 """The search for the fastest configuration: which trial comes next, and which is not tried because it cannot fit.
 
-analyse/best/race.py has the rule by which candidates leave. Everything here is pure: it looks at the plan and at the
+analyse/race.py has the rule by which candidates leave. Everything here is pure: it looks at the plan and at the
 records so far.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
-from ..analyse.best.races import Race, count_most_rounds, replay_races
+from ..analyse.race import Race, count_most_rounds, replay_races
 from ..analyse.throughput import is_measured
 from ..record.trial import OUT_OF_MEMORY, SKIPPED, Failure, RankSample, TrialRecord
 from ..spec.config import Config, PointKey, Trial

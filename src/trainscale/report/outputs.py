@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.best.points import RecordedRun
 from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Series, find_common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
+from ..runs import Run
 from . import charts, csv_json
 from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
 from .chart_files import FORMATS, SVG, draw_files
@@ -44,7 +44,7 @@ def write_outputs(
     options: ReportOptions | None = None,
 ) -> Outputs:
     """Write every output of one run; see ``write_report``."""
-    return write_report(directory, [LabelledRun(RecordedRun(run, records, verdicts))], options=options)
+    return write_report(directory, [LabelledRun(Run.from_records(run, records, verdicts))], options=options)
 
 
 def write_report(
@@ -94,7 +94,7 @@ def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
         (run,) = runs
         results = {
             "results.csv": csv_json.render_results_csv(run.series),
-            "results.json": csv_json.render_results_json(run.recorded.run, run.series),
+            "results.json": csv_json.render_results_json(run.recorded.info, run.series),
         }
     else:
         results = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..analyse.best.points import RecordedRun
-from ..analyse.best.races import replay_races_of_run
+from ..analyse.race import replay_races_of_run
 from ..analyse.series import Series, build_series
 from ..record.run import RunInfo
+from ..runs import Run
 from . import learning_tables, wording
 from .page.redaction import Redaction, redact_hosts
 from .search_table import make_search_grids, select_series_in_full
@@ -19,7 +19,7 @@ from .table import Grid
 class LabelledRun:
     """A run as it is on the disk, with its label; in a report of one run the label is empty."""
 
-    recorded: RecordedRun
+    recorded: Run
     label: str = ""
 
 
@@ -30,7 +30,7 @@ class ReportedRun:
     The titles of series begin with the label, so they differ between runs. Configs may be the same in several runs.
     """
 
-    recorded: RecordedRun
+    recorded: Run
     info: RunInfo
     series: Sequence[Series]
     shown: Sequence[Series]
@@ -56,15 +56,16 @@ def make_reported_runs(
 ) -> tuple[list[ReportedRun], Redaction]:
     """Return the runs, and what redacts hosts in further texts about them. A host has the same number in all runs."""
     recorded = [run.recorded for run in runs]
-    redaction = Redaction() if show_hosts else redact_hosts([(each.run, each.records) for each in recorded])
+    redaction = Redaction() if show_hosts else redact_hosts([(each.info, each.records) for each in recorded])
     return [_make_run(run, accuracy, redaction) for run in runs], redaction
 
 
 def _make_run(run: LabelledRun, accuracy: float | None, redaction: Redaction) -> ReportedRun:
     recorded = run.recorded
-    info, records, verdicts = recorded.run, recorded.records, recorded.verdicts
+    info, records, verdicts = recorded.info, recorded.records, recorded.parity
     series = label_series(run.label, build_series(records, verdicts, accuracy, info.is_sequential))
-    grids = make_search_grids(replay_races_of_run(info, records, verdicts), records)
+    races = replay_races_of_run(info, records, verdicts) if info.is_search else []
+    grids = make_search_grids(races, records)
     return ReportedRun(
         recorded=recorded,
         info=redaction.redact_run(info),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..analyse.best.race import Departure
-from ..analyse.best.races import Race
+from ..analyse.race import Departure, Race
 from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured

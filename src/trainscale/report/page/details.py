@@ -6,14 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analyse.best.choose import BestOfWork, find_best
-from ...analyse.best.criteria import Question
 from ...analyse.cost import Price
 from ...analyse.series import Series
 from ...questions.explain.explain import PointExplanation, explain_records, make_explaining_command
 from ...questions.explain.sources import LOCAL
 from ...spec.further import remove_exchange
-from ..best import list_sentences, make_best_grid
 from ..reported_run import ReportedRun
 from ..table import Grid
 from .costs import make_cost_grid
@@ -163,18 +160,22 @@ def _make_strip(number: int, trial: StripTrial, redaction: Redaction) -> NamedCh
 
 def _make_best_tables(runs: Sequence[ReportedRun], price: Price | None, redaction: Redaction) -> tuple[BestTable, ...]:
     """Return a table for each network for which there was something to choose from, within a run or between runs."""
+    records = [record for run in runs for record in run.recorded.records]
+    setups = {(record.trial.config, *record.versions.values()) for record in records}
+    if len(setups) <= 1 and all(record.ok for record in records):
+        return ()
+    from ...questions.best.best import find_best
+    from ...questions.best.candidates import Question
+    from ...questions.best.text import list_sentences, make_best_grid
+
     question = Question(price=price)
-    works = [work for work in find_best([run.recorded for run in runs], question) if _has_choice(work)]
     tables = []
-    for work in works:
-        lines = [redaction.redact_text(sentence) for sentence in list_sentences(work, question)]
+    for work in find_best([run.recorded for run in runs], question).works:
+        if not any(choice.others or choice.left_out for choice in work.choices):
+            continue
+        lines = [redaction.redact_text(sentence) for sentence in list_sentences(work)]
         if len(lines) > _MOST_SENTENCES:
             further = len(lines) - _MOST_SENTENCES
             lines = [*lines[:_MOST_SENTENCES], f"{further} more sentences: trainscale best."]
-        has_leader = any(answer.leader for answer in work.answers)
-        tables.append(BestTable(work.title, make_best_grid(work, question) if has_leader else None, tuple(lines)))
+        tables.append(BestTable(work.title, make_best_grid(work, question), tuple(lines)))
     return tuple(tables)
-
-
-def _has_choice(work: BestOfWork) -> bool:
-    return any(answer.others or answer.left_out for answer in work.answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,16 +19,34 @@ from factories import (
     record_at,
 )
 
-from trainscale.analyse.best.choose import CLEAR, NONE, ONLY, TIE, UNKNOWN, Answer, compare_with_leader, find_best
-from trainscale.analyse.best.criteria import COST, EFFICIENCY, MEMORY, TIME, Question
-from trainscale.analyse.best.points import RecordedRun
-from trainscale.analyse.best.quantity import estimate_mean
 from trainscale.analyse.cost import Price
 from trainscale.analyse.statistics import ratio_interval
+from trainscale.questions.best.best import (
+    CLEAR,
+    NONE,
+    ONLY,
+    TIE,
+    UNKNOWN,
+    BestChoice,
+    compare_with_leader,
+    compute_step_cost,
+    find_best,
+)
+from trainscale.questions.best.candidates import (
+    COST,
+    EFFICIENCY,
+    MEMORY,
+    TIME,
+    Candidate,
+    Question,
+    Setup,
+    estimate_mean,
+)
 from trainscale.record.parity import FAILED, UNPROVEN, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import Failure, TrialRecord
 from trainscale.record.witness import REFUTED, WitnessVerdict
+from trainscale.runs import Run
 from trainscale.spec.config import Config
 
 ALLREDUCE = make_config()
@@ -37,9 +56,8 @@ SHARDED = make_config(strategy="sharded")
 
 def answers(
     records: list[TrialRecord], question: Question | None = None, verdicts: tuple[Verdict, ...] = ()
-) -> list[Answer]:
-    (best,) = find_best([RecordedRun(make_run(), records, verdicts)], question or Question())
-    return list(best.answers)
+) -> list[BestChoice]:
+    return list(find_best([Run.from_records(make_run(), records, verdicts)], question or Question()).choices)
 
 
 def speeds(config: Config, *values: float, devices: int = 2) -> list[TrialRecord]:
@@ -63,7 +81,7 @@ def test_candidates_that_noise_does_not_separate_are_a_tie_and_the_others_are_no
         speeds(ALLREDUCE, 90, 100, 110) + speeds(SERVERS, 88, 98, 108) + speeds(SHARDED, 9, 10, 11),
     )
     assert answer.verdict == TIE
-    assert [other.candidate.name for other in answer.tied] == ["torch · ps:1"]
+    assert [other.candidate.name for other in answer.others if other.differs is False] == ["torch · ps:1"]
     assert [other.differs for other in answer.others] == [False, True]
 
 
@@ -240,7 +258,7 @@ def test_other_work_is_another_question() -> None:
         for config in (ALLREDUCE, make_config(model="vgg16"), make_config(scaling="strong"), make_config(classes=10))
         for record in speeds(config, 9, 10, 11)
     ]
-    titles = [best.title for best in find_best([RecordedRun(make_run(), records)], Question())]
+    titles = [best.title for best in find_best([Run.from_records(make_run(), records)], Question()).works]
     assert titles == [
         "AlexNet · weak scaling · classes 1000",
         "VGG-16 · weak scaling",
@@ -262,17 +280,18 @@ def test_every_choice_is_a_candidate_and_in_its_name() -> None:
 
 
 def test_the_same_configuration_in_two_runs_is_one_candidate_with_all_repeats() -> None:
-    runs = [RecordedRun(make_run(), speeds(ALLREDUCE, 90, 100)), RecordedRun(make_run(), speeds(ALLREDUCE, 110))]
-    (best,) = find_best(runs, Question())
-    (answer,) = best.answers
+    runs = [
+        Run.from_records(make_run(), speeds(ALLREDUCE, 90, 100)),
+        Run.from_records(make_run(), speeds(ALLREDUCE, 110)),
+    ]
+    (answer,) = find_best(runs, Question()).choices
     assert answer.leader is not None
-    assert (answer.leader.repeats, answer.leader.value.mean) == (3, pytest.approx(100))
+    assert (len(answer.leader.good), answer.leader.value.mean) == (3, pytest.approx(100))
 
 
 def test_another_version_of_a_framework_is_another_candidate() -> None:
     newer = [replace(record, versions={"torch": "3.0", "python": "3.11.9"}) for record in speeds(ALLREDUCE, 120, 121)]
-    (best,) = find_best([RecordedRun(make_run(), [*speeds(ALLREDUCE, 90, 100), *newer])], Question())
-    (answer,) = best.answers
+    (answer,) = answers([*speeds(ALLREDUCE, 90, 100), *newer])
     assert answer.leader is not None
     assert answer.leader.name == "torch · allreduce · torch 3.0"
     assert answer.others[0].candidate.name == "torch · allreduce · torch 2.9.1"
@@ -280,8 +299,8 @@ def test_another_version_of_a_framework_is_another_candidate() -> None:
 
 def test_runs_on_different_machines_are_different_questions() -> None:
     other = make_run(machine={"cpu": "Another CPU", "cores": 4, "gpus": []})
-    runs = [RecordedRun(make_run(), speeds(ALLREDUCE, 90)), RecordedRun(other, speeds(ALLREDUCE, 100))]
-    titles = [best.title for best in find_best(runs, Question())]
+    runs = [Run.from_records(make_run(), speeds(ALLREDUCE, 90)), Run.from_records(other, speeds(ALLREDUCE, 100))]
+    titles = [best.title for best in find_best(runs, Question()).works]
     assert titles == ["AlexNet · weak scaling · 2 cores of A CPU", "AlexNet · weak scaling · 4 cores of Another CPU"]
 
 
@@ -290,8 +309,8 @@ def test_repeats_that_a_budget_chose_have_wider_intervals() -> None:
     budget = RunInfo({"budget": 60.0})
     leads = []
     for run in (RunInfo({}), budget):
-        (best,) = find_best([RecordedRun(run, records)], Question())
-        leads.append(best.answers[0].others[0].lead)
+        (answer,) = find_best([Run.from_records(run, records)], Question()).choices
+        leads.append(answer.others[0].lead)
     assert leads[1].low is not None
     assert leads[0].low is not None
     assert leads[1].low < leads[0].low
@@ -299,6 +318,46 @@ def test_repeats_that_a_budget_chose_have_wider_intervals() -> None:
 
 def test_the_steps_of_the_ladder_go_along_the_leaders() -> None:
     records = curve(ALLREDUCE, {1: 100, 2: 150}, 3, 0.01) + curve(SERVERS, {1: 110, 2: 140}, 3, 0.01)
-    (best,) = find_best([RecordedRun(make_run(), records)], Question())
+    (best,) = find_best([Run.from_records(make_run(), records)], Question()).works
     (step,) = best.steps
     assert (step.before, step.after, step.gained.mean) == (1, 2, pytest.approx(40))
+
+
+# ---- what a step of the ladder costs
+
+
+def point(devices: int, *values: float) -> Candidate:
+    records = tuple(speeds(ALLREDUCE, *values, devices=devices))
+    return Candidate(Setup(ALLREDUCE, "", ()), devices, records, (), None, is_sequential=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "price", "gained", "factor", "per_million"),
+    [
+        ((100, 100, 100), (200, 200, 200), Price(3.6, "device"), 100, 1.0, 2 * 0.001 / 100 * 1e6),
+        ((99, 100, 101), (149, 150, 151), None, 50, 2.0, None),
+        ((100, 101, 102), (80, 81, 82), None, -20, math.inf, None),
+        ((100,), (150,), Price(3.6, "host"), 50, 0.0, 0.0),  # more devices of the same host
+    ],
+)
+def test_a_step_costs_what_its_devices_cost_for_each_sample_gained(
+    before: tuple[float, ...],
+    after: tuple[float, ...],
+    price: Price | None,
+    gained: float,
+    factor: float,
+    per_million: float | None,
+) -> None:
+    step = compute_step_cost(point(2, *before), point(4, *after), price)
+    assert (step.gained.mean, step.factor.mean) == (pytest.approx(gained), pytest.approx(factor))
+    assert (step.cost_per_million and step.cost_per_million.mean) == pytest.approx(per_million)
+
+
+def test_a_gain_that_may_be_nothing_has_no_upper_limit_of_its_cost() -> None:
+    before = point(2, 90, 100, 110)
+    sure, unsure = (compute_step_cost(before, point(4, *after)) for after in ((149, 150, 151), (95, 105, 115)))
+    assert sure.factor.low is not None
+    assert sure.factor.high is not None
+    assert sure.factor.low < sure.factor.mean < sure.factor.high < math.inf
+    assert math.isfinite(unsure.factor.mean)
+    assert unsure.factor.high == math.inf

@@ -1,0 +1,258 @@
+"""The best configurations in words: tables and sentences for a terminal, Markdown, JSON and HTML."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from textwrap import fill
+from typing import Any
+
+from ...analyse.statistics import Interval
+from ...report import numbers
+from ...report.table import Grid, TerminalGrid, escape
+from ...report.table import render_markdown as render_grid_markdown
+from ...report.wording import format_device_count, join_names
+from ...worker.type_aliases import JsonObject
+from .best import CLEAR, NONE, ONLY, UNKNOWN, BestChoice, BestChoices, Rival, Work
+from .candidates import COST, EFFICIENCY, MEMORY, SPEED, TIME, Candidate, Question
+
+# Schema history
+#     1  first version
+SCHEMA = 1
+_MOST_NAMED = 8  # candidates of a tie that are named
+
+
+def _add_spread(write: Callable[[float], str]) -> Callable[[Interval], str]:
+    return lambda interval: f"{write(interval.mean)} {numbers.format_plus_minus(interval)}".rstrip()
+
+
+_VALUES: dict[str, tuple[str, Callable[[Interval], str]]] = {
+    EFFICIENCY: ("efficiency", numbers.format_efficiency),
+    TIME: ("time to accuracy", _add_spread(numbers.format_duration)),
+    MEMORY: ("memory", _add_spread(lambda value: numbers.format_size(round(value)))),
+    COST: ("cost/million", _add_spread(numbers.format_significant)),
+}
+_MEANINGS = {
+    SPEED: "Best is the highest speed of the whole cluster.",
+    EFFICIENCY: "Best is the highest efficiency: the speed-up over the configuration's own 1-device point, divided"
+    " by the devices.",
+    TIME: "Best is the shortest training to the accuracy.",
+    MEMORY: "Best is the smallest peak of the rank that needs most memory, mean over repeats.",
+    COST: "Best is the lowest cost of a million samples.",
+}
+
+
+# ---- tables and sentences
+
+
+def make_best_grid(work: Work, question: Question) -> Grid | None:
+    """Return the table of a work: a row for each device count that has an answer. None if there is none."""
+    leaders = work.leaders
+    if not leaders:
+        return None
+    heading, write = _VALUES.get(question.by, ("", None))
+    columns: list[tuple[str, Callable[[Candidate], str]]] = [
+        ("devices", lambda leader: numbers.format_integer(leader.devices)),
+        ("best configuration", lambda leader: leader.name),
+    ]
+    if write:
+        columns.append((heading, lambda leader: write(leader.value) if leader.value else numbers.MISSING))
+    columns.append((f"{leaders[0].unit}/s", lambda leader: numbers.format_rate(leader.samples_per_second.mean)))
+    columns.append(("±", lambda leader: numbers.format_plus_minus(leader.samples_per_second)))
+    if question.price and question.by != COST:
+        columns.append(("cost/million", lambda leader: _format_cost(leader.cost_per_million)))
+    if any(leader.energy_per_million for leader in leaders):
+        columns.append(("Wh/million", lambda leader: _format_cost(leader.energy_per_million)))
+    columns.append(("repeats", lambda leader: numbers.format_integer(len(leader.good))))
+    rows = tuple(tuple(cell(leader) for _, cell in columns) for leader in leaders)
+    return Grid(work.title, tuple(name for name, _ in columns), rows, left=(1,))
+
+
+def list_sentences(work: Work) -> Iterator[str]:
+    """Say for each device count how sure its answer is, what was left out, and what the last step costs."""
+    for choice in work.choices:
+        where = format_device_count(choice.devices)
+        yield f"{where}: {_describe_verdict(choice)}"
+        if choice.leader and choice.leader.marks:
+            yield f"{where}: {choice.leader.name}: {'; '.join(choice.leader.marks)}."
+        yield from (f"{where}: left out: {out.name}: {out.reason}" for out in choice.left_out)
+    if not work.steps:
+        return
+    step, unit = work.steps[-1], work.leaders[0].unit
+    where = f"from {numbers.format_integer(step.before)} to {format_device_count(step.after)}"
+    gained = f"gains {numbers.format_rate(step.gained.mean)} {unit}/s"
+    if step.gained.mean <= 0:
+        yield f"The last step, {where}, gains nothing."
+    elif step.factor.mean == 0:
+        yield f"The last step, {where}, {gained} and costs nothing more."
+    else:
+        cost = f", {_format_cost(step.cost_per_million)} per million" if step.cost_per_million else ""
+        each = f"Each of these costs {_format_cost(step.factor)} times what one cost before{cost}."
+        yield f"The last step, {where}, {gained}. {each}"
+
+
+def _describe_verdict(choice: BestChoice) -> str:
+    if choice.verdict == NONE:
+        return "no configuration can be offered."
+    if choice.verdict == ONLY and choice.left_out:
+        return "no other configuration can be offered; those that were left out follow."
+    if choice.verdict == ONLY:
+        return "only one configuration was measured, so there is nothing to choose from."
+    lead = f"{_format_times(choice.others[0].lead)} as good as the runner-up, {choice.runner_up}"
+    if choice.verdict == CLEAR:
+        return f"{lead}: more than noise."
+    if choice.verdict == UNKNOWN:
+        return f"{lead}; too few repeats to tell it from noise."
+    tied = [other for other in choice.others if other.differs is False]
+    undecided = sum(other.differs is None for other in choice.others)
+    names = [_describe_rival(other) for other in tied[:_MOST_NAMED]]
+    named = join_names([*names, *([f"{len(tied) - len(names)} more"] if len(tied) > len(names) else [])])
+    unknown = f" For {undecided} more there are too few repeats to tell." if undecided else ""
+    return f"a tie. Noise does not separate the best from {named}.{unknown}"
+
+
+def _describe_rival(other: Rival) -> str:
+    marks = f"; {'; '.join(other.candidate.marks)}" if other.candidate.marks else ""
+    return f"{other.candidate.name} ({_format_times(other.lead)}{marks})"
+
+
+def explain_numbers(question: Question) -> str:
+    """Explain the numbers of the tables in one paragraph."""
+    price = f" Costs are at {question.price}, in the currency of the price." if question.price else ""
+    return (
+        f"{_MEANINGS[question.by]}{price} ± is half a 95 % interval over repeats. A lead counts as more than noise"
+        " where its interval, at 95 % for all comparisons with the leader together, is above 1."
+    )
+
+
+def explain_energy(best: BestChoices) -> str:
+    if not any(leader.energy_per_million for work in best.works for leader in work.leaders):
+        return "Energy: no trial recorded it."
+    return (
+        "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the"
+        " rest of the hosts."
+    )
+
+
+def _format_times(lead: Interval) -> str:
+    """Write a lead: 1.12 (1.05–1.19) times."""
+    limits = numbers.format_limits(lead)
+    return f"{numbers.format_significant(lead.mean, 3)}{f' ({limits})' if limits else ''} times"
+
+
+def _format_cost(interval: Interval | None) -> str:
+    """Write a cost with its limits: 1.62 (1.43–1.88), or 1.62 (at least 1.1)."""
+    if interval is None:
+        return numbers.MISSING
+    mean = numbers.format_significant(interval.mean, 3)
+    if interval.low is None or interval.high is None:
+        return mean
+    if math.isinf(interval.high):
+        return f"{mean} (at least {numbers.format_significant(interval.low, 3)})"
+    return f"{mean} ({numbers.format_limits(interval)})"
+
+
+# ---- documents
+
+
+def print_text(best: BestChoices) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for work in best.works:
+        grid = make_best_grid(work, best.question)
+        console.print(TerminalGrid(grid) if grid else Text(work.title, style="bold"), end="" if grid else "\n")
+        for sentence in list_sentences(work):
+            print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
+        console.print()
+    console.print(Text(f"{explain_numbers(best.question)} {explain_energy(best)}", style="dim"))
+
+
+def render_markdown(best: BestChoices) -> str:
+    blocks = ["# Best configurations\n", f"{escape(explain_numbers(best.question))}\n"]
+    for work in best.works:
+        blocks.append(f"## {escape(work.title)}\n")
+        if grid := make_best_grid(work, best.question):
+            blocks.append(render_grid_markdown(grid))
+        blocks.append("".join(f"- {escape(sentence)}\n" for sentence in list_sentences(work)))
+    return "\n".join([*blocks, explain_energy(best), ""])
+
+
+def render_html(best: BestChoices) -> str:
+    """Return the tables and sentences for a notebook."""
+    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
+
+    blocks = []
+    for work in best.works:
+        grid = make_best_grid(work, best.question)
+        table = render_grid(grid) if grid else ""
+        blocks.append(f"{render_heading(work.title, 4)}{table}{render_items(list_sentences(work))}")
+    return "".join([*blocks, render_paragraph(explain_numbers(best.question))])
+
+
+def render_json(best: BestChoices) -> str:
+    """Return everything with full precision. docs/best.md describes every field."""
+    question = best.question
+    document = {
+        "schema": SCHEMA,
+        "by": question.by,
+        "price": str(question.price) if question.price else None,
+        "accuracy": question.accuracy,
+        "definition": explain_numbers(question),
+        "energy": explain_energy(best),
+        "works": [_encode_work(work) for work in best.works],
+    }
+    return json.dumps(_replace_infinity(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_work(work: Work) -> JsonObject:
+    return {
+        "title": work.title,
+        "answers": [
+            {
+                "devices": choice.devices,
+                "verdict": choice.verdict,
+                "leader": _encode_candidate(choice.leader) if choice.leader else None,
+                "others": [
+                    {**_encode_candidate(other.candidate), "lead": asdict(other.lead), "differs": other.differs}
+                    for other in choice.others
+                ],
+                "left_out": [
+                    {"name": out.name, "config": out.config.to_dict(), "reason": out.reason} for out in choice.left_out
+                ],
+            }
+            for choice in work.choices
+        ],
+        "steps": [asdict(step) for step in work.steps],
+    }
+
+
+def _encode_candidate(candidate: Candidate) -> JsonObject:
+    def encode(interval: Interval | None) -> JsonObject | None:
+        return asdict(interval) if interval else None
+
+    return {
+        "name": candidate.name,
+        "config": candidate.config.to_dict(),
+        "devices": candidate.devices,
+        "hosts": candidate.hosts,
+        "repeats": len(candidate.good),
+        "value": encode(candidate.value),
+        "samples_per_second": encode(candidate.samples_per_second),
+        "unit": candidate.unit,
+        "cost_per_million": encode(candidate.cost_per_million),
+        "energy_per_million": encode(candidate.energy_per_million),
+        "marks": list(candidate.marks),
+    }
+
+
+def _replace_infinity(value: Any) -> Any:
+    """Replace infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {key: _replace_infinity(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_infinity(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
