@@ -100,7 +100,7 @@ def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
         results = {
             "results.csv": csv_json.render_joint_csv([(run.label, run.series) for run in runs]),
             "results.json": csv_json.render_joint_json(
-                [(run.label, run.recorded.run, run.series) for run in runs], make_difference_grid(runs)
+                [(run.label, run.recorded.info, run.series) for run in runs], make_difference_grid(runs)
             ),
         }
     files = [csv_json.make_series_files(run.series, run.label) for run in runs]
