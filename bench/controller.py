@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
 from trainscale.launch.trial.jobs import TrialSettings
 from trainscale.launch.trial.state import TrialState
@@ -31,7 +31,7 @@ from trainscale.record.journal import open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import HostDevices
+from trainscale.spec.devices import Host
 from trainscale.spec.placement import Slot
 from trainscale.worker.job import Device, Measure
 
@@ -90,10 +90,10 @@ def measure(ranks: int, host_count: int, seconds: int, open_files: int) -> Figur
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     config = Config("torch", "mnist", 32, "allreduce", 28, 10)
     trial = Trial(config, ranks, 0)
-    hosts = [HostDevices(f"host{number}", (), address=f"10.1.{number // 250}.{number % 250 + 1}")
+    hosts = [Host(f"10.1.{number // 250}.{number % 250 + 1}", f"host{number}")
              for number in range(host_count)]  # fmt: skip
     slots = [Slot(hosts[rank * host_count // ranks], Device()) for rank in range(ranks)]
-    launcher = SimulatedHostsLauncher(HostAccess(hosts=tuple(Host(host.address, alias=host.name) for host in hosts)))
+    launcher = SimulatedHostsLauncher(HostAccess(hosts=tuple(hosts)))
     launcher.seconds = seconds
     settings = TrialSettings(Measure(10, _STEPS), 1, {"torch": "python3"}, 600.0, 300.0)
     figures = Figures(ranks, host_count)

@@ -19,9 +19,10 @@ import sys
 import time
 from pathlib import Path
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.connected_hosts import ConnectOptions
 from trainscale.launch.launchers.ssh import SshLauncher
+from trainscale.spec.devices import Host
 from trainscale.worker.job import Task
 
 _TICKS = os.sysconf("SC_CLK_TCK")

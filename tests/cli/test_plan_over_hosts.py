@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from trainscale.cli.plan import _make_placement_table, _make_points_table
-from trainscale.spec.devices import AvailableDevices, HostDevices
+from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
@@ -16,13 +16,13 @@ from trainscale.worker.job import Device
 
 def cpus(hosts: int, devices: int = 2) -> AvailableDevices:
     slots = tuple(Device("cpu", n, (n,)) for n in range(devices))
-    sites = tuple(HostDevices(f"node{n}", slots, f"10.0.0.{n}", "eth0") for n in range(1, hosts + 1))
+    sites = tuple(Host(f"10.0.0.{n}", f"node{n}", interface="eth0", devices=slots) for n in range(1, hosts + 1))
     return AvailableDevices("cpu", sites, 1, f"{hosts} hosts with {devices} CPU devices each", "a CPU", 8 << 30)
 
 
 def gpus(hosts: int, devices: int = 8) -> AvailableDevices:
     slots = tuple(Device("cuda", n) for n in range(devices))
-    sites = tuple(HostDevices(f"gpu{n:02}", slots, f"10.0.0.{n}", "eth0") for n in range(1, hosts + 1))
+    sites = tuple(Host(f"10.0.0.{n}", f"gpu{n:02}", interface="eth0", devices=slots) for n in range(1, hosts + 1))
     return AvailableDevices(
         "cuda", sites, 0, f"{hosts} hosts with {devices} GPU devices each", "NVIDIA H200", 141 << 30
     )

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster.hosts import Host, HostAccess, parse_hosts, read_hosts, select_first_hosts
+from trainscale.cluster.hosts import HostAccess, parse_hosts, read_hosts, select_first_hosts
 from trainscale.errors import InputError
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.launch.launchers.target import find_target
+from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ from doc_pages import DOCS, IDS, PAGES, ROOT, blocks
 from example_machine import MACHINE, find_example_devices
 
 from trainscale import cli
-from trainscale.cluster.devices import UsableHost as DeviceHost
 from trainscale.cluster.devices import find_devices
-from trainscale.launch.inspection.cluster import Cluster as AllReached
+from trainscale.launch.inspection.hosts import Cluster as AllReached
 from trainscale.launch.launchers.target import Target, list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
+from trainscale.worker.inspection.host_facts import HostFacts
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
     how = place.make_launcher()
-    hosts = [DeviceHost(MACHINE, host.name, host.address) for host in place.access.hosts]
+    hosts = [replace(host, facts=HostFacts(MACHINE)) for host in place.access.hosts]
     return AllReached(how, find_devices(hosts, experiment) if hosts else find_example_devices(experiment), MACHINE)
 
 

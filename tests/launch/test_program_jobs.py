@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import UsableHost
 from trainscale.errors import InputError
 from trainscale.launch.program_jobs import (
     Program,
@@ -19,6 +18,8 @@ from trainscale.launch.program_jobs import (
     count_ports,
 )
 from trainscale.spec.config import FILL, ROUND_ROBIN
+from trainscale.spec.devices import Host
+from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.inspection.machine import Gpu, Machine
 from trainscale.worker.keeper.program import ProgramJob
 
@@ -30,19 +31,22 @@ def machine(gpus: int = 0, cores: int = 4) -> Machine:
     return Machine("name", "a CPU", tuple(range(cores)), 1, 8 * GIB, 8 * GIB, cards, "", 0.0, 0.0)
 
 
-def hosts(count: int, slots: int | None = None, gpus: int = 0) -> list[UsableHost]:
-    return [UsableHost(machine(gpus), f"node{n}", f"10.0.0.{n}", "eth1", slots) for n in range(1, count + 1)]
+def hosts(count: int, slots: int | None = None, gpus: int = 0) -> list[Host]:
+    return [
+        Host(f"10.0.0.{n}", f"node{n}", slots=slots, interface="eth1", facts=HostFacts(machine(gpus)))
+        for n in range(1, count + 1)
+    ]
 
 
-def places(request: ProgramRequest, usable_hosts: list[UsableHost]) -> dict[str, list[str]]:
+def places(request: ProgramRequest, usable_hosts: list[Host]) -> dict[str, list[str]]:
     """Names of the processes of each host."""
     where: dict[str, list[str]] = {}
     for program in assign_roles(request, usable_hosts):
-        where.setdefault(program.host.host, []).append(program.name)
+        where.setdefault(program.host.name, []).append(program.name)
     return where
 
 
-def set_up(request: ProgramRequest, usable_hosts: list[UsableHost]) -> dict[str, ProgramJob]:
+def set_up(request: ProgramRequest, usable_hosts: list[Host]) -> dict[str, ProgramJob]:
     programs = assign_roles(request, usable_hosts)
     free = {host: list(range(1000 * n, 1000 * n + count)) for n, (host, count) in enumerate(wanted(programs), 1)}
     made = build_program_jobs(request, programs, free, ProgramCommand(["train"], "/", {}))

@@ -31,7 +31,7 @@ from trainscale.measure.context import RunContext
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
 from trainscale.record.trial import CRASH, OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import AUTO, Trial
-from trainscale.spec.devices import AvailableDevices, HostDevices
+from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.inspection.machine import read_machine
@@ -43,7 +43,7 @@ GIB = 1024**3
 
 def plan(cores: int = 4, hosts: int = 1, kind: str = "cpu", **settings: Any) -> Plan:
     devices = tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(cores))
-    sites = tuple(HostDevices(f"host{n}", devices, f"10.0.0.{n}") for n in range(hosts))
+    sites = tuple(Host(f"10.0.0.{n}", f"host{n}", devices=devices) for n in range(hosts))
     given = AvailableDevices(
         kind, sites, 1 if kind == "cpu" else 0, "", "NVIDIA H200" if kind == "cuda" else "", 139 * GIB
     )

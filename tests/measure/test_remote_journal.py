@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from watched_runs import begin, records
 
-from trainscale.cluster.hosts import Host
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.measure import watching
 from trainscale.measure.watching import RemoteJournal
 from trainscale.record.journal import read_run, read_trials
+from trainscale.spec.devices import Host
 
 pytestmark = pytest.mark.processes
 

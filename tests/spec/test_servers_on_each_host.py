@@ -9,14 +9,17 @@ import pytest
 from trainscale.errors import InputError
 from trainscale.launch.trial.jobs import TrialSettings, build_jobs, count_ports, place_trial
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import AvailableDevices, HostDevices
+from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Device, Measure
 
 CORES = tuple(Device("cpu", n, (n,)) for n in range(2))
 AVAILABLE = AvailableDevices(
-    "cpu", tuple(HostDevices(f"node{n}", CORES, f"10.0.0.{n}", "eth0") for n in (1, 2, 3)), 1, "3 hosts"
+    "cpu",
+    tuple(Host(f"10.0.0.{n}", f"node{n}", interface="eth0", devices=CORES) for n in (1, 2, 3)),
+    1,
+    "3 hosts",
 )
 
 

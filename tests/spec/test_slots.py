@@ -8,7 +8,7 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.config import Config
-from trainscale.spec.devices import AvailableDevices, HostDevices
+from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.placement import (
     Slot,
@@ -25,8 +25,10 @@ from trainscale.worker.job import Device
 def available(*counts: int, kind: str = "cpu") -> AvailableDevices:
     """Hosts a, b, c … with so many devices each."""
     hosts = tuple(
-        HostDevices(
-            name, tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(count)), f"10.0.0.{n}"
+        Host(
+            f"10.0.0.{n}",
+            name,
+            devices=tuple(Device(kind, slot, (slot,) if kind == "cpu" else ()) for slot in range(count)),
         )
         for n, (name, count) in enumerate(zip("abcdefgh", counts, strict=False), 1)
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 from worker_copies import shared_copies
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
+from trainscale.spec.devices import Host
 
 # Stands for mpirun or srun: starts a keeper for every number, reports those that fail, and ends when they have ended.
 STARTER = """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lab import Lab
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.spec.devices import Host
 
 
 class LabSshLauncher(SshLauncher):

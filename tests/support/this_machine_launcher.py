@@ -11,10 +11,11 @@ from pathlib import Path
 
 from worker_copies import shared_copies
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.connection import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.base import PipeLauncher
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
+from trainscale.spec.devices import Host
 
 PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 

@@ -21,7 +21,7 @@ from trainscale.measure import trial as one_trial
 from trainscale.measure.context import RunContext
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
-from trainscale.spec.devices import HostDevices
+from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.inspection.machine import read_machine
@@ -88,9 +88,10 @@ def run_trial(
     graph_nets.register()
     available = find_local_devices(read_machine(), experiment)
     if hosts > 1:
-        named = (
-            HostDevices(f"node{number + 1}", (available.devices[number],), interface="lo") for number in range(hosts)
-        )
+        named = [
+            Host(alias=f"node{number + 1}", interface="lo", devices=(available.devices[number],))
+            for number in range(hosts)
+        ]
         available = replace(available, hosts=tuple(named))
     plan = make_plan(experiment, available)
     weights = folder / "weights"

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 from ..cluster.devices import choose_cores_per_device, describe_devices, list_devices
 from ..errors import explain_unknown
 from ..launch import plugins
-from ..launch.inspection.probe import probe_here
-from ..launch.inspection.pythons import GIVEN, HERE, Interpreter, find_interpreter
+from ..launch.inspection.hosts import GIVEN, HERE, Interpreter, find_interpreter
 from ..launch.launchers.target import LAUNCHERS, find_target, list_plugin_setting_keys
 from ..launch.trial.jobs import find_loopback_interface
 from ..report.numbers import format_gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.machine import Machine, read_machine
-from ..worker.inspection.probe import ProbeRequest
+from ..worker.inspection.probe import ProbeRequest, run_probes
 from ..worker.listening import find_free_ports
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from .parser import Parser, add_experiment, read_experiment
@@ -89,7 +88,7 @@ def probe_frameworks(
     interpreters = {name: find_interpreter(name, given) for name in frameworks or FRAMEWORKS}
     plugins_by_name = {name: FRAMEWORKS[name].plugin for name in interpreters}
     requests = [ProbeRequest(name, plugins=[plugin] if plugin else []) for name, plugin in plugins_by_name.items()]
-    facts = probe_here({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
+    facts = run_probes({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
     return {name: (interpreter, facts[name]) for name, interpreter in interpreters.items()}
 
 

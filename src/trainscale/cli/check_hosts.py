@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cluster.devices import find_devices
+from ..cluster.devices import find_devices, get_machine
 from ..errors import InputError
-from ..launch.inspection.findings import (
+from ..launch.inspection.hosts import choose_pythons, combine_probes
+from ..launch.inspection.survey import (
     Finding,
+    Survey,
     compute_clock_offset,
     describe_host_devices,
     describe_hosts,
@@ -18,16 +20,13 @@ from ..launch.inspection.findings import (
     format_gigabits,
     format_milliseconds,
     group_framework_versions,
+    survey,
 )
-from ..launch.inspection.probe import HostsLost, probe_hosts
-from ..launch.inspection.pythons import choose_pythons
-from ..launch.inspection.survey import Survey, SurveyedHost, survey
 from ..launch.launchers.target import Target
 from ..launch.worker_archive import build_archive
 from ..report.numbers import format_decimal_size, format_gibibytes
-from ..spec.devices import AvailableDevices
+from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
-from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.probe import ProbeRequest
 
@@ -44,45 +43,32 @@ def check_hosts(console: Console, target: Target, experiment: Experiment, framew
     host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
         count = len(target.access.hosts)
-        with _show_status(console, f"asking {count or 'the'} host{'s' if count != 1 else ''}"):
-            result = survey(host_launcher, pythons)
-        problems = find_problems(result, given)
-        devices, refusal = _find_usable_devices(result, experiment)
-        problems += [refusal] if refusal else []
-        if frameworks and devices:
-            with _show_status(console, f"importing {', '.join(frameworks)}"):
-                requests = [ProbeRequest(name) for name in frameworks]
-                try:
-                    problems += _list_import_problems(probe_hosts(host_launcher, devices.hosts, pythons, requests))
-                except HostsLost as error:
-                    problems += [Finding(line) for line in str(error).splitlines()]
+        text = f"asking {count or 'the'} host{'s' if count != 1 else ''}"
+        with console.status(text) if console.is_terminal else nullcontext():
+            result = survey(host_launcher, pythons, [ProbeRequest(name) for name in frameworks])
     finally:
         host_launcher.close()
+    problems = find_problems(result, given)
+    devices, refusal = _find_usable_devices(result, experiment)
+    problems += [refusal] if refusal else []
+    facts = {host.name: host.facts for host in result.usable if host.facts}
+    for name in frameworks if devices else ():
+        answer = combine_probes(facts, name)
+        if not answer.is_available:
+            remedy = f"get it with: {answer.install_command}" if answer.install_command else ""
+            problems.append(Finding(f"{name}: {answer.reason}", remedy))
     _print(console, result, problems, devices)
     return 1 if any(finding.is_serious for finding in problems) else 0
 
 
-def _show_status(console: Console, text: str) -> AbstractContextManager[object]:
-    return console.status(text) if console.is_terminal else nullcontext()
-
-
 def _find_usable_devices(result: Survey, experiment: Experiment) -> tuple[AvailableDevices | None, Finding | None]:
     """Return the devices of the hosts that answered, or why a run would refuse these hosts."""
-    hosts = [surveyed.usable_host for surveyed in result.usable if surveyed.usable_host is not None]
-    if not hosts:
+    if not result.usable:
         return None, None
     try:
-        return find_devices(hosts, experiment), None
+        return find_devices(result.usable, experiment), None
     except InputError as error:
         return None, Finding(str(error))
-
-
-def _list_import_problems(answers: Mapping[str, FrameworkFacts]) -> list[Finding]:
-    return [
-        Finding(f"{name}: {answer.reason}", f"get it with: {answer.install_command}" if answer.install_command else "")
-        for name, answer in answers.items()
-        if not answer.is_available
-    ]
 
 
 def _print(console: Console, result: Survey, problems: Sequence[Finding], devices: AvailableDevices | None) -> None:
@@ -107,26 +93,26 @@ def _make_hosts_table(result: Survey) -> RenderableType:
     table.add_column("devices")
     for name in ("memory", "disk", "clock", *(("Gbit/s", "ms") if len(result.hosts) > 1 else ())):
         table.add_column(name, justify="right", no_wrap=True)
-    for surveyed in result.hosts:
-        name = Text(surveyed.host.name)
-        if surveyed.error:
-            reason = Text(surveyed.error.why.partition(":")[0], style="red")
-            table.add_row(Text("✗", style="red"), name, "", reason)
+    usable = {host.name: host for host in result.usable}
+    for name in (host.name for host in result.hosts):
+        if name in usable:
+            cells = _format_cells(usable[name], result)
+            table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
         else:
-            table.add_row(Text("✓", style="green"), name, *map(Text, _format_cells(surveyed, result)))
+            reason = Text(result.errors[name].why.partition(":")[0], style="red")
+            table.add_row(Text("✗", style="red"), Text(name), "", reason)
     return table
 
 
-def _format_cells(surveyed: SurveyedHost, result: Survey) -> list[str]:
-    assert surveyed.usable_host is not None
-    assert surveyed.facts is not None
-    facts, offset, link = surveyed.facts, compute_clock_offset(surveyed), result.find_link_from(surveyed.host.name)
+def _format_cells(host: Host, result: Survey) -> list[str]:
+    assert host.facts is not None
+    facts, offset, link = host.facts, compute_clock_offset(host), result.find_link_from(host.name)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
     free = facts.disk_free_bytes
     return [
         facts.python_version,
-        describe_host_devices(surveyed),
-        format_gibibytes(surveyed.usable_host.machine.memory_available_bytes),
+        describe_host_devices(host),
+        format_gibibytes(get_machine(host).memory_available_bytes),
         "?" if free is None else format_decimal_size(free),
         "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
         "–" if bits is None else format_gigabits(bits),
@@ -164,7 +150,7 @@ def _make_frameworks_table(result: Survey) -> RenderableType:
             if version or len(by_version) > 1:
                 text = Text(version or "missing", style="" if version else "red")
                 grid.add_row(name, text, describe_hosts(hosts, len(usable)))
-    copied = sum(bool(surveyed.facts and surveyed.facts.worker_copied) for surveyed in usable)
+    copied = sum(bool(host.facts and host.facts.worker_copied) for host in usable)
     note = f"copied to {copied} just now" if copied else "was there already"
     grid.add_row("worker", build_archive().digest[:8], note)
     return grid

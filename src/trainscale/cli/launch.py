@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.allocation import is_inside_slurm
-from ..cluster.hosts import Host
 from ..cluster.target import SLURM
 from ..errors import InputError
 from ..launch.launchers.target import find_target, list_plugin_setting_keys
 from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramRequest, assign_roles
 from ..launch.programs import ProgramRun, pack_folder, prepare_hosts, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
-from ..spec.devices import LOCALHOST
+from ..spec.devices import LOCALHOST, Host
 from ..spec.value_types import parse_duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment

@@ -13,7 +13,6 @@ import webbrowser
 from argparse import Namespace
 from pathlib import Path
 
-from ..cluster.hosts import Host
 from ..errors import InputError, TrainscaleError
 from ..export.base import write_file
 from ..launch.launchers.slurm import SlurmSettings
@@ -22,6 +21,7 @@ from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
 from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain
 from ..runs import Run
+from ..spec.devices import Host
 from ..worker.type_aliases import JsonObject
 from .damage import warn_of_damage
 from .parser import Parser, add_settings, read_experiment

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..cluster.devices import find_local_devices
 from ..errors import InputError
-from ..launch.inspection.pythons import choose_pythons
+from ..launch.inspection.hosts import choose_pythons
 from ..launch.launchers.local import LocalLauncher
 from ..measure.context import RunContext
 from ..measure.parity import group_comparisons, prove

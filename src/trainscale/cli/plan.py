@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
-from ..launch.inspection.cluster import connect_cluster
+from ..launch.inspection.hosts import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.jobs import place_trial

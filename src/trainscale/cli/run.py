@@ -16,8 +16,7 @@ from ..cluster.allocation import is_inside_slurm, read_legacy_settings
 from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
 from ..errors import AllocationEnded, InputError, TrainscaleError
-from ..launch.inspection.cluster import Cluster, connect_cluster
-from ..launch.inspection.pythons import choose_pythons
+from ..launch.inspection.hosts import Cluster, choose_pythons, connect_cluster
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
@@ -25,7 +24,7 @@ from ..measure.batches import needs_search, settle_batches
 from ..measure.context import RunContext, choose_directory, make_spec, select_configs
 from ..measure.measure import measure_plan
 from ..measure.parity import check_parity
-from ..measure.preflight import check_frameworks
+from ..measure.preflight import check_frameworks, make_probe_requests
 from ..measure.submission import should_submit
 from ..record.journal import TRIALS, Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
@@ -69,7 +68,8 @@ def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    cluster = connect_cluster(target, experiment, pythons, mpi.use_access(target.access) if mpi else None)
+    launcher = mpi.use_access(target.access) if mpi else None
+    cluster = connect_cluster(target, experiment, pythons, launcher, make_probe_requests(experiment))
     try:
         plan = make_plan(experiment, cluster.supply)
         context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
@@ -140,7 +140,7 @@ def _run(
     directory = choose_directory(options.output, options.fresh, plan, spec)
     check_directory(directory, spec)
     check_can_report()
-    context = check_frameworks(context)
+    context = check_frameworks(context, cluster.hosts)
     print_missing(context.missing)
     images = plan.dataset.read_facts() if plan.dataset.is_real else None
     allocator = plan.experiment.resources.allocator

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..cluster.hosts import Host
 from ..errors import InputError
 from ..launch.launchers.ssh import SshSettings
 from ..measure.measure import RunListener
@@ -17,6 +16,7 @@ from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, Watch
 from ..record.journal import Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
+from ..spec.devices import Host
 from ..spec.plan import Plan
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..spec.devices import Host
 from ..spec.settings import SettingValues
 from ..worker.frameworks.catalog import WITH_SERVERS
-from .hosts import Host, HostList
+from .hosts import HostList
 
 _SCONTROL_SECONDS = 30
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a100:4(IDX:0-3)"

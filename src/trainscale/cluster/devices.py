@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import InputError
-from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, HostDevices
+from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from ..spec.experiment import Experiment
 from ..spec.groups import ResourceSettings
+from ..worker.inspection.host_facts import HostFacts
 from ..worker.inspection.machine import Machine
 from ..worker.job import Device
 
@@ -18,54 +19,39 @@ from ..worker.job import Device
 _MOST_CPU_SLOTS = 8
 
 
-@dataclass(frozen=True)
-class UsableHost:
-    """What is known of a host that answered."""
-
-    machine: Machine
-    host: str = LOCALHOST
-    address: str = LOOPBACK
-    interface: str | None = None
-    slots: int | None = None  # number of devices to use there, if the hosts file limits it
-    pythons: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return "this machine" if self.host == LOCALHOST else self.host
-
-
 def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDevices:
     """Return the devices of this machine that an experiment may use."""
-    return find_devices((UsableHost(machine),), experiment)
+    return find_devices([Host(LOOPBACK, LOCALHOST, facts=HostFacts(machine))], experiment)
 
 
-def find_devices(usable: Sequence[UsableHost], experiment: Experiment) -> AvailableDevices:
+def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDevices:
     """Return the devices that an experiment may use. All hosts must have the kind that is requested, or else the kind
     that the first host has.
     """
-    first, resources = usable[0].machine, experiment.resources
+    first, resources = get_machine(visited[0]), experiment.resources
     kind = resources.device if resources.device != "auto" else "cuda" if first.gpus else "cpu"
-    cores = resources.cores_per_device or min(choose_cores_per_device(host.machine) for host in usable)
-    hosts = tuple(
-        HostDevices(
-            host.host, _list_host_devices(host, kind, cores, resources), host.address, host.interface, host.pythons
-        )
-        for host in usable
-    )
+    cores = resources.cores_per_device or min(choose_cores_per_device(get_machine(host)) for host in visited)
+    hosts = tuple(replace(host, devices=_list_host_devices(host, kind, cores, resources)) for host in visited)
     gpu = first.gpus[0] if kind == "cuda" else None
     return AvailableDevices(
         kind=kind,
         hosts=hosts,
         cores_per_device=cores if kind == "cpu" else 0,
-        description=_describe_hosts(hosts) if len(hosts) > 1 else _describe_host(usable[0], kind, cores, resources),
+        description=_describe_hosts(hosts) if len(hosts) > 1 else _describe_host(visited[0], kind, cores, resources),
         device_name=gpu.name if gpu else first.cpu,
         memory_bytes=gpu.memory_bytes if gpu else first.memory_bytes,
     )
 
 
-def _list_host_devices(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> tuple[Device, ...]:
+def get_machine(host: Host) -> Machine:
+    """Return the machine of a host that was visited."""
+    assert host.facts is not None
+    return host.facts.machine
+
+
+def _list_host_devices(host: Host, kind: str, cores: int, resources: ResourceSettings) -> tuple[Device, ...]:
     """Return the devices of one host, no more than -g or its slots allow."""
-    machine = host.machine
+    machine = get_machine(host)
     devices = list_devices(machine, kind, cores, resources.ranks_per_gpu, host.title)
     limit = resources.gpus_per_host or host.slots
     if limit is None:
@@ -79,17 +65,17 @@ def _list_host_devices(host: UsableHost, kind: str, cores: int, resources: Resou
     return devices[:limit]
 
 
-def _describe_hosts(hosts: Sequence[HostDevices]) -> str:
+def _describe_hosts(hosts: Sequence[Host]) -> str:
     counts = sorted({len(host.devices) for host in hosts})
     each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kind = "GPU" if hosts[0].devices[0].kind == "cuda" else "CPU"
     return f"{len(hosts)} hosts with {each} {kind} device{'s' if counts[-1] > 1 else ''} each"
 
 
-def _describe_host(host: UsableHost, kind: str, cores: int, resources: ResourceSettings) -> str:
-    machine, limit = host.machine, resources.gpus_per_host
+def _describe_host(host: Host, kind: str, cores: int, resources: ResourceSettings) -> str:
+    machine, limit = get_machine(host), resources.gpus_per_host
     description = describe_devices(machine, list_devices(machine, kind, cores, resources.ranks_per_gpu))
-    name = f" on {host.host}" if host.host != LOCALHOST else ""
+    name = f" on {host.name}" if host.name != LOCALHOST else ""
     return f"{description}{name}{f', {limit} per host requested' if limit else ''}"
 
 

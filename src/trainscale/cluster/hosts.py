@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, shorten, shorten_path
+from ..spec.devices import Host
 from ..worker.regular_files import read_regular
 
 _KEYS = ("slots", "port", "user", "python", "setup")
@@ -25,24 +26,6 @@ _LONGEST_NAME = 253  # characters, by the rules of the domain name system
 _MOST_SLOTS = 65536
 _MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
-
-
-@dataclass(frozen=True)
-class Host:
-    """``address`` is for other hosts; ``alias`` is for ssh."""
-
-    address: str
-    alias: str = ""
-    port: int | None = None  # of its sshd
-    user: str = ""
-    slots: int | None = None
-    python: str = ""  # runs the keeper there
-    setup: tuple[str, ...] = ()  # shell lines to run before the keeper
-
-    @property
-    def name(self) -> str:
-        """The name that is shown, and that identifies the host everywhere in this project."""
-        return self.alias or self.address
 
 
 @dataclass(frozen=True)

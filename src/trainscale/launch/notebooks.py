@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cluster.hosts import Host, HostAccess
+from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
+from ..spec.devices import Host
 from . import notebook_host
 from .launchers.slurm import SlurmSettings
 from .launchers.ssh import SshSettings, make_shell_command, make_ssh_command

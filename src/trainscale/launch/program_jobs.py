@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..cluster.devices import UsableHost
+from ..cluster.devices import get_machine
 from ..errors import InputError
 from ..spec.config import FILL
-from ..spec.devices import LOOPBACK
+from ..spec.devices import LOOPBACK, Host
 from ..worker.job import SCHEDULER, SERVER, WORKER
 from ..worker.keeper.program import ProgramJob
 from ..worker.type_aliases import JsonObject
@@ -46,7 +46,7 @@ class Program:
 
     role: str
     index: int
-    host: UsableHost
+    host: Host
     local_index: int = 0
     local_count: int = 0
 
@@ -56,7 +56,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        return f"{self.name} {self.host.host}"
+        return f"{self.name} {self.host.name}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ProgramCommand:
         return {**self.variables.get(ALL_ROLES, {}), **self.variables.get(role, {})}
 
 
-def assign_roles(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[Program]:
+def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
     """Return the workers, then the servers, then the scheduler beside worker 0, if requested."""
     counts = _count_filled(request, hosts) if request.placement == FILL else _count_dealt(request, hosts)
     positions = [(host, index, count) for host, count in zip(hosts, counts, strict=True) for index in range(count)]
@@ -81,7 +81,7 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[P
     return workers + servers + ([Program(SCHEDULER, 0, workers[0].host)] if request.scheduler else [])
 
 
-def _count_dealt(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[int]:
+def _count_dealt(request: ProgramRequest, hosts: Sequence[Host]) -> list[int]:
     """Return how many workers each host gets, in turn, after the servers. Only slots in the hosts file are a limit."""
     _check_room(request.workers, hosts, [host.slots for host in hosts])
     counts = [0] * len(hosts)
@@ -94,9 +94,9 @@ def _count_dealt(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[i
     return counts
 
 
-def _count_filled(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[int]:
+def _count_filled(request: ProgramRequest, hosts: Sequence[Host]) -> list[int]:
     """Return how many workers each host gets if one is filled before the next: its slots, else GPUs, else cores."""
-    rooms = [host.slots or len(host.machine.gpus) or len(host.machine.cores) for host in hosts]
+    rooms = [host.slots or len(get_machine(host).gpus) or len(get_machine(host).cores) for host in hosts]
     _check_room(request.workers, hosts, rooms)
     counts: list[int] = []
     for room in rooms:
@@ -104,21 +104,21 @@ def _count_filled(request: ProgramRequest, hosts: Sequence[UsableHost]) -> list[
     return counts
 
 
-def _check_room(workers: int, hosts: Sequence[UsableHost], rooms: Sequence[int | None]) -> None:
+def _check_room(workers: int, hosts: Sequence[Host], rooms: Sequence[int | None]) -> None:
     limits = [room for room in rooms if room is not None]
     if len(limits) < len(rooms) or sum(limits) >= workers:
         return
-    each = ", ".join(f"{host.host} {room}" for host, room in zip(hosts, limits, strict=True))
+    each = ", ".join(f"{host.name} {room}" for host, room in zip(hosts, limits, strict=True))
     room = sum(limits)
     raise InputError(f"{workers} workers: there is room for {room} ({each}); valid: 1 … {room}, or more slots")
 
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
     """Return how many ports each host needs: one for every worker and server; on that of worker 0 also the meetings."""
-    counts = dict.fromkeys((program.host.host for program in programs), 0)
+    counts = dict.fromkeys((program.host.name for program in programs), 0)
     for program in programs:
-        counts[program.host.host] += program.role != SCHEDULER
-    counts[programs[0].host.host] += len(MEETINGS)
+        counts[program.host.name] += program.role != SCHEDULER
+    counts[programs[0].host.name] += len(MEETINGS)
     return counts
 
 
@@ -126,12 +126,12 @@ def build_program_jobs(
     request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]], command: ProgramCommand
 ) -> list[ProgramJob]:
     """Return the job of every program, in their order. ``ports`` are free ones, as many as ``count_ports`` says."""
-    is_distributed = len({program.host.host for program in programs}) > 1
+    is_distributed = len({program.host.name for program in programs}) > 1
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     first = programs[0].host
-    meetings = {name: (_choose_address(first, is_distributed), free_ports[first.host].pop()) for name in MEETINGS}
+    meetings = {name: (_choose_address(first, is_distributed), free_ports[first.name].pop()) for name in MEETINGS}
     addresses = {
-        program.name: f"{_choose_address(program.host, is_distributed)}:{free_ports[program.host.host].pop(0)}"
+        program.name: f"{_choose_address(program.host, is_distributed)}:{free_ports[program.host.name].pop(0)}"
         for program in programs
         if program.role != SCHEDULER
     }
@@ -150,7 +150,7 @@ def build_program_jobs(
     return jobs
 
 
-def _choose_address(host: UsableHost, is_distributed: bool) -> str:
+def _choose_address(host: Host, is_distributed: bool) -> str:
     """Return the loopback address if there is one host: all messages stay inside it, whatever networks it has."""
     return host.address if is_distributed else LOOPBACK
 
@@ -163,8 +163,8 @@ def _make_torch_variables(
     common = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": str(request.workers)}
     if program.role != WORKER:
         return common
-    hosts = list(dict.fromkeys(other.host.host for other in programs if other.role == WORKER))
-    number = str(hosts.index(program.host.host))
+    hosts = list(dict.fromkeys(other.host.name for other in programs if other.role == WORKER))
+    number = str(hosts.index(program.host.name))
     return {
         **common,
         "RANK": str(program.index),
@@ -252,13 +252,13 @@ def _make_defaults(program: Program) -> dict[str, str]:
     """Return variables for unbuffered output, and for no more threads than a host has cores, in all its workers."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if program.local_count > 1:
-        defaults["OMP_NUM_THREADS"] = str(max(1, len(program.host.machine.cores) // program.local_count))
+        defaults["OMP_NUM_THREADS"] = str(max(1, len(get_machine(program.host).cores) // program.local_count))
     return defaults
 
 
 def _choose_gpus(request: ProgramRequest, program: Program) -> list[int] | None:
     """Return the visible GPUs; None for all. Servers get none, because TensorFlow would take the memory of all."""
-    if not program.host.machine.gpus:
+    if not get_machine(program.host).gpus:
         return None
     if program.role != WORKER:
         return []
@@ -267,7 +267,7 @@ def _choose_gpus(request: ProgramRequest, program: Program) -> list[int] | None:
 
 def _choose_share(program: Program) -> list[int]:
     """Return the numbers of a worker's GPUs. If there are more workers than GPUs, they share them."""
-    gpus, workers = len(program.host.machine.gpus), program.local_count
+    gpus, workers = len(get_machine(program.host).gpus), program.local_count
     if not gpus or not workers:
         return []
     if workers > gpus:

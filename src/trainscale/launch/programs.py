@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..cluster.devices import UsableHost
-from ..cluster.hosts import Host
 from ..errors import InputError, TrainscaleError
+from ..spec.devices import Host
 from ..worker.events import Exit, FolderState, LogLine
 from ..worker.inspection.host_facts import HostFacts, HostFactsRequest
 from ..worker.job import WORKER, Task
@@ -23,8 +22,8 @@ from ..worker.keeper.program import FolderRequest
 from .connected_hosts import ConnectedHosts, ConnectOptions
 from .connection import HostError, select_causes
 from .events import HostLost, ReceivedEvent, describe_exit
-from .inspection.host_facts import decode_facts, make_usable_host
-from .inspection.host_tasks import make_role_task, run_host_tasks
+from .inspection.hosts import add_facts, decode_facts
+from .inspection.tasks import make_role_task, run_host_tasks
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .program_jobs import Program, ProgramCommand, ProgramRequest, build_program_jobs, count_ports
 
@@ -45,9 +44,7 @@ ShowLine = Callable[[Program, str, bool], None]  # a line of a program, and whet
 ShowMessage = Callable[[str], None]
 
 
-def prepare_hosts(
-    launcher: Launcher, hosts: Sequence[Host], folder: str, archive: str | None = None
-) -> list[UsableHost]:
+def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archive: str | None = None) -> list[Host]:
     """Return the usable hosts, once all of them have the folder. ``archive`` is the folder's content to copy."""
     tasks = {
         host.name: [
@@ -78,7 +75,7 @@ def prepare_hosts(
     if problems:
         hint = "name a folder that every host has by --folder, or copy this one by --copy DIR"
         raise InputError("\n".join([*problems, f"  {hint}"]))
-    return [make_usable_host(host, facts[host.name], launcher.access) for host in hosts]
+    return [add_facts(host, facts[host.name], launcher.access) for host in hosts]
 
 
 def pack_folder(folder: Path) -> str:
@@ -140,7 +137,7 @@ class ProgramRun:
             self.show_message(reason)
 
     def _lose_host(self, host: str, stderr_tail: tuple[str, ...]) -> None:
-        lost = {number for number in self._running if self.programs[number].host.host == host}
+        lost = {number for number in self._running if self.programs[number].host.name == host}
         self._running -= lost
         if lost:
             lines = [line.strip() for line in stderr_tail if line.strip()]
@@ -148,7 +145,7 @@ class ProgramRun:
 
     def _add_exit(self, program: Program, code: int) -> None:
         if code != 0:
-            self.fail(128 - code if code < 0 else code, f"{program.name} on {program.host.host} {describe_exit(code)}")
+            self.fail(128 - code if code < 0 else code, f"{program.name} on {program.host.name} {describe_exit(code)}")
 
     def _add_line(self, rank: int, line: LogLine) -> None:
         """Show a line. A long one arrives in parts. Of a progress bar that overwrites itself, show the last state."""
@@ -173,7 +170,7 @@ def run_programs(
     with launcher.connect(list(port_counts)) as connected:
         jobs = build_program_jobs(request, run.programs, connected.find_ports(port_counts), command)
         tasks = [
-            Task(program.host.host, rank, [ITS_PYTHON, ITS_START, "program"], json.dumps(vars(job)))
+            Task(program.host.name, rank, [ITS_PYTHON, ITS_START, "program"], json.dumps(vars(job)))
             for rank, (program, job) in enumerate(zip(run.programs, jobs, strict=True))
         ]
         try:

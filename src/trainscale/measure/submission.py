@@ -16,15 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..cluster.allocation import count_gpus, is_inside_slurm
-from ..cluster.devices import UsableHost, find_devices
+from ..cluster.devices import find_devices
 from ..cluster.slurm_job import FORGOTTEN, JobStatus, parse_exit_code, parse_status
 from ..errors import InputError, TrainscaleError
 from ..launch.launchers.slurm import SlurmSettings
 from ..record.files import write_atomically
 from ..record.journal import RUN, SLURM, check_directory
+from ..spec.devices import Host
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan, make_plan
 from ..spec.settings import SettingValues
+from ..worker.inspection.host_facts import HostFacts
 from ..worker.inspection.machine import Gpu, Machine
 
 _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
@@ -74,7 +76,7 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
     node_gpus = tuple(Gpu(index, "", 0, "") for index in range(gpus)) if kind == "cuda" else ()
     names = [f"node {number}" for number in range(1, (experiment.cluster.nodes or 1) + 1)]
     hosts = [
-        UsableHost(Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None), host=name)
+        Host(alias=name, facts=HostFacts(Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None)))
         for name in names
     ]
     return make_plan(experiment, find_devices(hosts, experiment))

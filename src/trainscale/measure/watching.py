@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from ..cluster.hosts import Host, HostAccess
+from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
 from ..launch.launchers.ssh import SshSettings, make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
@@ -25,7 +25,7 @@ from ..record.run import RecordedDataset, RecordedSpec, RunInfo
 from ..record.trial import TrialRecord
 from ..spec.config import AUTO, Config
 from ..spec.data import SYNTHETIC_DATASET, Dataset
-from ..spec.devices import AvailableDevices, HostDevices
+from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan
 from ..spec.settings import SettingValues
@@ -139,7 +139,7 @@ def _make_devices(spec: RecordedSpec, config: Config, most: int) -> AvailableDev
     """Return as many devices as the run had, on hosts without names. Servers that stand apart need further ones."""
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
     hosts = tuple(
-        HostDevices(f"host {number}", tuple(Device(config.device, index) for index in range(count)))
+        Host(alias=f"host {number}", devices=tuple(Device(config.device, index) for index in range(count)))
         for number, count in enumerate(counts, 1)
     )
     return AvailableDevices(config.device, hosts, config.cores_per_device, f"{sum(counts)} devices")

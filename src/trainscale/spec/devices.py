@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..worker.job import Device
+
+if TYPE_CHECKING:
+    from ..worker.inspection.host_facts import HostFacts
 
 LOCALHOST, LOOPBACK = "localhost", "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class HostDevices:
-    """A host with its devices. Other hosts reach it by ``address``, on the network that training uses."""
+class Host:
+    """A host: how it is named and reached, and what it has to offer, which is known when it was visited."""
 
-    name: str
-    devices: tuple[Device, ...]
-    address: str = LOOPBACK
+    address: str = LOOPBACK  # for other hosts; after the visit, on the network that training uses
+    alias: str = ""  # for ssh
+    port: int | None = None  # of its sshd
+    user: str = ""
+    slots: int | None = None  # number of devices to use there, if the hosts file limits it
+    python: str = ""  # runs the keeper there
+    setup: tuple[str, ...] = ()  # shell lines to run before the keeper
+    # after the visit
     interface: str | None = None
-    pythons: Mapping[str, str] = field(default_factory=dict)  # by framework, where the host has its own
+    devices: tuple[Device, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict, compare=False)  # by framework
+    facts: HostFacts | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name that is shown, and that identifies the host everywhere in this project."""
+        return self.alias or self.address
+
+    @property
+    def title(self) -> str:
+        return "this machine" if self.name == LOCALHOST else self.name
 
 
 @dataclass(frozen=True)
@@ -26,7 +46,7 @@ class AvailableDevices:
     """All hosts with their devices. The name and memory of a device choose the default batch."""
 
     kind: str
-    hosts: tuple[HostDevices, ...]
+    hosts: tuple[Host, ...]
     cores_per_device: int  # 0 for GPUs
     description: str  # for messages
     device_name: str = ""
@@ -35,7 +55,7 @@ class AvailableDevices:
     @classmethod
     def on_this_machine(cls, kind: str, devices: tuple[Device, ...], cores_per_device: int, description: str,
                         device_name: str = "", memory_bytes: int = 0) -> AvailableDevices:  # fmt: skip
-        host = HostDevices(LOCALHOST, devices)
+        host = Host(LOOPBACK, LOCALHOST, devices=devices)
         return cls(kind, (host,), cores_per_device, description, device_name, memory_bytes)
 
     @property
@@ -44,5 +64,5 @@ class AvailableDevices:
 
     @property
     def devices_per_host(self) -> list[int]:
-        """Two runs measured the same thing only if this is the same for both."""
+        """Number of devices on each host. Runs are comparable only if it is equal."""
         return [len(host.devices) for host in self.hosts]

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..worker.job import Device
 from .config import APART, EACH_HOST, ROUND_ROBIN, Config
-from .devices import AvailableDevices, HostDevices
+from .devices import AvailableDevices, Host
 
 
 @dataclass(frozen=True)
 class Slot:
     """Where one process runs."""
 
-    host: HostDevices
+    host: Host
     device: Device
 
 
@@ -96,7 +96,7 @@ def _place_in_order(config: Config, workers: int, available: AvailableDevices) -
     return used + [_choose_server_slot(config, index, used, unused, available) for index in range(servers)]
 
 
-def _list_worker_hosts(config: Config, available: AvailableDevices) -> tuple[HostDevices, ...]:
+def _list_worker_hosts(config: Config, available: AvailableDevices) -> tuple[Host, ...]:
     """Return the hosts after those of servers that are apart. On a single machine such servers take the devices after
     the workers' instead.
     """
@@ -146,7 +146,7 @@ def _count_most_round_robin(config: Config, available: AvailableDevices) -> int:
     return sum(available.devices_per_host)
 
 
-def _choose_shared_device(host: HostDevices, number: int) -> Device:
+def _choose_shared_device(host: Host, number: int) -> Device:
     return _leave_out_gpu(host.devices[number % len(host.devices)], number)
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from environments import fabricate
 
-from trainscale.launch.inspection import pythons
-from trainscale.launch.inspection.pythons import Interpreter, choose_pythons, find_interpreter
+from trainscale.launch.inspection import hosts
+from trainscale.launch.inspection.hosts import Interpreter, choose_pythons, find_interpreter
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(pythons, "_is_installed", lambda module: module == "torch")
+    monkeypatch.setattr(hosts, "_is_installed", lambda module: module == "torch")
     return tmp_path
 
 
@@ -67,6 +67,6 @@ def test_a_folder_without_code_is_no_module(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "only_a_folder").mkdir()
     (tmp_path / "a_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert not pythons._is_installed("only_a_folder")
-    assert pythons._is_installed("a_module")
-    assert not pythons._is_installed("not_there_at_all")
+    assert not hosts._is_installed("only_a_folder")
+    assert hosts._is_installed("a_module")
+    assert not hosts._is_installed("not_there_at_all")

@@ -19,7 +19,7 @@ import pytest
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.cluster.mpi_world import MpiWorld
 from trainscale.errors import InputError
 from trainscale.launch.callback import Caller
@@ -32,6 +32,7 @@ from trainscale.launch.launchers.inside_mpi import (
     serve_as_host,
 )
 from trainscale.launch.launchers.target import find_target
+from trainscale.spec.devices import Host
 from trainscale.spec.experiment import make_experiment
 
 WORLD = MpiWorld(rank=1, size=3, job="17")

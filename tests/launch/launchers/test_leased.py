@@ -18,14 +18,15 @@ from keepers import ready, try_ready
 from processes import MARK, is_living, marked, until
 from worker_copies import shared_copies
 
-from trainscale.cluster.hosts import Host, HostAccess, HostRequest
+from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import HostError, stop_all
-from trainscale.launch.inspection.host_facts import read_host_facts
+from trainscale.launch.inspection.hosts import visit_hosts
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
+from trainscale.spec.devices import Host
 from trainscale.worker.inspection.host_facts import HostFacts
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks
@@ -130,7 +131,7 @@ def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> N
 @pytest.mark.processes
 def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Lender) -> None:
     for _ in range(2):
-        answers = read_host_facts(lender, lender.hosts(), {})
+        answers = visit_hosts(lender, {})
         assert [type(answer) for answer in answers.values()] == [HostFacts] * 3
     first, second = lender.open(["beta"]), lender.open(["beta"])
     assert len(ready([*first], {"beta": 2})["beta"]) == 2

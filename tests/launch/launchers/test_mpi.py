@@ -14,7 +14,7 @@ import pytest
 from keepers import try_ready
 from processes import program
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connection import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
@@ -30,6 +30,7 @@ from trainscale.launch.launchers.mpi_commands import (
     identify_mpi,
 )
 from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.spec.devices import Host
 
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from lab import Lab, Slurm
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.slurm import SlurmLauncher, is_in_node_list
+from trainscale.spec.devices import Host
 
 CALL = CallbackEndpoint("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, make_shell_command
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
+from trainscale.spec.devices import Host
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",

@@ -21,10 +21,10 @@ from lab_launchers import LabSshLauncher
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import Host
 from trainscale.launch.connection import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.spec.devices import Host
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks
 

@@ -7,28 +7,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trials
-from environments import python_for
 from forked_frameworks import forked_processes
 from processes import MARK, marked
 from this_machine_launcher import ThisMachineLauncher
 from trials import run_trial
 
-from trainscale.cluster.devices import find_local_devices
-from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.connection import PipeConnection
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
-from trainscale.measure.context import RunContext
-from trainscale.measure.preflight import check_frameworks
 from trainscale.record.trial import Failure
-from trainscale.spec.devices import HostDevices
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import make_plan
-from trainscale.worker.inspection.machine import read_machine
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -86,29 +76,3 @@ def test_a_host_that_does_not_start_within_the_trials_time_limit_is_given_up(
     failure = fail(tmp_path, "plain", timeout_seconds=4.0)
     assert (failure.kind, failure.host) == ("lost", "node2")
     assert failure.message == "node2: no answer in time"
-
-
-@pytest.fixture
-def context() -> RunContext:
-    """A run on two hosts, of which the second does not answer any more."""
-    experiment = Experiment.of(models=("mnist:8",), frameworks=("torch",), devices=(2,), hosts="my nodes")
-    available = find_local_devices(read_machine(), experiment)
-    hosts = tuple(HostDevices(f"node{number + 1}", (available.devices[number],)) for number in range(2))
-    launcher = ThisMachineLauncher(["node1", "node2"], {"node2": "echo No route to host >&2; exit 255"})
-    return RunContext(make_plan(experiment, replace(available, hosts=hosts)), launcher, {"torch": python_for("torch")})
-
-
-def test_a_host_that_is_lost_before_the_first_trial_is_no_wrong_input(context: RunContext) -> None:
-    with pytest.raises(TrainscaleError) as raised:
-        check_frameworks(context)
-    assert raised.value.exit_code == 1
-    first, last = str(raised.value).splitlines()
-    assert first.startswith("node2: no route: ")
-    assert last == "  see: trainscale check --hosts 'my nodes'"
-
-
-def test_a_framework_that_no_host_has_is_wrong_input(context: RunContext, tmp_path: Path) -> None:
-    launcher = ThisMachineLauncher(["node1", "node2"])
-    with pytest.raises(InputError) as raised:
-        check_frameworks(replace(context, launcher=launcher, pythons={"torch": str(tmp_path / "python")}))
-    assert str(raised.value).splitlines()[-1] == "  see: trainscale check --hosts 'my nodes'"

@@ -21,7 +21,7 @@ from small_sets import write_mnist
 from lab import Lab
 from trainscale.cluster.devices import find_devices
 from trainscale.launch.connection import HostError
-from trainscale.launch.inspection.host_facts import make_usable_host, read_host_facts
+from trainscale.launch.inspection.hosts import add_facts, visit_hosts
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import trial as supervision
 from trainscale.launch.trial.jobs import TrialSettings, build_tasks
@@ -96,9 +96,9 @@ def train(
     )
     launcher, pythons = cluster.launcher(**where), {framework: python_for(framework)}
     records = []
-    for host, answer in read_host_facts(launcher, launcher.hosts(), pythons).items():
+    for host, answer in visit_hosts(launcher, pythons).items():
         assert not isinstance(answer, HostError), answer
-        records.append(make_usable_host(launcher.access.find_host(host), answer, launcher.access))
+        records.append(add_facts(launcher.access.find_host(host), answer, launcher.access))
     plan = make_plan(experiment, find_devices(records, experiment))
     return one_trial.run_trial(RunContext(plan, launcher, pythons, logs=logs), Trial(plan.configs[0], 2, 0), MEASURE)
 
@@ -183,9 +183,9 @@ def test_workers_that_exchange_nothing_still_meet(cluster: TwoNetworks, framewor
 def test_hosts_find_environments_by_themselves(cluster: TwoNetworks) -> None:
     """As on hosts with another home folder, where nothing that this machine could name exists."""
     launcher = cluster.launcher()
-    for host, answer in read_host_facts(launcher, launcher.hosts(), {"tensorflow": "", "mxnet": ""}).items():
+    for host, answer in visit_hosts(launcher, {"tensorflow": "", "mxnet": ""}).items():
         assert not isinstance(answer, HostError), answer
-        pythons = make_usable_host(launcher.access.find_host(host), answer, launcher.access).pythons
+        pythons = add_facts(launcher.access.find_host(host), answer, launcher.access).pythons
         environments = {framework: Path(python).parent.parent.name for framework, python in pythons.items()}
         assert environments == {"tensorflow": "main", "mxnet": "mxnet"}
 

@@ -16,16 +16,14 @@ from trainscale.launch.trial.jobs import (
     place_trial,
 )
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import AvailableDevices, HostDevices
+from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
 GPUS = tuple(Device("cuda", index) for index in range(4))
 
 
-def placed(
-    devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[HostDevices, ...] = (), **settings: Any
-) -> list[Task]:
+def placed(devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[Host, ...] = (), **settings: Any) -> list[Task]:
     config = Config(**{"framework": "torch", "model": "mnist", "batch": 8, "strategy": "allreduce",
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
@@ -124,7 +122,13 @@ def test_no_scheduler_where_nobody_needs_one() -> None:
 
 
 NODES = tuple(
-    HostDevices(f"node{n}", CPUS[:2], f"10.0.0.{n}", f"eth{n}", {"mxnet": f"/node{n}/python"} if n == 2 else {})
+    Host(
+        f"10.0.0.{n}",
+        f"node{n}",
+        interface=f"eth{n}",
+        devices=CPUS[:2],
+        pythons={"mxnet": f"/node{n}/python"} if n == 2 else {},
+    )
     for n in (1, 2, 3)
 )
 

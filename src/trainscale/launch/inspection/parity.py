@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...spec.config import Config
-from ...spec.devices import LOOPBACK, HostDevices
+from ...spec.devices import LOOPBACK, Host
 from ...worker.allocator import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connected_hosts import ConnectedHosts
@@ -35,7 +35,7 @@ class ParityTask:
 
 def compute(
     launcher: Launcher,
-    site: HostDevices,
+    site: Host,
     python: str,
     task: ParityTask,
     on_connect: OnConnect = lambda _: None,

@@ -1,38 +1,40 @@
-"""A survey of hosts, for ``trainscale check --hosts``: the facts of each host, and the speed of the network between
-them. All hosts are asked at once, and one that hangs does not delay the others.
+"""The survey behind ``trainscale check --hosts``: the facts of each host, the speed of the network between them, what
+is wrong, and how to mend it. All hosts are asked at once, and one that hangs does not delay the others.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from ...cluster.devices import UsableHost
-from ...cluster.hosts import Host
+from ...cluster.devices import get_machine
 from ...errors import InputError
+from ...spec.devices import Host
 from ...worker.events import Links
-from ...worker.inspection.host_facts import HostFacts
+from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.inspection.links import LinksRequest
+from ...worker.inspection.probe import ProbeRequest
 from ..connected_hosts import ConnectOptions
 from ..connection import HostError
 from ..launchers.base import Launcher
-from .host_facts import make_usable_host, read_host_facts
-from .host_tasks import TaskAnswer, make_role_task, run_host_tasks
+from .hosts import add_facts, visit_hosts
+from .tasks import TaskAnswer, make_role_task, run_host_tasks
 
 _FACTS_SECONDS = 30.0
+_PROBE_SECONDS = 150.0  # where frameworks are imported
 _LINK_SECONDS = 5.0  # for a neighbour to answer
 _LINKS_SECONDS = 60.0
 
-
-@dataclass(frozen=True)
-class SurveyedHost:
-    """One host: its facts and what a run would use of it, or the error why it cannot be used."""
-
-    host: Host
-    facts: HostFacts | None = None
-    usable_host: UsableHost | None = None
-    error: HostError | None = None
+# Limits of what is worth a finding.
+_CLOCK_SECONDS = 1.0
+_SLOW = 3.0  # times slower than the median of all pairs
+_LATE_SECONDS = 0.001  # a shorter round trip is never too long
+_LITTLE_DISK = 500_000_000  # bytes
+_BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core
+_MOST_NAMES = 4  # a finding lists so many hosts, and says how many more there are
 
 
 @dataclass(frozen=True)
@@ -52,45 +54,49 @@ class Link:
 
 @dataclass(frozen=True)
 class Survey:
-    hosts: tuple[SurveyedHost, ...]
-    links: tuple[Link, ...] = ()
+    """``usable`` are the hosts that a run could use, with their facts; all others have an error."""
 
-    @property
-    def usable(self) -> tuple[SurveyedHost, ...]:
-        return tuple(host for host in self.hosts if host.error is None)
+    hosts: tuple[Host, ...]
+    usable: tuple[Host, ...]
+    errors: Mapping[str, HostError] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
 
     def find_link_from(self, host: str) -> Link | None:
         return next((link for link in self.links if link.sender == host), None)
 
 
-def survey(launcher: Launcher, pythons: Mapping[str, str]) -> Survey:
-    """Survey all hosts of the launcher. ``pythons``: where to look first for each framework."""
-    hosts = launcher.hosts()
-    answers = read_host_facts(launcher, hosts, pythons, _FACTS_SECONDS, hurry=True)
-    surveyed = tuple(_survey_host(host, answers[host.name], launcher) for host in hosts)
-    usable_hosts = [host.usable_host for host in surveyed if host.usable_host is not None]
-    return Survey(surveyed, measure_links(launcher, usable_hosts) if len(usable_hosts) > 1 else ())
+def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
+    """Survey all hosts of the launcher. ``pythons``: where to look first for each framework. ``probes``: the frameworks
+    to import there.
+    """
+    seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
+    answers = visit_hosts(launcher, pythons, probes, seconds, hurry=not probes)
+    usable: list[Host] = []
+    errors: dict[str, HostError] = {}
+    for host in launcher.hosts():
+        answer = answers[host.name]
+        if isinstance(answer, HostError):
+            errors[host.name] = answer
+            continue
+        try:
+            usable.append(add_facts(host, answer, launcher.access))
+        except InputError as error:  # it has no such interface
+            remedy = "name another network by --interface"
+            errors[host.name] = HostError(host.name, str(error), remedy=remedy)
+    links = measure_links(launcher, usable) if len(usable) > 1 else ()
+    return Survey(launcher.hosts(), tuple(usable), errors, links)
 
 
-def _survey_host(host: Host, answer: HostFacts | HostError, launcher: Launcher) -> SurveyedHost:
-    if isinstance(answer, HostError):
-        return SurveyedHost(host, error=answer)
-    try:
-        return SurveyedHost(host, answer, make_usable_host(host, answer, launcher.access))
-    except InputError as error:  # it has no such interface
-        return SurveyedHost(host, error=HostError(host.name, str(error), remedy="name another network by --interface"))
-
-
-def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link, ...]:
+def measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
     """Measure the links of a ring of these hosts, in their order, over the addresses that training would use."""
-    names = [host.host for host in hosts]
+    names = [host.name for host in hosts]
     options = ConnectOptions(_LINKS_SECONDS, tolerates_errors=True, hurry=True)
     with launcher.connect(names, options) as connected:
         ports = connected.find_ports(dict.fromkeys(names, 1))
-        ring = [host for host in hosts if host.host in ports]
+        ring = [host for host in hosts if host.name in ports]
         requests = _make_link_requests(ring, ports)
         tasks = {
-            host.host: [make_role_task(host.host, 0, "links", request)]
+            host.name: [make_role_task(host.name, 0, "links", request)]
             for host, request in zip(ring, requests, strict=True)
         }
         answers = run_host_tasks(connected, tasks, _LINKS_SECONDS, hurry=True) if len(ring) > 1 else {}
@@ -103,7 +109,7 @@ def measure_links(launcher: Launcher, hosts: Sequence[UsableHost]) -> tuple[Link
     return (*links, *lost)
 
 
-def _make_link_requests(ring: Sequence[UsableHost], ports: Mapping[str, Sequence[int]]) -> list[LinksRequest]:
+def _make_link_requests(ring: Sequence[Host], ports: Mapping[str, Sequence[int]]) -> list[LinksRequest]:
     token = secrets.token_hex(16)
     requests = []
     for number, host in enumerate(ring):
@@ -111,9 +117,9 @@ def _make_link_requests(ring: Sequence[UsableHost], ports: Mapping[str, Sequence
         requests.append(
             LinksRequest(
                 address=host.address,
-                port=ports[host.host][0],
+                port=ports[host.name][0],
                 next_address=following.address,
-                next_port=ports[following.host][0],
+                next_port=ports[following.name][0],
                 sends_first=sends_first(number, len(ring)),
                 token=token,
                 seconds=_LINK_SECONDS,
@@ -141,3 +147,228 @@ def _make_link(measured: Mapping[str, Links], sender: str, receiver: str) -> Lin
     sent, received = measured[sender], measured[receiver]
     error = sent.send_error or received.receive_error
     return Link(sender, receiver, received.bits_per_second, sent.round_trip_seconds, error)
+
+
+# ---- what is wrong, and how to mend it: a finding is serious when a run on these hosts would be refused or fail
+
+
+@dataclass(frozen=True)
+class Finding:
+    problem: str
+    remedy: str = ""
+    is_serious: bool = True
+
+
+def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
+    """Return all problems of the hosts. ``given`` holds the interpreters that the person named, by framework."""
+    usable = survey.usable
+    return [
+        *_find_errors(survey),
+        *_find_shared_addresses(usable),
+        *_find_broken_links(survey.links),
+        *_find_slow_links(survey.links),
+        *_find_late_links(survey.links),
+        *_check_frameworks(usable, given),
+        *_check_clocks(usable),
+        *_compare_devices(usable),
+        *_check_disks(usable),
+        *_check_load(usable),
+    ]
+
+
+def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
+    """Return "node1, node2, node3, node4 and 12 more", or "all 16 hosts" where these are all."""
+    if total is not None and len(names) == total and total > 1:
+        return f"all {total} hosts" if total > 2 else "both hosts"
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
+
+
+def _find_errors(survey: Survey) -> Iterable[Finding]:
+    """Report hosts with the same error together, with the remedy for the first of them."""
+    by_reason: dict[str, list[HostError]] = {}
+    for error in survey.errors.values():
+        by_reason.setdefault(error.why, []).append(error)
+    for reason, errors in by_reason.items():
+        hosts = describe_hosts([error.host for error in errors], len(survey.hosts))
+        yield Finding(f"{hosts}: {reason}", errors[0].remedy)
+
+
+def _find_shared_addresses(hosts: Sequence[Host]) -> Iterable[Finding]:
+    by_address: dict[str, list[str]] = {}
+    for host in hosts:
+        by_address.setdefault(host.address, []).append(host.name)
+    for address, names in by_address.items():
+        if len(names) > 1:
+            yield Finding(
+                f"{describe_hosts(names)}: all have the address {address}, so they cannot reach each other by it",
+                "is one machine named twice? Otherwise name the network that connects them: --interface",
+            )
+
+
+def _find_broken_links(links: Sequence[Link]) -> Iterable[Finding]:
+    by_error: dict[str, list[str]] = {}
+    for link in links:
+        if link.error:
+            by_error.setdefault(link.error, []).append(link.name)
+    for error, names in by_error.items():
+        pairs = describe_hosts(names, len(links)).replace("hosts", "pairs")
+        yield Finding(
+            f"{pairs}: no connection between them: {error}",
+            "training connects the hosts with each other by TCP, on ports 10000 to 60999: open the firewall between"
+            " them, or name another network by --interface",
+        )
+
+
+def _find_slow_links(links: Sequence[Link]) -> Iterable[Finding]:
+    speeds = {link.name: link.bits_per_second for link in links if link.bits_per_second}
+    if len(speeds) < 3:
+        return
+    median = statistics.median(speeds.values())
+    for name, speed in speeds.items():
+        if speed * _SLOW < median:
+            yield Finding(
+                f"{name}: {format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}",
+                "check the cable, the switch, and the speed of the network card (ethtool); every step waits for the"
+                " slowest pair",
+                is_serious=False,
+            )
+
+
+def _find_late_links(links: Sequence[Link]) -> Iterable[Finding]:
+    times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
+    median = statistics.median(times.values()) if times else 0.0
+    for name, seconds in times.items():
+        if seconds > max(_SLOW * median, _LATE_SECONDS):
+            yield Finding(
+                f"{name}: a round trip takes {format_milliseconds(seconds)} ms, where other pairs need"
+                f" {format_milliseconds(median)}",
+                "is that host far away, or busy?",
+                is_serious=False,
+            )
+
+
+def _check_frameworks(hosts: Sequence[Host], given: Mapping[str, str]) -> Iterable[Finding]:
+    if not hosts:
+        return
+    versions = group_framework_versions(hosts)
+    if not any(by_version.keys() - {""} for by_version in versions.values()):
+        names = describe_hosts([host.name for host in hosts], len(hosts))
+        yield Finding(
+            f"{names}: no framework there ({', '.join(versions)})",
+            "name a Python that has it: --python torch=PATH; or install it there: trainscale env create",
+        )
+        return
+    for name, by_version in versions.items():
+        if len(by_version) > 1:
+            newest_first = sorted(by_version.items(), reverse=True)
+            places = "; ".join(f"{version or 'not'} on {describe_hosts(names)}" for version, names in newest_first)
+            yield Finding(
+                f"{name} is not the same on all hosts: {places}",
+                f"install the same version on all, or name a Python that all have: --python {name}=PATH",
+            )
+        if name in given:
+            yield from _find_other_pythons(hosts, name, given[name])
+
+
+def _find_other_pythons(hosts: Sequence[Host], framework: str, path: str) -> Iterable[Finding]:
+    """Report hosts that have the framework, but not in the Python that --python names."""
+    pythons = {host.name: _find_python(host, framework) for host in hosts}
+    others = [host for host, python in pythons.items() if python not in (path, None)]
+    if others:
+        places = ", ".join(dict.fromkeys(filter(None, pythons.values())))
+        problem = f"{describe_hosts(others)}: {framework} is not where --python says, but in {places}"
+        yield Finding(problem, f"is {path} there, with {framework} in it?", is_serious=False)
+
+
+def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:
+    """Return, for each framework, the hosts of each version; the version "" means that it is missing."""
+    versions: dict[str, dict[str, list[str]]] = {}
+    for host in hosts:
+        for name, location in host.facts.frameworks.items() if host.facts else ():
+            version = _describe_version(name, location.versions) if location else ""
+            versions.setdefault(name, {}).setdefault(version, []).append(host.name)
+    return versions
+
+
+def _describe_version(framework: str, modules: Mapping[str, str]) -> str:
+    """Return "3.15.1 on jax 0.10.2" for a framework of two modules."""
+    first, *others = FRAMEWORKS[framework].imports
+    return " ".join([modules[first], *(f"on {module} {modules[module]}" for module in others)])
+
+
+def _find_python(host: Host, framework: str) -> str | None:
+    location = host.facts.frameworks.get(framework) if host.facts else None
+    return location.python if location else None
+
+
+def _check_clocks(hosts: Sequence[Host]) -> Iterable[Finding]:
+    for host in hosts:
+        seconds = compute_clock_offset(host)
+        if seconds is not None and abs(seconds) > _CLOCK_SECONDS:
+            side = "ahead of" if seconds > 0 else "behind"
+            yield Finding(
+                f"{host.name}: its clock is {abs(seconds):.1f} s {side} this machine's",
+                "let both follow a time server: timedatectl set-ntp true",
+                is_serious=False,
+            )
+
+
+def compute_clock_offset(host: Host) -> float | None:
+    """Return the seconds by which a host's clock is certainly ahead, negative if it is behind.
+
+    0 means that no difference can be seen, None that the clock is not known.
+    """
+    if host.facts is None or host.facts.clock_ahead_seconds is None:
+        return None
+    least, most = host.facts.clock_ahead_seconds
+    return float(least if least > 0 else most if most < 0 else 0.0)
+
+
+def _compare_devices(hosts: Sequence[Host]) -> Iterable[Finding]:
+    by_devices: dict[str, list[str]] = {}
+    for host in hosts:
+        by_devices.setdefault(describe_host_devices(host), []).append(host.name)
+    if len(by_devices) > 1:
+        places = "; ".join(f"{devices} on {describe_hosts(names)}" for devices, names in by_devices.items())
+        yield Finding(
+            f"the hosts differ: {places}",
+            "the slowest device sets the pace; use equal devices by --hosts-count, -g, or slots=N in the hosts file",
+            is_serious=False,
+        )
+
+
+def describe_host_devices(host: Host) -> str:
+    """Return "8 × NVIDIA H100", or the cores of a host without GPUs."""
+    machine = get_machine(host)
+    if not machine.gpus:
+        return f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
+    return ", ".join(f"{count} × {name}" for name, count in Counter(gpu.name for gpu in machine.gpus).items())
+
+
+def _check_disks(hosts: Sequence[Host]) -> Iterable[Finding]:
+    for host in hosts:
+        free = host.facts.disk_free_bytes if host.facts else None
+        if free is not None and free < _LITTLE_DISK:
+            problem = f"{host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
+            yield Finding(problem, "free some space there, or name another folder by --remote-dir", is_serious=False)
+
+
+def _check_load(hosts: Sequence[Host]) -> Iterable[Finding]:
+    pressures = {host.name: get_machine(host).pressure or 0.0 for host in hosts}
+    busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
+    if busy:
+        share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"
+        yield Finding(f"{describe_hosts(busy, len(hosts))}: busy, {share}", "results will be noisy", is_serious=False)
+
+
+def format_gigabits(bits_per_second: float) -> str:
+    return _format_three_digits(bits_per_second / 1e9)
+
+
+def format_milliseconds(seconds: float) -> str:
+    return _format_three_digits(seconds * 1e3)
+
+
+def _format_three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.{2 + (value < 1)}f}"

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...cluster.allocation import find_allocated_hosts
-from ...cluster.hosts import Host, HostAccess, HostList, read_hosts
+from ...cluster.hosts import HostAccess, HostList, read_hosts
 from ...cluster.slurm_job import find_end_of_own_job
 from ...errors import InputError
+from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers

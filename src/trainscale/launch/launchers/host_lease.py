@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from ...cluster.hosts import Host
+from ...spec.devices import Host
 from ..callback import Caller
 from ..connection import wait_for_readable
 

@@ -15,8 +15,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...cluster.hosts import Host, HostAccess, HostList
+from ...cluster.hosts import HostAccess, HostList
 from ...errors import InputError, TrainscaleError
+from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..callback import CallbackServer, Caller, LauncherProcess

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ...cluster.hosts import Host, HostAccess, HostList
+from ...cluster.hosts import HostAccess, HostList
 from ...errors import InputError
+from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import NAME, SWITCH

@@ -9,9 +9,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...cluster.hosts import Host, HostAccess, HostList, HostRequest, select_first_hosts
+from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
 from ...cluster.target import MPI, choose_launcher
 from ...errors import InputError, explain_unknown
+from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from .base import Launcher

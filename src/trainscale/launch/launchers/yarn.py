@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from ...cluster.hosts import Host, HostAccess
+from ...cluster.hosts import HostAccess
 from ...cluster.yarn import YarnClient, find_client
 from ...errors import InputError, TrainscaleError
+from ...spec.devices import Host
 from ...spec.settings import SettingGroup, setting
 from ...spec.value_types import LINES, NAME
 from ..callback import Caller, LauncherProcess

@@ -1,7 +1,7 @@
 """Inspects the host it runs on: machine, addresses, disk, and which interpreters have the requested frameworks.
 
-Reads a HostFactsRequest as a JSON line. Prints the HostFacts as JSON text, cut into events (HostFactsPiece). No
-framework is imported, which would take seconds; the probe does that.
+Reads a HostFactsRequest as a JSON line. Prints the HostFacts as JSON text, cut into events (HostFactsPiece). Frameworks
+are imported only in their own interpreters, by the role ``probe``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ..emitter import claim_stdout, encode
-from ..events import HostFactsPiece
+from ..events import FrameworkFacts, HostFactsPiece
 from .machine import Machine, read_machine
+from .probe import ProbeRequest, run_probes
 
 _SIOCGIFADDR = 0x8915
 _MOST_ADDRESSES = 40  # a host of many containers has more, of no use here
@@ -59,16 +60,20 @@ class FrameworkSearch:
 
 @dataclass(frozen=True)
 class HostFactsRequest:
-    """``frameworks`` to look for, by name. ``folder``: where the worker is copied to, whose disk space matters."""
+    """``frameworks`` to look for, by name. ``folder``: where the worker is copied to, whose disk space matters.
+    ``probes``: frameworks to import, each in the interpreter that was found for it.
+    """
 
     frameworks: dict[str, FrameworkSearch] = field(default_factory=dict)
     folder: str = "/tmp"
+    probes: list[ProbeRequest] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, text: str) -> HostFactsRequest:
         values = json.loads(text)
         searches = {name: FrameworkSearch(**search) for name, search in values.get("frameworks", {}).items()}
-        return cls(**{**values, "frameworks": searches})
+        probes = [ProbeRequest.from_dict(probe) for probe in values.get("probes", ())]
+        return cls(**{**values, "frameworks": searches, "probes": probes})
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,13 @@ class HostFacts:
     """What a host says about itself. The controller adds the last two."""
 
     machine: Machine
-    addresses: dict[str, str]  # by interface
-    reached_at: str  # the address to which the controller's ssh connected, or empty
-    disk_free_bytes: int | None
-    python: str
-    python_version: str
-    frameworks: dict[str, FrameworkLocation | None]
+    addresses: dict[str, str] = field(default_factory=dict)  # by interface
+    reached_at: str = ""  # the address to which the controller's ssh connected, or empty
+    disk_free_bytes: int | None = None
+    python: str = ""
+    python_version: str = ""
+    frameworks: dict[str, FrameworkLocation | None] = field(default_factory=dict)
+    probes: dict[str, FrameworkFacts] = field(default_factory=dict)  # of the frameworks that were to be imported
     clock_ahead_seconds: tuple[float, float] | None = None  # at least and at most, compared with the controller's
     worker_copied: bool | None = None  # whether the worker had to be copied to the host just now
 
@@ -105,17 +111,24 @@ def main(arguments: list[str]) -> int:
 
 def inspect_host(request: HostFactsRequest) -> HostFacts:
     modules = tuple(sorted({module for search in request.frameworks.values() for module in search.modules}))
+    machine = read_machine()  # before the frameworks make it busy
+    locations = {
+        name: find_interpreter(search.modules, search.pythons, modules) for name, search in request.frameworks.items()
+    }
+    # Where none has the framework, the probe says so, or why the interpreter that a person named does not work.
+    pythons = {
+        name: location.python if location else (*request.frameworks[name].pythons, sys.executable)[0]
+        for name, location in locations.items()
+    }
     return HostFacts(
-        machine=read_machine(),
+        machine=machine,
         addresses=list_addresses(),
         reached_at=find_reached_address(),
         disk_free_bytes=_measure_free_disk(request.folder),
         python=sys.executable,
         python_version=sys.version.split()[0],
-        frameworks={
-            name: find_interpreter(search.modules, search.pythons, modules)
-            for name, search in request.frameworks.items()
-        },
+        frameworks=locations,
+        probes=run_probes(pythons, request.probes),
     )
 
 

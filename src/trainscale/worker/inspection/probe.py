@@ -10,18 +10,25 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 from .. import plugins
 from ..config import Config
 from ..emitter import claim_stdout, encode
-from ..events import FrameworkFacts
+from ..events import MARK, FrameworkFacts
 from ..frameworks.catalog import FRAMEWORKS
 from ..plugin_reference import PluginReference
 
 _PACKAGES = {"PIL": "pillow"}  # packages that are not named like their module
+_SECONDS = 120.0  # for an answer
 _MESSAGE_LENGTH = 300  # characters, because all answers travel in one event line
 
 
@@ -38,16 +45,74 @@ class ProbeRequest:
     needs: Sequence[str] = ()
 
     @classmethod
-    def from_json(cls, text: str) -> ProbeRequest:
-        values = json.loads(text)
+    def from_dict(cls, values: dict[str, Any]) -> ProbeRequest:
         values["models"] = [Config.from_dict(model) for model in values.get("models", ())]
         values["plugins"] = [PluginReference(**plugin) for plugin in values.get("plugins", ())]
         return cls(**values)
 
 
+def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> dict[str, FrameworkFacts]:
+    """Probe frameworks on this machine, each in a process of its interpreter, all at once. Whatever goes wrong there is
+    the reason why a framework cannot be used.
+    """
+    start = str(Path(__file__).resolve().parents[1] / "start.py")
+    deadline = time.monotonic() + _SECONDS
+    children: dict[str, subprocess.Popen[bytes]] = {}
+    facts: dict[str, FrameworkFacts] = {}
+    try:
+        for request in requests:
+            name, python = request.framework, pythons[request.framework]
+            try:
+                children[name] = subprocess.Popen(
+                    [python, start, "probe"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                )
+            except OSError as error:
+                facts[name] = FrameworkFacts(False, f"cannot start {python}: {error.strerror}")
+        for request in requests:
+            if request.framework in children:
+                child, text = children[request.framework], json.dumps(request, default=vars) + "\n"
+                try:
+                    output, _ = child.communicate(text.encode(), max(0.0, deadline - time.monotonic()))
+                    facts[request.framework] = _read_answer(request.framework, child.returncode, output)
+                except subprocess.TimeoutExpired:
+                    reason = f"no answer within {_SECONDS:.0f} s from {pythons[request.framework]}"
+                    facts[request.framework] = FrameworkFacts(False, reason)
+    finally:
+        for child in children.values():
+            if child.poll() is None:
+                child.kill()
+                child.communicate()
+    return {request.framework: facts[request.framework] for request in requests}
+
+
+def _read_answer(framework: str, code: int, output: bytes) -> FrameworkFacts:
+    lines = output.decode(errors="replace").strip().splitlines()
+    for line in lines:
+        _, mark, text = line.partition(MARK)
+        if mark:
+            values = json.loads(text)
+            facts = FrameworkFacts(**{field.name: values[field.name] for field in fields(FrameworkFacts)})
+            return replace(facts, reason=find_explaining_line(facts.reason))
+    end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    last_line = f": {lines[-1]}" if lines else ""
+    return FrameworkFacts(False, f"the Python of {framework} {end}{last_line}")
+
+
+def find_explaining_line(text: str) -> str:
+    """Return the line of a message that explains the most. Some frameworks put a whole traceback into theirs."""
+    first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if not first.endswith("Traceback (most recent call last):"):
+        return first
+    causes = [line for line in others if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return first[: -len("Traceback (most recent call last):")] + (causes or others or [""])[-1]
+
+
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    request = ProbeRequest.from_json(sys.stdin.readline())
+    request = ProbeRequest.from_dict(json.loads(sys.stdin.readline()))
     sys.path[:0] = request.python_path
     plugins.use(request.plugins)
     os.write(out, encode(probe(request)))

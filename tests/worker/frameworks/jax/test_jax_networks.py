@@ -11,9 +11,8 @@ from forked_frameworks import forked_processes
 from processes import MARK, marked
 from trials import TrialOutcome, run_trial
 
-from trainscale.launch.inspection.probe import probe as inspect_framework
 from trainscale.worker.config import Config
-from trainscale.worker.inspection.probe import ProbeRequest
+from trainscale.worker.inspection.probe import ProbeRequest, run_probes
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -47,7 +46,7 @@ def probe(*names: str) -> dict[str, object]:
     configs = [
         Config("jax", f"jax_nets:{name}", 4, "local", image_size=16, classes=10, layout="nhwc") for name in names
     ]
-    facts = inspect_framework(python_for("jax"), ProbeRequest("jax", configs, [HERE]))
+    facts = run_probes({"jax": python_for("jax")}, [ProbeRequest("jax", configs, [HERE])])["jax"]
     assert facts.is_available, facts
     return dict(facts.models)
 

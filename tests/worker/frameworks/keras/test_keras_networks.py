@@ -12,9 +12,8 @@ from forked_frameworks import forked_processes
 from processes import MARK, marked
 from trials import TrialOutcome, run_trial
 
-from trainscale.launch.inspection.probe import probe as inspect_framework
 from trainscale.worker.config import Config
-from trainscale.worker.inspection.probe import ProbeRequest
+from trainscale.worker.inspection.probe import ProbeRequest, run_probes
 from trainscale.worker.job import Measure
 
 pytestmark = pytest.mark.framework
@@ -51,7 +50,8 @@ def train(folder: Path, framework: str, network: str) -> TrialOutcome:
 
 def probe(framework: str, *models: str) -> dict[str, object]:
     configs = [Config(framework, model, 4, "local", image_size=32, classes=10, layout="nhwc") for model in models]
-    facts = inspect_framework(python_for(framework), ProbeRequest(framework, configs, [HERE]))
+    request = ProbeRequest(framework, configs, [HERE])
+    facts = run_probes({framework: python_for(framework)}, [request])[framework]
     assert facts.is_available, facts
     assert facts.version == facts.versions["keras"]
     return dict(facts.models)

@@ -12,9 +12,8 @@ from processes import MARK, marked
 from trials import run_trial
 
 from trainscale.launch.connected_hosts import ConnectedHosts
-from trainscale.launch.inspection.probe import probe
 from trainscale.worker.config import Config
-from trainscale.worker.inspection.probe import ProbeRequest
+from trainscale.worker.inspection.probe import ProbeRequest, run_probes
 
 pytestmark = pytest.mark.framework
 
@@ -91,7 +90,8 @@ def test_a_scheduler_whose_port_is_taken_gets_another(tmp_path: Path, monkeypatc
 def test_the_probe_counts_a_users_network_or_says_what_is_wrong_with_it() -> None:
     names = ("gluon_networks:small", "gluon_networks:not_a_block", "gluon_networks:missing")
     asked = [Config("mxnet", name, 4, "local", image_size=16, classes=10) for name in names]
-    answer = probe(python_for("mxnet"), ProbeRequest("mxnet", asked, [str(Path(__file__).parent)]))
+    request = ProbeRequest("mxnet", asked, [str(Path(__file__).parent)])
+    answer = run_probes({"mxnet": python_for("mxnet")}, [request])["mxnet"]
     assert answer.is_available, answer
     assert answer.gpus == []
     good, wrong, missing = (answer.models[name] for name in names)

@@ -13,17 +13,22 @@ import pytest
 from processes import marked
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.cluster.hosts import Host, HostAccess
+from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch import fan_out
 from trainscale.launch.connected_hosts import ConnectOptions
 from trainscale.launch.connection import HostError, SocketConnection
 from trainscale.launch.events import decode_line
-from trainscale.launch.inspection.host_facts import decode_facts, make_usable_host, read_host_facts
-from trainscale.launch.inspection.host_tasks import HostAnswers, TaskAnswer, make_role_task, run_host_tasks
-from trainscale.launch.inspection.networks import choose_network
-from trainscale.launch.inspection.pythons import choose_pythons
+from trainscale.launch.inspection.hosts import (
+    add_facts,
+    choose_network,
+    choose_pythons,
+    decode_facts,
+    visit_hosts,
+)
+from trainscale.launch.inspection.tasks import HostAnswers, TaskAnswer, make_role_task, run_host_tasks
 from trainscale.launch.launchers.base import ITS_PYTHON
+from trainscale.spec.devices import Host
 from trainscale.worker.emitter import encode
 from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
@@ -143,7 +148,7 @@ def test_an_error_that_is_not_tolerated_is_raised_and_nothing_is_left(
 @pytest.mark.framework
 def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     launcher = ThisMachineLauncher(["a", "b"], {"b": "exit 1"}, tmp_path)
-    facts = read_host_facts(launcher, launcher.hosts(), choose_pythons(FRAMEWORKS, {}))
+    facts = visit_hosts(launcher, choose_pythons(FRAMEWORKS, {}), [ProbeRequest("torch"), ProbeRequest("mxnet")])
     assert isinstance(facts["b"], HostError)
     answer = facts["a"]
     assert not isinstance(answer, HostError)
@@ -157,9 +162,11 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     import torch
 
     assert answer.frameworks["torch"] == FrameworkLocation(sys.executable, {"torch": torch.__version__})
-    (usable_host,) = (make_usable_host(host, answer, launcher.access) for host in launcher.hosts()[:1])
-    assert usable_host.machine.cores == list_usable_cores()
-    assert usable_host.pythons["torch"] == sys.executable
+    host = add_facts(launcher.hosts()[0], answer, launcher.access)
+    assert answer.machine.cores == list_usable_cores()
+    assert host.pythons["torch"] == sys.executable
+    assert answer.probes["torch"].version == torch.__version__
+    assert answer.probes["mxnet"].is_available == ("mxnet" in host.pythons)
 
 
 @pytest.mark.processes
@@ -279,12 +286,11 @@ def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, 
 @pytest.mark.processes
 def test_what_a_host_says_is_made_into_what_a_run_needs() -> None:
     launcher = ThisMachineLauncher(["a"])
-    answer = read_host_facts(launcher, launcher.hosts(), {})["a"]
+    answer = visit_hosts(launcher, {})["a"]
     assert isinstance(answer, HostFacts)
     facts = replace(answer, addresses={"eth0": "10.0.0.1"})
-    usable_host = make_usable_host(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
-    assert (usable_host.host, usable_host.address) == ("a", "10.0.0.1")
-    assert (usable_host.interface, usable_host.slots) == ("eth0", 3)
+    host = add_facts(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
+    assert (host.name, host.address, host.interface, host.slots) == ("a", "10.0.0.1", "eth0", 3)
     assert answer.python == sys.executable
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.launch.inspection.probe import find_explaining_line, probe
-from trainscale.worker.inspection.probe import ProbeRequest
+from trainscale.worker.inspection.probe import ProbeRequest, find_explaining_line, run_probes
 
 TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
   File "site-packages/tensorflow/python/pywrap_tensorflow.py", line 73, in <module>
@@ -50,15 +49,18 @@ def test_an_interpreter_that_cannot_answer_is_a_reason(script: str | None, reaso
     if script is not None:
         python.write_bytes(script.encode("latin-1"))
         python.chmod(0o755)
-    facts = probe(str(python), ProbeRequest("jax"))
+    facts = run_probes({"jax": str(python)}, [ProbeRequest("jax")])["jax"]
     assert facts.is_available is False
     assert reason in facts.reason
 
 
 @pytest.mark.framework
 def test_a_package_that_the_images_need_is_named_with_what_gets_it() -> None:
-    facts = probe(sys.executable, ProbeRequest("torch", needs=["PIL", "no_such_module"]))
+    facts, other = (
+        run_probes({"torch": sys.executable}, [ProbeRequest("torch", needs=needs)])["torch"]
+        for needs in (["PIL", "no_such_module"], ["PIL"])
+    )
     assert not facts.is_available
     assert facts.reason.startswith("no_such_module is not in this Python, and these images need it")
     assert facts.install_command == f"{sys.executable} -m pip install no_such_module"
-    assert probe(sys.executable, ProbeRequest("torch", needs=["PIL"])).is_available
+    assert other.is_available

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import UsableHost
-from trainscale.cluster.hosts import Host
 from trainscale.launch.connection import HostError
-from trainscale.launch.inspection.findings import (
+from trainscale.launch.inspection.survey import (
     Finding,
+    Link,
+    Survey,
     compute_clock_offset,
     describe_host_devices,
     describe_hosts,
@@ -20,7 +20,7 @@ from trainscale.launch.inspection.findings import (
     format_milliseconds,
     group_framework_versions,
 )
-from trainscale.launch.inspection.survey import Link, Survey, SurveyedHost
+from trainscale.spec.devices import Host
 from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts
 from trainscale.worker.inspection.machine import Gpu, Machine
 
@@ -31,7 +31,7 @@ def machine(gpus: int = 0, cores: int = 8, pressure: float = 0.0) -> Machine:
     return Machine("node", "CPU", tuple(range(cores)), 1, 64 << 30, 60 << 30, (GPU,) * gpus, "", 0.1, pressure)
 
 
-def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHost:
+def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> Host:
     """A host that answered."""
     its_machine = machine(changes.get("gpus", 0), changes.get("cores", 8), changes.get("pressure", 0.0))
     address = changes.get("address", f"10.0.0.{name[-1]}")
@@ -46,15 +46,19 @@ def good(name: str, torch: str | None = "2.13.0", **changes: Any) -> SurveyedHos
         clock_ahead_seconds=changes.get("ahead", (-0.01, 0.01)),
         worker_copied=False,
     )
-    return SurveyedHost(Host(name), facts, UsableHost(its_machine, name, address, "eth0"))
+    pythons = {name: location.python for name, location in facts.frameworks.items() if location}
+    return Host(address, name, interface="eth0", pythons=pythons, facts=facts)
 
 
-def bad(name: str, why: str, remedy: str = "") -> SurveyedHost:
-    return SurveyedHost(Host(name), error=HostError(name, why, remedy=remedy))
+def bad(name: str, why: str, remedy: str = "") -> HostError:
+    return HostError(name, why, remedy=remedy)
 
 
-def of(*hosts: SurveyedHost, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
-    return find_problems(Survey(hosts, links), given or {})
+def of(*hosts: Host | HostError, links: tuple[Link, ...] = (), given: dict[str, str] | None = None) -> list[Finding]:
+    usable = tuple(host for host in hosts if isinstance(host, Host))
+    errors = {error.host: error for error in hosts if isinstance(error, HostError)}
+    every = (*(Host(name) for name in errors), *usable)
+    return find_problems(Survey(every, usable, errors, links), given or {})
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
@@ -108,11 +112,11 @@ def test_no_framework_anywhere_is_told_once() -> None:
 
 
 def test_a_framework_of_two_modules_has_both_versions() -> None:
-    surveyed = good("node1")
-    assert surveyed.facts is not None
+    host = good("node1")
+    assert host.facts is not None
     keras = FrameworkLocation("/p", {"keras": "3.15.1", "jax": "0.10.2"})
-    surveyed = replace(surveyed, facts=replace(surveyed.facts, frameworks={"keras-jax": keras}))
-    assert group_framework_versions([surveyed]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
+    host = replace(host, facts=replace(host.facts, frameworks={"keras-jax": keras}))
+    assert group_framework_versions([host]) == {"keras-jax": {"3.15.1 on jax 0.10.2": ["node1"]}}
 
 
 def test_a_python_that_was_named_but_not_used_is_told() -> None:
@@ -151,7 +155,7 @@ def ring(*speeds: float | None, seconds: float = 1e-4, error: str = "") -> tuple
     )
 
 
-def hosts(count: int) -> list[SurveyedHost]:
+def hosts(count: int) -> list[Host]:
     return [good(f"node{n}") for n in range(1, count + 1)]
 
 

@@ -1,0 +1,213 @@
+"""The one visit to the hosts before a plan: what they are, which Pythons have the frameworks, and what the frameworks
+answer when they are imported. All hosts are visited at once. On this machine nothing is visited.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import socket
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...cluster.devices import find_devices, find_local_devices
+from ...cluster.environments import list_environments
+from ...cluster.hosts import HostAccess
+from ...errors import InputError, TrainscaleError
+from ...record.decoding import DecodingError, convert, decode_object
+from ...spec.devices import AvailableDevices, Host
+from ...spec.experiment import Experiment
+from ...worker.events import FrameworkFacts, HostFactsPiece
+from ...worker.frameworks.catalog import FRAMEWORKS
+from ...worker.inspection.host_facts import FrameworkSearch, HostFacts, HostFactsRequest
+from ...worker.inspection.machine import Machine, read_machine
+from ...worker.inspection.probe import ProbeRequest
+from ..connected_hosts import ConnectOptions
+from ..connection import HostError, KeeperConnection, select_causes
+from ..launchers.base import Launcher
+from ..launchers.target import Target
+from .tasks import TaskAnswer, make_role_task, run_host_tasks
+
+_SECONDS = 150.0  # longer than a framework may take to be imported
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The hosts of a run, with a launcher that reaches them."""
+
+    launcher: Launcher
+    supply: AvailableDevices
+    machine: Machine  # this one
+    hosts: Mapping[str, HostFacts] = field(default_factory=dict)  # none if this machine is the only host
+
+
+def connect_cluster(
+    target: Target,
+    experiment: Experiment,
+    pythons: Mapping[str, str],
+    launcher: Launcher | None = None,
+    probes: Sequence[ProbeRequest] = (),
+) -> Cluster:
+    """Visit all hosts; each must answer. ``pythons``: where to look first for each framework. ``launcher``: one that
+    has its hosts already. ``probes``: the frameworks to import there.
+    """
+    machine = read_machine()
+    launcher = launcher or target.make_launcher()
+    if target.is_local:
+        return Cluster(launcher, find_local_devices(machine, experiment), machine)
+    try:
+        answers = visit_hosts(launcher, pythons, probes)
+        errors = select_causes(answer for answer in answers.values() if isinstance(answer, HostError))
+        if errors:
+            lines = [str(error) for error in errors]
+            if target.access.hosts:
+                lines.append("  see: trainscale check --hosts FILE; --hosts-count N uses the first N only")
+            raise TrainscaleError("\n".join(lines))
+        facts = {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
+        hosts = [add_facts(host, facts[host.name], target.access) for host in launcher.hosts()]
+        return Cluster(launcher, find_devices(hosts, experiment), machine, facts)
+    except BaseException:
+        launcher.close()  # the cluster may have its hosts back
+        raise
+
+
+def visit_hosts(
+    launcher: Launcher,
+    pythons: Mapping[str, str],
+    probes: Sequence[ProbeRequest] = (),
+    seconds: float = _SECONDS,
+    *,
+    hurry: bool = False,
+) -> dict[str, HostFacts | HostError]:
+    """Return the facts of each host, or why it cannot be reached. In a ``hurry``, hosts that are much later than the
+    others are given up.
+    """
+    searches = {
+        name: FrameworkSearch(list(FRAMEWORKS[name].imports), [python] if python else [])
+        for name, python in pythons.items()
+    }
+    request = HostFactsRequest(searches, launcher.access.remote_dir, list(probes))
+    names = [host.name for host in launcher.hosts()]
+    options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
+    with launcher.connect(names, options) as connected:
+        tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
+        answers = run_host_tasks(connected, tasks, seconds, hurry=hurry)
+        return {
+            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
+            for name, answer in answers.items()
+        }
+
+
+def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
+    """Put the pieces of a host's facts together, and add what the connection knows."""
+    text = "".join(piece.text for piece in answer.select_events(HostFactsPiece))
+    try:
+        facts = convert(decode_object(text), HostFacts)
+    except DecodingError:
+        return HostError(connection.host, f"cannot be inspected: {answer.last_line or 'no message'}")
+    return replace(facts, clock_ahead_seconds=connection.clock_ahead_seconds, worker_copied=connection.copied)
+
+
+def add_facts(host: Host, facts: HostFacts, access: HostAccess) -> Host:
+    """Return the host with its facts, and with the address and interface that training uses."""
+    address, interface = choose_network(host, facts.addresses, access.interface, facts.reached_at)
+    pythons = {name: location.python for name, location in facts.frameworks.items() if location}
+    return replace(host, address=address, alias=host.name, interface=interface, pythons=pythons, facts=facts)
+
+
+def combine_probes(hosts: Mapping[str, HostFacts], framework: str) -> FrameworkFacts:
+    """Return one answer for all hosts. A training with two versions of a framework would measure neither of them."""
+    by_host = {name: facts.probes[framework] for name, facts in hosts.items()}
+    for name, facts in by_host.items():
+        if not facts.is_available:
+            return replace(facts, reason=f"{name}: {facts.reason}")
+    versions = {name: facts.version for name, facts in by_host.items()}
+    if len(set(versions.values())) > 1:
+        listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+        return FrameworkFacts(False, f"the hosts have different versions: {listed}")
+    return next(iter(by_host.values()))
+
+
+# ---- the network that training uses
+
+
+def choose_network(
+    host: Host, addresses: Mapping[str, str], interface: str | None, reached_at: str = ""
+) -> tuple[str, str | None]:
+    """Return the address and interface of a host that training uses. --interface (a name, or a range such as
+    10.0.0.0/16) decides; else the address in the hosts file, else the one that ssh connected to, else the one of the
+    default route.
+    """
+    all_addresses = ", ".join(f"{name} {address}" for name, address in addresses.items())
+    if interface and "/" in interface:
+        try:
+            network = ipaddress.ip_network(interface, strict=False)
+        except ValueError as error:
+            raise InputError(
+                f"interface {interface!r}: {error}; valid: a range such as 10.0.0.0/16, or a name"
+            ) from None
+        for name, address in addresses.items():
+            if ipaddress.ip_address(address) in network:
+                return address, name
+        raise InputError(f"interface {interface}: {host.name} has no address in this range; it has {all_addresses}")
+    if interface:
+        if interface not in addresses:
+            raise InputError(
+                f"interface {interface!r}: {host.name} has none of this name with an address; it has {all_addresses}"
+            )
+        return addresses[interface], interface
+    try:
+        named = [str(info[4][0]) for info in socket.getaddrinfo(host.address, None, socket.AF_INET)]
+    except (OSError, UnicodeError):
+        named = []
+    by_address = {address: name for name, address in addresses.items() if not address.startswith("127.")}
+    for candidate in (*named, reached_at, *by_address):
+        if candidate in by_address:
+            return candidate, by_address[candidate]
+    return host.address, None
+
+
+# ---- the interpreter of each framework on this machine
+
+HERE, GIVEN = "this Python", "given by --python"
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """``source`` describes where it was found; ``environment`` is the name of the environment it belongs to, if any."""
+
+    python: str
+    source: str
+    environment: str = ""
+
+
+def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
+    """Find an interpreter without starting it. The probe tests later whether the framework works there."""
+    if framework in given:
+        return Interpreter(given[framework], GIVEN)
+    modules = FRAMEWORKS[framework].imports
+    if all(_is_installed(module) for module in modules):
+        return Interpreter(sys.executable, HERE)
+    # An environment for this framework alone comes before a shared one.
+    for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
+        if environment.is_usable and environment.has(modules):
+            return Interpreter(environment.python, f"environment {environment.name}", environment.name)
+    return Interpreter(sys.executable, HERE)  # it lacks the framework; the probe reports that, and how to install it
+
+
+def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the interpreter of each framework. Other hosts try it first, because they may share a file system."""
+    names = [name.lower() for name in frameworks]
+    return {name: find_interpreter(name, given).python for name in names if name in FRAMEWORKS}
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether this Python has the module, without importing it. A folder of that name without code does not
+    count; there may be one in the current directory.
+    """
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
