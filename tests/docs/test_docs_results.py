@@ -60,7 +60,7 @@ def test_every_field_of_the_journal_is_described() -> None:
 @pytest.mark.processes
 def test_every_field_of_run_json_is_described() -> None:
     from trainscale.measure.context import make_spec
-    from trainscale.record.provenance import collect_provenance
+    from trainscale.record.run import collect_provenance
     from trainscale.spec.plan import make_plan
 
     experiment = Experiment()

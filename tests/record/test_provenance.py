@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainscale.record.provenance import collect_provenance
-from trainscale.record.run import RunInfo
+from trainscale.record.run import RunInfo, collect_provenance
 from trainscale.report.provenance_tables import make_machines_grid
 from trainscale.worker.allocator import ALLOCATORS
 from trainscale.worker.inspection.host_facts import HostFacts

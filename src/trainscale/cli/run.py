@@ -28,8 +28,7 @@ from ..measure.preflight import check_frameworks, make_probe_requests
 from ..measure.submission import should_submit
 from ..record.journal import TRIALS, Journal, check_directory, open_journal
 from ..record.parity import Verdict, read_parity, write_parity
-from ..record.provenance import collect_provenance
-from ..record.run import RunInfo
+from ..record.run import RunInfo, collect_provenance
 from ..record.trial import SKIPPED
 from ..report.installation import check_can_report
 from ..spec.plan import make_plan
