@@ -97,7 +97,7 @@ def test_the_models_package_exports_exactly_these_names() -> None:
 # A folder imports only from folders before it. `launch` and `analyse` share `record`. `run` uses all of them, and the
 # report and the command line use `run`. `cluster` gives the plan its available devices, so it imports `spec`.
 # `questions` word their answers with the numbers, tables and charts of `report`; its documents show those answers, so
-# they come after them. `api` is what `import trainscale` offers, and uses the commands.
+# they come after them. runs.py, which `import trainscale` offers, and the commands use all of them.
 DOCUMENTS = "report/page"
 DOCUMENT_FILES = (
     "report/page/", "report/html.py", "report/markdown.py", "report/outputs.py",
@@ -118,7 +118,6 @@ ORDER = [
     DOCUMENTS,
     "export",
     "cli",
-    "api",
 ]
 
 

@@ -32,21 +32,20 @@ _MODULES = {
     "compare": ".runs",
     "explain": ".runs",
     "load": ".runs",
-    "run": ".api.measure",
+    "run": ".runs",
 }
 
 if TYPE_CHECKING:
     from .analyse.series import Point as RunPoint
     from .analyse.series import Series as RunSeries
     from .analyse.statistics import Interval
-    from .api.measure import run
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
     from .questions.best.best import BestChoice, BestChoices
     from .questions.compare.compare import ComparisonPoint, RunComparison
     from .questions.explain.causes import ExplainedPart
     from .questions.explain.explain import RunExplanation
-    from .runs import Run, best, compare, explain, load
+    from .runs import Run, best, compare, explain, load, run
 
 __all__ = [
     "BestChoice",

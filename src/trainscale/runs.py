@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .analyse.series import Point, Series, build_series
 from .errors import InputError, explain_unknown
-from .record.journal import read_run, read_trials
+from .record.journal import TRIALS, read_run, read_trials
 from .record.parity import Verdict, read_parity
 from .record.run import RunInfo
 from .record.trial import TrialRecord
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     import pyarrow
 
     from .export.columns import TrialRow
+    from .launch.launchers.inside_mpi import InsideMpiLauncher
+    from .measure.measure import RunView
     from .questions.best.best import BestChoices
     from .questions.compare.compare import RunComparison
     from .questions.explain.explain import RunExplanation
     from .questions.predict.predict import PredictedSeries
     from .questions.study.study import Study, Training
+    from .spec.experiment import Experiment
 
-__all__ = ["Run", "best", "compare", "explain", "load", "predict", "study"]
+__all__ = ["Run", "RunInterrupted", "best", "compare", "explain", "load", "measure", "predict", "run", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +178,74 @@ class Run:
         from .report.notebook_display import render_run
 
         return render_run(self.info, self.series)
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A run was interrupted, by Ctrl-C, a signal or a cluster. What had finished is in its directory."""
+
+
+def measure(
+    experiment: Experiment,
+    directory: Path | None = None,
+    *,
+    view: RunView | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    command: Sequence[str] = ("run",),
+    mpi: InsideMpiLauncher | None = None,
+) -> Run:
+    """Measure what the journal in ``directory`` does not hold yet, write the outputs, and return the run.
+
+    Failed points are part of the run. ``command`` is what run.json says of how the run was asked for; ``mpi`` are the
+    hosts of an mpirun that this process is part of. Raises ``RunInterrupted``.
+    """
+    from .measure.measure import RunView, measure_experiment
+    from .record.trial import SKIPPED
+    from .report.installation import check_can_report
+    from .report.outputs import write_outputs
+
+    view = view or RunView()
+    with measure_experiment(experiment, directory, view, command, fresh, retry_failed, mpi, check_can_report) as (
+        journal,
+        interruption,
+    ):
+        run = Run.from_records(journal.run, journal.records, read_parity(journal.directory), journal.directory)
+        try:
+            problem = write_outputs(run.directory, run.info, run.records, run.parity).no_charts
+            is_good = all(record.ok or record.status == SKIPPED for record in run.records)
+            if problem:
+                view.warn(f"charts are missing: {problem}")
+        except OSError as error:
+            kept = f"all {len(run.records)} finished trials are kept in {run.directory / TRIALS}"
+            later = f"trainscale report {run.directory} writes the outputs later"
+            view.warn(f"{error.filename or run.directory}: {error.strerror}; {kept}; {later}")
+            is_good = False
+        view.end(run, interruption, 130 if interruption is not None else 0 if is_good else 1)
+    if interruption is not None:
+        raise RunInterrupted(interruption)
+    return run
+
+
+def run(
+    file: str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """Measure a scaling curve, as ``trainscale run`` does, and return the run.
+
+    ``settings`` are those of an experiment file, such as ``models=["resnet50:8"]``, ``devices=[1, 2]``, ``steps=50``;
+    they win over ``file``. The same call again continues the run, and returns at once if it is complete. ``output`` is
+    its directory, ``fresh`` measures everything anew, ``retry_failed`` tries failed points again, ``quiet`` prints
+    nothing. Failed points are part of the run. Raises ``InputError`` for wrong settings, before anything starts, and
+    ``KeyboardInterrupt`` if it is interrupted.
+    """
+    from .cli.run import measure_from_python
+
+    return measure_from_python(file, output, fresh, retry_failed, quiet, settings)
 
 
 def load(directory: str | Path) -> Run:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import trainscale as ts
-from trainscale.api.measure import make_flags
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
+from trainscale.cli.run import _format_flags
 from trainscale.launch.launchers.target import list_launcher_groups
+from trainscale.runs import RunInterrupted
 from trainscale.spec.experiment import make_experiment
 
 
@@ -39,7 +40,7 @@ def test_settings_mean_what_they_mean_in_an_experiment_file(
 ) -> None:
     (tmp_path / "experiment.toml").write_text(toml)
     from_file = make_experiment({}, tmp_path / "experiment.toml", launcher_groups=list_launcher_groups())
-    assert experiment_of(make_flags(settings)) == from_file
+    assert experiment_of(_format_flags(settings)) == from_file
 
 
 @pytest.mark.parametrize(
@@ -63,14 +64,19 @@ def test_a_wrong_setting_is_an_input_error_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
+def interrupt(*_: object, **__: object) -> None:
+    raise RunInterrupted
+
+
 def test_an_interrupted_run_raises_keyboard_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainscale.cli.run.main", lambda *_, **__: 130)
+    monkeypatch.setattr("trainscale.cli.run.measure", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ts.run(models="mnist")
 
 
 def test_a_run_that_was_submitted_names_what_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainscale.cli.run.main", lambda *_, **__: 0)
+    monkeypatch.setattr("trainscale.cli.run.submit_run", lambda *_: 0)
+    monkeypatch.setattr("trainscale.cli.run.should_submit", lambda _: True)
     with pytest.raises(ts.TrainscaleError, match="was submitted to Slurm; load its directory"):
         ts.run(models="mnist", launcher="slurm")
 

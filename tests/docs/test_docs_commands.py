@@ -59,8 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("nodes", "hosts"):
         (tmp_path / name).write_text("".join(f"10.0.1.{n} deeplearning-worker{n}\n" for n in range(1, 17)))
     (tmp_path / "nodes.ssh_config").touch()
-    for command in ("plan", "run"):
-        monkeypatch.setattr(f"trainscale.cli.{command}.connect_cluster", _reach)
+    for module in ("cli.plan", "measure.measure"):
+        monkeypatch.setattr(f"trainscale.{module}.connect_cluster", _reach)
     monkeypatch.setattr("trainscale.cli.parity.read_machine", lambda: MACHINE)
     photographs = DatasetFacts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
     monkeypatch.setattr("trainscale.spec.data.read_facts", lambda name, _: KNOWN.get(name, photographs))
@@ -81,7 +81,7 @@ def test_the_commands_in_the_docs_are_understood(
     def reached(*_: object) -> None:
         raise Reached
 
-    monkeypatch.setattr("trainscale.cli.run.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.measure.measure.check_frameworks", reached)
     monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
     if {"slurm", "yarn", "ray"} & {*argv}:  # would ask the cluster: here only its parser

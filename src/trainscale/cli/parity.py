@@ -18,7 +18,6 @@ from ..report import numbers
 from ..spec.plan import make_plan
 from ..worker.inspection.machine import read_machine
 from .parser import Parser, add_experiment, read_experiment
-from .run import print_missing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +46,8 @@ def main(argv: list[str]) -> int:
         )
     pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
     context = check_frameworks(RunContext(plan, LocalLauncher(), pythons))
-    print_missing(context.missing)
+    for name, reason in context.missing.items():
+        print(f"trainscale: framework {name!r}: {reason}\n  the others are measured", file=sys.stderr)
     configs = context.usable_plan.configs
     verdicts = prove(context, configs, lambda line: print(line, file=sys.stderr, flush=True), options.fresh)
     console = Console(highlight=False)

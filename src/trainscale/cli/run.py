@@ -1,90 +1,59 @@
-"""``trainscale run``: measure a scaling curve, from one command to the plots."""
+"""``trainscale run``: measure a scaling curve, from one command to the plots. ``runs.measure`` does it."""
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from ..analyse.race import find_failed_parity
 from ..cluster.allocation import is_inside_slurm, read_legacy_settings
-from ..cluster.slurm_job import was_requeued
 from ..cluster.target import SLURM
-from ..errors import AllocationEnded, InputError, TrainscaleError
-from ..launch.inspection.hosts import Cluster, choose_pythons, connect_cluster
-from ..launch.launchers.base import Launcher
+from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
-from ..launch.launchers.target import find_target
-from ..measure.batches import needs_search, settle_batches
-from ..measure.context import RunContext, choose_directory, make_spec, select_configs
-from ..measure.measure import measure_plan
-from ..measure.parity import check_parity
-from ..measure.preflight import check_frameworks, make_probe_requests
+from ..launch.launchers.target import list_launcher_groups
 from ..measure.submission import should_submit
-from ..record.journal import TRIALS, Journal, check_directory, open_journal
-from ..record.parity import Verdict, read_parity, write_parity
-from ..record.run import RunInfo, collect_provenance
-from ..record.trial import SKIPPED
-from ..report.installation import check_can_report
-from ..spec.plan import make_plan
-from . import submit
+from ..runs import Run, RunInterrupted, load, measure
+from ..spec.experiment import make_experiment
+from ..spec.groups import collect_settings
+from ..spec.value_types import SWITCH
 from .parser import Parser, add_experiment, read_experiment
-from .results import print_missing_charts, print_summary_lines
-from .signals import interrupt_on_signals
-from .views import RunView, add_view_flags, choose_view
-
-# A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.
-_LOCK_PATIENCE = 300.0
-
-JournalUser = Callable[[Journal], None]
+from .signals import INTERRUPTED, interrupt_on_signals
+from .submit import submit_run
+from .views import CommandView, TextView, add_view_flags, choose_view
 
 
-def main(argv: list[str], after_run: JournalUser = lambda _: None, is_command: bool = True) -> int:
-    """Run the command and return its exit code.
-
-    ``after_run`` gets the journal of a run that was not interrupted, after its outputs were written. ``is_command``:
-    this process is the command, so that a second Ctrl-C may end it.
-    """
-    with interrupt_on_signals(ends_process=is_command):  # from the start, because connecting to hosts may take a minute
+def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> int:
+    """Run the command and return its exit code. ``after_run`` gets the run, if it was not interrupted."""
+    with interrupt_on_signals():  # from the start, because connecting to hosts may take a minute
         return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
-def _main(argv: list[str], after_run: JournalUser, mpi: InsideMpiLauncher | None) -> int:
+def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
     options = _make_parser().read(argv)
     view = choose_view(options)
     if options.json and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
+    output, fresh, retry_failed = options.output, options.fresh, options.retry_failed
     if should_submit(experiment):
-        _check_follows(options)
-        return submit.main(options, experiment)
+        for flag in ("json", "quiet"):
+            if getattr(options, flag):
+                raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
+        return submit_run(experiment, output, fresh, retry_failed, options.dry_run, options.summary_line)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
-    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
-    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    launcher = mpi.use_access(target.access) if mpi else None
-    cluster = connect_cluster(target, experiment, pythons, launcher, make_probe_requests(experiment))
+    view.explains, view.prints_summary = experiment.measurement.explain, options.summary_line
     try:
-        plan = make_plan(experiment, cluster.supply)
-        context = RunContext(plan, cluster.launcher, pythons, retry_failed=options.retry_failed)
-        return _run(argv, options, context, cluster, view, after_run)
-    except TrainscaleError as error:
-        _check_allocation(error, cluster.launcher)
-        raise
-    finally:
-        cluster.launcher.close()
-
-
-def _check_allocation(error: TrainscaleError, launcher: Launcher) -> None:
-    """Raise AllocationEnded if an error before the first trial is due to hosts that the cluster took back."""
-    reason = "" if isinstance(error, AllocationEnded) else launcher.find_end()
-    if reason:
-        raise AllocationEnded(f"stopped: {reason}; the same command begins again") from error
+        run = measure(
+            experiment, output, view=view, fresh=fresh, retry_failed=retry_failed, command=["run", *argv], mpi=mpi
+        )
+    except RunInterrupted:
+        return view.exit_code
+    after_run(run)
+    return view.exit_code
 
 
 def _make_parser() -> Parser:
@@ -109,13 +78,6 @@ def _make_parser() -> Parser:
     return parser
 
 
-def _check_follows(options: Namespace) -> None:
-    """Refuse the views that only a run of this process has."""
-    for flag in ("json", "quiet"):
-        if getattr(options, flag):
-            raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
-
-
 def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read settings in a Slurm job from the variables of the older scripts, if neither flag nor file gives them."""
     if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
@@ -126,105 +88,80 @@ def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return legacy.settings
 
 
-def _run(
-    argv: list[str],
-    options: Namespace,
-    context: RunContext,
-    cluster: Cluster,
-    view: RunView,
-    after_run: JournalUser,
-) -> int:
-    plan = context.plan
-    spec = make_spec(plan)
-    directory = choose_directory(options.output, options.fresh, plan, spec)
-    check_directory(directory, spec)
-    check_can_report()
-    context = check_frameworks(context, cluster.hosts)
-    print_missing(context.missing)
-    images = plan.dataset.read_facts() if plan.dataset.is_real else None
-    allocator = plan.experiment.resources.allocator
-    facts = collect_provenance(["run", *argv], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
-    run = RunInfo(spec, facts)
-    with open_journal(directory, run, _LOCK_PATIENCE if was_requeued(os.environ) else 0.0) as journal:
-        interruption = _measure(replace(context, logs=journal.logs), journal, view)
-        is_interrupted = interruption is not None
-        exit_code = _finish(journal, interruption, view)
-        if plan.experiment.measurement.explain and not is_interrupted:
-            view.show_explanation(journal.run, journal.records)
-        if options.summary_line:
-            print_summary_lines(directory)
-        view.end(directory, journal.run, journal.records, exit_code)
-        if not is_interrupted:
-            after_run(journal)
-        return exit_code
+# ---- from Python
 
 
-def print_missing(missing: Mapping[str, str]) -> None:
-    for name, reason in missing.items():
-        print(f"trainscale: framework {name!r}: {reason}\n  the others are measured", file=sys.stderr)
+def measure_from_python(
+    file: str | Path | None,
+    output: str | Path | None,
+    fresh: bool,
+    retry_failed: bool,
+    quiet: bool,
+    settings: Mapping[str, Any],
+) -> Run:
+    """Measure what ``trainscale.run`` describes, and return the run."""
+    from ..launch.plugins import load_plugins
+
+    load_plugins()
+    groups = list_launcher_groups()
+    declared = collect_settings(groups)
+    values = {}
+    for key, value in settings.items():
+        if key not in declared:
+            raise explain_unknown("setting", key, declared, "run()")
+        values[key] = declared[key].read_value(_simplify(value), "run()")
+    path = None if output is None else Path(output)
+    command = ["run", *([str(file)] if file is not None else []), *_format_flags(settings)]
+    runs = []
+
+    def measure_here(mpi: InsideMpiLauncher | None) -> int:
+        experiment = make_experiment(values, None if file is None else Path(file), read_job_settings, groups)
+        if should_submit(experiment):
+            return submit_run(experiment, path, fresh, retry_failed)
+        view = CommandView() if quiet else TextView()
+        view.explains = experiment.measurement.explain
+        runs.append(
+            measure(experiment, path, view=view, fresh=fresh, retry_failed=retry_failed, command=command, mpi=mpi)
+        )
+        return 0
+
+    with ExitStack() as stack:
+        if quiet:
+            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))  # noqa: PTH123
+        stack.enter_context(interrupt_on_signals(ends_process=False))
+        code = run_once_inside_mpi(command, measure_here)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if runs:
+        return runs[0]
+    if path is None or fresh:
+        raise TrainscaleError("the run was submitted to Slurm; load its directory, or name one: run(…, output=DIR)")
+    return load(path)
 
 
-def _measure(context: RunContext, journal: Journal, view: RunView) -> str | None:
-    """Return why the run was interrupted, which may be unknown; None if it was not."""
-    try:
-        if needs_search(context.plan):
-            with view.show_batches() as search_listener:
-                context = settle_batches(context, journal, search_listener)
-        if not context.plan.configs:  # nothing fits
-            return None
-        verdicts = check_parity(context, view.show_message)
-        if context.plan.experiment.safety.parity:
-            _print_verdicts(verdicts, view)
-        write_parity(journal.directory, verdicts)
-        if context.plan.experiment.measurement.search:
-            excluded = find_failed_parity(context.plan.points, verdicts)
-            context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
-        with view.show_trials(context.usable_plan, journal, context.retry_failed) as run_listener:
-            measure_plan(context, journal, run_listener)
-    except KeyboardInterrupt:
-        return ""
-    except AllocationEnded as error:
-        return str(error)
-    except OSError as error:
-        # The terminal went away, and with it the view that was drawn on it: that is an interruption, not a failure.
-        if error.errno != errno.EIO:
-            raise
-        return ""
-    return None
+def _simplify(value: Any) -> Any:
+    """Return a value as an experiment file could hold it: tuples are lists, paths are text."""
+    if isinstance(value, dict):
+        return {str(key): _simplify(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | range | set | frozenset):
+        return [_simplify(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
 
 
-def _print_verdicts(verdicts: Sequence[Verdict], view: RunView) -> None:
-    doubts = [verdict for verdict in verdicts if verdict.warning]
-    for verdict in doubts:
-        print(f"trainscale: {verdict.framework} {verdict.model}: {verdict.warning}", file=sys.stderr)
-    if verdicts and not doubts:
-        models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
-        view.show_message(f"parity: all frameworks train the same {models}")
-
-
-def _finish(journal: Journal, interruption: str | None, view: RunView) -> int:
-    """Write and show the results. Return the exit code."""
-    is_written = _write_outputs(journal)
-    view.show_results(journal.directory, journal.run, journal.records)
-    if interruption is not None:
-        count = len(journal.records)
-        kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
-        view.show_message(f"stopped{f': {interruption}' if interruption else ''}; {kept}; the same command continues")
-        return 130
-    return 0 if is_written and all(record.ok or record.status == SKIPPED for record in journal.records) else 1
-
-
-def _write_outputs(journal: Journal) -> bool:
-    """Return whether all outputs could be written."""
-    from ..report.outputs import write_outputs
-
-    directory, count = journal.directory, len(journal.records)
-    try:
-        outputs = write_outputs(directory, journal.run, journal.records, read_parity(directory))
-    except OSError as error:
-        kept = f"all {count} finished trials are kept in {directory / TRIALS}"
-        later = f"trainscale report {directory} writes the outputs later"
-        print(f"trainscale: {error.filename or directory}: {error.strerror}; {kept}; {later}", file=sys.stderr)
-        return False
-    print_missing_charts(outputs)
-    return True
+def _format_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Return the flags that mean the same as values of an experiment file: run.json has the command."""
+    declared = collect_settings(list_launcher_groups())
+    flags = []
+    for key, value in settings.items():
+        setting, plain = declared[key], _simplify(value)
+        if setting.value_type is SWITCH:
+            flags.append(setting.flag if plain else f"--no-{setting.flag[2:]}")
+            continue
+        items = [f"{name}={item}" for name, item in plain.items()] if isinstance(plain, dict) else plain
+        texts = [
+            str(item).lower() if isinstance(item, bool) else str(item)
+            for item in (items if isinstance(items, list) else [items])
+        ]
+        joined = [",".join(texts)] if not any("," in text for text in texts) else texts
+        flags += [f"{setting.flag}={text}" for text in joined]
+    return flags

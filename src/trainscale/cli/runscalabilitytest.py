@@ -15,8 +15,7 @@ from pathlib import Path
 from ..cluster.aws_template import InstanceType, find_instance_type
 from ..errors import InputError
 from ..record.files import write_atomically
-from ..record.journal import Journal
-from ..record.parity import read_parity
+from ..runs import Run
 from ..spec.choices import split_model
 from ..worker import models
 from . import guard, split_debug
@@ -47,7 +46,7 @@ def _main(argv: list[str]) -> int:
     for note in command.notes:
         print(note)
     print(f"trainscale {shlex.join(['run', *command.argv])}", flush=True)
-    return run.main(command.argv, lambda journal: _write_files(journal, command.typed_names))
+    return run.main(command.argv, lambda measured: _write_files(measured, command.typed_names))
 
 
 def _read(argv: list[str]) -> Namespace:
@@ -178,16 +177,14 @@ def _find_hosts_file() -> tuple[str, str] | None:
     return _NODES, f"the {_WORKER}s of {_HOST_NAMES}, written to {_NODES}"
 
 
-def _write_files(journal: Journal, typed_names: dict[str, str]) -> None:
-    from ..analyse.series import build_series
+def _write_files(run: Run, typed_names: dict[str, str]) -> None:
     from ..report.originals import list_summary_lines, make_original_files
 
-    series = build_series(journal.records, read_parity(journal.directory), by_budget=journal.run.is_sequential)
-    files = make_original_files(series, typed_names)
+    files = make_original_files(run.series, typed_names)
     for name, text in files.items():
         _keep_earlier(Path(name), text)
         write_atomically(Path(name), text)
-    print("\n".join(list_summary_lines(series, list(files))))
+    print("\n".join(list_summary_lines(run.series, list(files))))
 
 
 def _keep_earlier(path: Path, text: str) -> None:

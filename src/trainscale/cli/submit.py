@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -42,22 +41,30 @@ from .signals import interrupt_on_signals
 _LOG_LINES = 20
 
 
-def main(options: Namespace, experiment: Experiment) -> int:
+def submit_run(
+    experiment: Experiment,
+    output: Path | None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    dry_run: bool = False,
+    summary_line: bool = False,
+) -> int:
+    """Submit the run as a job, or find its job, and follow it. Return the exit code."""
     plan = plan_for_nodes(experiment)
     limit = choose_time_limit(experiment, plan)
-    directory = choose_directory(options.output, options.fresh, plan, select_directory_settings(experiment))
+    directory = choose_directory(output, fresh, plan, select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
     paths = JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
-    script = make_script(experiment, limit, paths, ["--retry-failed"] if options.retry_failed else [])
-    if options.dry_run:
+    script = make_script(experiment, limit, paths, ["--retry-failed"] if retry_failed else [])
+    if dry_run:
         print(script.text, end="", flush=True)
         print(f"{paths.experiment_file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
         return 0
-    run = FollowedRun(paths.directory, plan, options.retry_failed)
+    run = FollowedRun(paths.directory, plan, retry_failed)
     job = find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
-        return _print_summary(options, run, _finish_results(run))
+        return _print_summary(run, _finish_results(run), summary_line)
     with interrupt_on_signals():
         try:
             if job is None:
@@ -71,16 +78,16 @@ def main(options: Namespace, experiment: Experiment) -> int:
         except KeyboardInterrupt:
             if job is None:
                 raise
-            change = f" with -o {paths.directory} in place of --fresh" if options.fresh else ""
+            change = f" with -o {paths.directory} in place of --fresh" if fresh else ""
             again = f"the same command{change} follows it again"
             print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
             return 130
-    return _print_summary(options, run, finish(job, status, run, paths.make_log_path(job.number)))
+    return _print_summary(run, finish(job, status, run, paths.make_log_path(job.number)), summary_line)
 
 
-def _print_summary(options: Namespace, run: FollowedRun, exit_code: int) -> int:
+def _print_summary(run: FollowedRun, exit_code: int, summary_line: bool) -> int:
     """Print the lines of --summary-line, if they are asked for and there are results. Return the exit code."""
-    if options.summary_line and run.records:
+    if summary_line and run.records:
         print_summary_lines(run.directory)
     return exit_code
 

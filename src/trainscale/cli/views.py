@@ -4,41 +4,48 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
 
 from ..errors import InputError
 from ..measure.batches import SearchListener
-from ..measure.measure import RunListener
+from ..measure.measure import RunListener, RunView
 from ..record.journal import Journal
-from ..record.parity import read_parity
-from ..record.run import RunInfo
-from ..record.trial import TrialRecord
+from ..runs import Run
 from ..spec.plan import Plan
 from .batches import describe_result, show_search
 from .parser import Parser
 
 
-class RunView(Protocol):
-    """Shows a run from its start to its end. Warnings and errors go to standard error, whatever the view is."""
+class CommandView(RunView):
+    """What the views of the command have in common: how they end."""
 
-    def show_message(self, line: str) -> None: ...
+    exit_code = 0
+    explains = False  # whether to show where the efficiency went
+    prints_summary = False  # whether to print the lines of --summary-line
 
-    def show_batches(self) -> AbstractContextManager[SearchListener]:
-        """Show the search for the largest batches."""
+    def show_results(self, run: Run) -> None:
+        return
 
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]: ...
+    def show_explanation(self, run: Run) -> None:
+        return
 
-    def show_results(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> None: ...
+    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
+        self.exit_code = exit_code
+        self.show_results(run)
+        if interruption is not None:
+            count = len(run.records)
+            kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
+            reason = f": {interruption}" if interruption else ""
+            self.show_message(f"stopped{reason}; {kept}; the same command continues")
+        elif self.explains:
+            self.show_explanation(run)
+        if self.prints_summary:
+            from .results import print_summary_lines
 
-    def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None: ...
-
-    def end(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None: ...
+            print_summary_lines(run.directory)
 
 
-class TextView:
+class TextView(CommandView):
     def show_message(self, line: str) -> None:
         print(line, flush=True)
 
@@ -50,47 +57,28 @@ class TextView:
 
         return show_progress(plan, journal, retry_failed)
 
-    def show_results(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> None:
+    def show_results(self, run: Run) -> None:
         from .results import print_results
 
-        print_results(directory, records, read_parity(directory), run)
+        print_results(run.directory, run.records, run.parity, run.info)
 
-    def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None:
+    def show_explanation(self, run: Run) -> None:
         from ..questions.explain.explain import explain_records, make_explaining_command
         from ..questions.explain.text import render_text
 
-        if points := explain_records(records):
-            print(render_text(points, make_explaining_command(run)), end="")
-
-    def end(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        return
+        if points := explain_records(run.records):
+            print(render_text(points, make_explaining_command(run.info)), end="")
 
 
-class QuietView:
+class QuietView(CommandView):
     """Prints the directory of the results, and nothing else."""
 
-    def show_message(self, line: str) -> None:
-        return
-
-    @contextmanager
-    def show_batches(self) -> Iterator[SearchListener]:
-        yield SearchListener()
-
-    @contextmanager
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> Iterator[RunListener]:
-        yield RunListener()
-
-    def show_results(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        return
-
-    def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        return
-
-    def end(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        print(directory)
+    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
+        super().end(run, interruption, exit_code)
+        print(run.directory)
 
 
-class JsonView:
+class JsonView(CommandView):
     def __init__(self) -> None:
         from .event_stream import EventStream
 
@@ -99,26 +87,19 @@ class JsonView:
     def show_message(self, line: str) -> None:
         self._events.write("message", message=line)
 
-    @contextmanager
-    def show_batches(self) -> Iterator[SearchListener]:
-        yield SearchListener(search_ends=lambda search: self.show_message(describe_result(search)))
+    def show_batches(self) -> AbstractContextManager[SearchListener]:
+        return nullcontext(SearchListener(search_ends=lambda search: self.show_message(describe_result(search))))
 
-    @contextmanager
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> Iterator[RunListener]:
+    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
         from .live import RunProgress
 
         progress = RunProgress(plan, journal)
         self._events.begin(progress, str(journal.directory))
-        yield self._events.make_listener(progress)
+        return nullcontext(self._events.make_listener(progress))
 
-    def show_results(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        return
-
-    def show_explanation(self, run: RunInfo, records: Sequence[TrialRecord]) -> None:
-        return
-
-    def end(self, directory: Path, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        self._events.end(str(directory), run, records, exit_code)
+    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
+        super().end(run, interruption, exit_code)
+        self._events.end(str(run.directory), run.info, run.records, exit_code)
 
 
 def add_view_flags(parser: Parser) -> None:
@@ -126,7 +107,7 @@ def add_view_flags(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only the directory of the results, and errors")
 
 
-def choose_view(options: Namespace) -> RunView:
+def choose_view(options: Namespace) -> CommandView:
     check_view_flags(options)
     if options.json:
         return JsonView()

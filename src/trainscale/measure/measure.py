@@ -1,25 +1,50 @@
-"""Measures a plan: takes the next trial, runs it, and appends it to the journal, until no trial remains.
+"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal does not hold yet.
 
-``measure_plan`` is the story of trainscale in one function.
+``measure_experiment`` and ``measure_plan`` are the story of trainscale in two functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
+from ..cluster.slurm_job import was_requeued
+from ..errors import AllocationEnded, TrainscaleError
+from ..launch.inspection.hosts import choose_pythons, connect_cluster
+from ..launch.launchers.inside_mpi import InsideMpiLauncher
+from ..launch.launchers.target import find_target
 from ..launch.trial.state import TrialState
-from ..record.journal import Journal
+from ..record.journal import Journal, check_directory, open_journal
+from ..record.parity import write_parity
+from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
+from ..spec.experiment import Experiment
 from ..spec.placement import count_hosts
-from .context import RunContext
+from ..spec.plan import Plan, make_plan
+from .batches import SearchListener, needs_search, settle_batches
+from .context import RunContext, choose_directory, make_spec, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial
+from .parity import check_parity
+from .preflight import check_frameworks, make_probe_requests
 from .search import skip_for_memory
 from .trial import run_trial
+
+if TYPE_CHECKING:
+    from ..runs import Run
+
+# A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.
+_LOCK_PATIENCE = 300.0
 
 
 @dataclass
@@ -30,6 +55,103 @@ class RunListener:
     trial_moves: Callable[[TrialState], None] = lambda _: None
     trial_ends: Callable[[TrialRecord], None] = lambda _: None
     expectation_begins: Callable[[str], None] = lambda _: None  # gets a line that says what is computed
+
+
+class RunView:
+    """Shows a run from its start to the end of its last trial. This one shows nothing but warnings."""
+
+    def warn(self, text: str) -> None:
+        print(f"trainscale: {text}", file=sys.stderr)
+
+    def show_message(self, line: str) -> None:
+        return
+
+    def show_batches(self) -> AbstractContextManager[SearchListener]:
+        """Show the search for the largest batches."""
+        return nullcontext(SearchListener())
+
+    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
+        return nullcontext(RunListener())
+
+    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
+        """Show the results, whose files are written. ``exit_code`` is that of the command."""
+
+
+@contextmanager
+def measure_experiment(
+    experiment: Experiment,
+    directory: Path | None,
+    view: RunView,
+    command: Sequence[str],
+    fresh: bool = False,
+    retry_failed: bool = False,
+    mpi: InsideMpiLauncher | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Journal, str | None]]:
+    """Measure what the journal does not hold yet. Yield it, still locked, and why the run was interrupted: the empty
+    string if nobody knows, None if it was not. ``check`` is called before anything is measured.
+    """
+    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
+    pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
+    launcher = mpi.use_access(target.access) if mpi else None
+    cluster = connect_cluster(target, experiment, pythons, launcher, make_probe_requests(experiment))
+    try:
+        plan = make_plan(experiment, cluster.supply)
+        spec = make_spec(plan)
+        directory = choose_directory(directory, fresh, plan, spec)
+        check_directory(directory, spec)
+        check()
+        context = RunContext(plan, cluster.launcher, pythons, retry_failed=retry_failed)
+        context = check_frameworks(context, cluster.hosts)
+        for name, reason in context.missing.items():
+            view.warn(f"framework {name!r}: {reason}\n  the others are measured")
+        images = plan.dataset.read_facts() if plan.dataset.is_real else None
+        allocator = experiment.resources.allocator
+        facts = collect_provenance([*command], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
+        patience = _LOCK_PATIENCE if was_requeued(os.environ) else 0.0
+        with open_journal(directory, RunInfo(spec, facts), patience) as journal:
+            yield journal, _measure_until_interrupted(replace(context, logs=journal.logs), journal, view)
+    except TrainscaleError as error:
+        # An error before the first trial may be due to hosts that the cluster took back.
+        reason = "" if isinstance(error, AllocationEnded) else cluster.launcher.find_end()
+        if reason:
+            raise AllocationEnded(f"stopped: {reason}; the same command begins again") from error
+        raise
+    finally:
+        cluster.launcher.close()
+
+
+def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunView) -> str | None:
+    try:
+        if needs_search(context.plan):
+            with view.show_batches() as search_listener:
+                context = settle_batches(context, journal, search_listener)
+        if not context.plan.configs:  # nothing fits
+            return None
+        experiment = context.plan.experiment
+        verdicts = check_parity(context, view.show_message)
+        doubts = [verdict for verdict in verdicts if verdict.warning] if experiment.safety.parity else []
+        for verdict in doubts:
+            view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
+        if verdicts and not doubts and experiment.safety.parity:
+            models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
+            view.show_message(f"parity: all frameworks train the same {models}")
+        write_parity(journal.directory, verdicts)
+        if experiment.measurement.search:
+            excluded = find_failed_parity(context.plan.points, verdicts)
+            context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
+        with view.show_trials(context.usable_plan, journal, context.retry_failed) as listener:
+            measure_plan(context, journal, listener)
+    except KeyboardInterrupt:
+        return ""
+    except AllocationEnded as error:
+        return str(error)
+    except OSError as error:
+        # The terminal went away, and with it the view that was drawn on it: that is an interruption, not a failure.
+        if error.errno != errno.EIO:
+            raise
+        return ""
+    return None
 
 
 def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -> None:

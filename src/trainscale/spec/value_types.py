@@ -6,12 +6,10 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
-
-import msgspec
 
 from ..errors import explain_unknown, shorten, shorten_path
 from ..worker.frameworks.catalog import FRAMEWORKS
@@ -45,6 +43,7 @@ class ValueType:
     name: str  # says in a message what is valid
     type: Any
     parse: Callable[[Any], Any] = lambda value: value
+    limits: Mapping[str, Any] = field(default_factory=dict)  # of a number, as msgspec.Meta takes them
     metavar: str = "NAME"
     separator: str = ""
     collect: Callable[[list[Any]], tuple[Any, ...]] = tuple
@@ -85,6 +84,8 @@ class ValueType:
         """Convert a value from outside, which may be anything: text with a NUL, which no system call takes, or a number
         with a thousand digits.
         """
+        import msgspec  # here, so that --help does without it
+
         if isinstance(item, str):
             if "\0" in item:
                 raise ValueError(f"{shorten(item)!r} has a NUL character")
@@ -94,7 +95,8 @@ class ValueType:
                 item = _SWITCH_WORDS.get(item.lower(), item)
             elif not strict and self.type is not str and isinstance(item, str):
                 item = item.strip().replace("_", "")  # 1_000 is a number
-            return self.parse(msgspec.convert(item, self.type, strict=strict))
+            limited = Annotated[self.type, msgspec.Meta(**self.limits)] if self.limits else self.type
+            return self.parse(msgspec.convert(item, limited, strict=strict))
         except (msgspec.ValidationError, OverflowError):
             raise ValueError(f"{_format_value(item)} is not valid; valid: {self.name}") from None
 
@@ -111,14 +113,14 @@ def _format_value(value: Any) -> str:
 
 def whole(least: int, most: int = _MOST) -> ValueType:
     limit = f"{least} or more" if most == _MOST else f"{least} … {most}"
-    return ValueType(f"a whole number, {limit}", Annotated[int, msgspec.Meta(ge=least, le=most)], metavar="N")
+    return ValueType(f"a whole number, {limit}", int, limits={"ge": least, "le": most}, metavar="N")
 
 
 def number(least: float, most: float, above: bool = False) -> ValueType:
     """Return the type of a number in this range. With ``above``, the value must be larger than ``least``."""
     limits: dict[str, Any] = {"gt" if above else "ge": least, **({} if most == math.inf else {"le": most})}
     name = f"a number, {'above' if above else 'at least'} {least:g}{'' if most == math.inf else f', at most {most:g}'}"
-    return ValueType(name, Annotated[float, msgspec.Meta(**limits)], metavar="N", format="{:g}".format)
+    return ValueType(name, float, limits=limits, metavar="N", format="{:g}".format)
 
 
 def choice(*valid: str) -> ValueType:
@@ -236,7 +238,7 @@ PYTHONS = ValueType(
     "a table of frameworks and their Pythons",
     str,
     _parse_python,
-    "LIST",
+    metavar="LIST",
     separator=_COMMA_BEFORE_PAIR,
     collect=_collect_pythons,
     is_table=True,
@@ -245,15 +247,17 @@ SWITCH = ValueType("true or false", bool, format=lambda value: "on" if value els
 SWITCHES = replace(
     listed(SWITCH, bare="on", negated="off"), name=SWITCH.name, metavar="[on,off]", choices=("on", "off")
 )
-DURATION = ValueType('a duration such as "5m"', str | int | float, parse_duration, "TIME", format=_format_duration)
-SHARE = ValueType("a share", str | int | float, _parse_share, "SHARE", format="{:.0%}".format)
-BATCH = ValueType('a whole number, 1 or more, or "auto"', int | str, _parse_batch, "N", choices=("auto",))
+DURATION = ValueType(
+    'a duration such as "5m"', str | int | float, parse_duration, metavar="TIME", format=_format_duration
+)
+SHARE = ValueType("a share", str | int | float, _parse_share, metavar="SHARE", format="{:.0%}".format)
+BATCH = ValueType('a whole number, 1 or more, or "auto"', int | str, _parse_batch, metavar="N", choices=("auto",))
 BATCHES = listed(BATCH)
 SEARCH = ValueType(
     'true, false, "lists" or "default"',
     bool | str,
     _parse_search,
-    "[default]",
+    metavar="[default]",
     bare=SEARCH_LISTS,
     choices=(SEARCH_LISTS, SEARCH_DEFAULT),
 )

@@ -1,1 +1,0 @@
-"""What ``import trainscale`` offers in Python. The names are listed in the package's ``__all__``."""
