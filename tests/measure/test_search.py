@@ -19,8 +19,7 @@ from trainscale.questions.best.best import find_best
 from trainscale.questions.best.candidates import Question
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord
-from trainscale.record.trial_line import decode_record
+from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
 from trainscale.report.search_table import make_search_grids, select_series_in_full
 from trainscale.runs import Run
 from trainscale.spec.config import Trial

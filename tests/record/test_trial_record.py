@@ -21,8 +21,8 @@ from trainscale.record.trial import (
     RankSample,
     ServerResult,
     TrialRecord,
+    decode_record,
 )
-from trainscale.record.trial_line import decode_record
 from trainscale.spec.config import Config, Trial
 
 CONFIG = Config("torch", "mnist", 8, "ps", 28, 10, channels=1, servers=1)

@@ -17,8 +17,7 @@ from statistics import fmean
 
 from ..errors import InputError
 from ..record.decoding import find_first_line, remove_unprintable
-from ..record.trial import Epoch, TrialRecord
-from ..record.trial_line import decode_record
+from ..record.trial import Epoch, TrialRecord, decode_record
 from ..spec.config import Config
 from .titles import make_series_titles
 

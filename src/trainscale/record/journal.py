@@ -29,8 +29,7 @@ from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, read_document
 from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
-from .trial import SCHEMA, TrialRecord
-from .trial_line import DamagedLine, decode_record
+from .trial import SCHEMA, DamagedLine, TrialRecord, decode_record
 
 RUN, TRIALS, LOGS, SLURM = "run.json", "trials.jsonl", "logs", "slurm"
 _MOST_MESSAGES = 5  # about damaged lines of a journal
