@@ -26,7 +26,7 @@ package.__path__ = [str(Path(__file__).parents[1] / "src" / "trainscale")]
 sys.modules.setdefault("trainscale", package)
 
 from paired_loops import bare_loop  # noqa: E402
-from trainscale.worker.data.source import open_source  # noqa: E402
+from trainscale.worker.data import open_source  # noqa: E402
 from trainscale.worker.emitter import Emitter, HeartbeatSender, claim_stdout  # noqa: E402
 from trainscale.worker.events import Event  # noqa: E402
 from trainscale.worker.frameworks.base import Adapter  # noqa: E402

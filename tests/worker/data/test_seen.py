@@ -16,16 +16,15 @@ from trainscale.analyse.witness import RankSamples, find_sample_problem
 from trainscale.worker.data import batches, seen
 from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
 from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags
-from trainscale.worker.data.source import DatasetSource
 from trainscale.worker.job import Job
 
 TRAIN, BATCH, WORKERS = 45, 4, 2
 
 
-def report(rank: int, source: DatasetSource | SamplesTracker) -> RankSamples:
-    flags = source.pack_first_epoch_flags()
+def report(rank: int, tracker: SamplesTracker) -> RankSamples:
+    flags = tracker.pack_first_epoch_flags()
     assert flags is not None
-    return RankSamples(rank, tuple(source.list_seen()), unpack_flags(flags))
+    return RankSamples(rank, tuple(tracker.list_seen()), unpack_flags(flags))
 
 
 def ranks_of(folder: Path, **config: Any) -> list[Job]:
@@ -41,8 +40,8 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
             for number in range(2):
                 list(source.load_epoch(number))
                 list(source.load_validation_set())
-            reports.append(report(rank, source))
-            assert [(part.epoch, part.count, part.complete) for part in source.list_seen()] == [
+            reports.append(report(rank, source.tracker))
+            assert [(part.epoch, part.count, part.complete) for part in source.tracker.list_seen()] == [
                 (0, 20, True),
                 (1, 20, True),
             ]
@@ -55,16 +54,14 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
     (tmp_path / "set").mkdir()
     with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
         list(itertools.islice(source.batches(), 7))
-        counted = source.list_seen()
+        counted = source.tracker.list_seen()
         assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
         next(source.batches())  # as the loop does for steps on one batch
-        assert source.list_seen() == counted
-        flags = source.pack_first_epoch_flags()
+        assert source.tracker.list_seen() == counted
+        flags = source.tracker.pack_first_epoch_flags()
         assert flags is not None
         first = [number for number in range(TRAIN) if unpack_flags(flags) >> number & 1]
         assert len(first) == 20
-        assert len(source.list_first_samples()) == 2
-        assert {*itertools.chain.from_iterable(source.list_first_samples())} <= {*first}
         assert counted[0].hash_sum == compute_hash_sum(first)
 
 
@@ -75,7 +72,7 @@ def test_two_ranks_that_both_think_they_are_rank_0_are_found(tmp_path: Path) -> 
     for rank in range(WORKERS):
         with opened(first) as source:
             list(itertools.islice(source.batches(), 3))
-            reports.append(report(rank, source))
+            reports.append(report(rank, source.tracker))
     assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(TRAIN, BATCH, reports) or "")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from trainscale.worker.config import Config
 from trainscale.worker.data import synthetic
-from trainscale.worker.data.source import SyntheticSource
+from trainscale.worker.data.synthetic import SyntheticSource
 from trainscale.worker.job import Device, Job
 
 SHAPE = (3, 8, 8)

@@ -11,7 +11,6 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-FIRST_BATCHES = 2  # whose sample numbers are kept
 MOST_SAMPLES = 16_000_000  # of a data set whose samples have flags: 16 MB of memory, 2 MB to send
 HASH_MODULUS = 2**61 - 1
 
@@ -57,7 +56,6 @@ class SamplesTracker:
 
         self._flags: Any = np.zeros(train, np.bool_) if train <= MOST_SAMPLES else None
         self._epochs: dict[int, SamplesSeen] = {}
-        self._first_batches: list[list[int]] = []
 
     def begin(self, epoch: int) -> bool:
         """Start to count an epoch. Return False if it was begun before."""
@@ -71,8 +69,6 @@ class SamplesTracker:
         seen = self._epochs[epoch]
         total = (seen.hash_sum + hash_sum) % HASH_MODULUS
         self._epochs[epoch] = SamplesSeen(epoch, seen.count + len(samples), total, False)
-        if len(self._first_batches) < FIRST_BATCHES:
-            self._first_batches.append(samples.tolist())
         if self._flags is not None and epoch == next(iter(self._epochs)):
             self._flags[samples] = True
 
@@ -83,10 +79,6 @@ class SamplesTracker:
 
     def list_seen(self) -> list[SamplesSeen]:
         return list(self._epochs.values())
-
-    def list_first_samples(self) -> list[list[int]]:
-        """Return the sample numbers of the first two batches."""
-        return [list(samples) for samples in self._first_batches]
 
     def pack_first_epoch_flags(self) -> str | None:
         """Return which samples the first epoch had, as text for ``unpack_flags``. None for a very large data set."""

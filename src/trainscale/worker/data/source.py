@@ -1,7 +1,7 @@
-"""The batches of a rank, placed where the framework wants them.
+"""The batches of real images of a rank, placed where the framework wants them.
 
-A source gives an endless stream for measuring speed, and epochs and a validation set for training to an accuracy. Real
-images go through the loader processes in 8 bits; the adapter turns them into floating-point numbers.
+A source gives an endless stream for measuring speed, and epochs and a validation set for training to an accuracy.
+Images go through the loader processes in 8 bits; the adapter turns them into floating-point numbers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..frameworks.base import Adapter
 from ..job import Job
-from . import synthetic
 from .batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
-from .seen import SamplesSeen, SamplesTracker
+from .seen import SamplesTracker
+
+if TYPE_CHECKING:
+    from ..frameworks.base import Adapter
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
 
@@ -52,36 +53,8 @@ class Normalization:
         return result
 
 
-class SyntheticSource:
-    """Repeats one batch, which is placed on the device once. So no input pipeline is measured."""
-
-    waited_seconds = 0.0
-
-    def __init__(self, job: Job, adapter: Adapter) -> None:
-        self._batch = synthetic.make_batch(job, adapter.place)
-
-    def batches(self) -> Iterator[Any]:
-        return itertools.repeat(self._batch)
-
-    def load_first_batch(self) -> Any:
-        return self._batch
-
-    def list_seen(self) -> list[SamplesSeen]:
-        """Return nothing: random samples are no data set."""
-        return []
-
-    def list_first_samples(self) -> list[list[int]]:
-        return []
-
-    def pack_first_epoch_flags(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
 class DatasetSource:
-    """Images of a data set, made by loader processes."""
+    """Images of a data set, made by loader processes. ``tracker`` counts the samples of the training batches."""
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
@@ -93,7 +66,7 @@ class DatasetSource:
         self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
         self._next_epoch = 0
-        self._tracker = SamplesTracker(self.facts.train)
+        self.tracker = SamplesTracker(self.facts.train)
         with _name_host_in_errors(job):
             stored = load_dataset(config.data, job.data_dir)
         self._loader = Loader(stored, settings, shape, choose_loader_count(job))
@@ -123,7 +96,7 @@ class DatasetSource:
 
     def _track_samples(self, batches: Iterator[LoadedBatch]) -> Iterator[LoadedBatch]:
         """Count the samples of training batches as they are handed out."""
-        tracker, epoch, is_counted = self._tracker, None, False
+        tracker, epoch, is_counted = self.tracker, None, False
         for batch in batches:
             if batch.epoch != epoch and batch.epoch is not None:
                 if epoch is not None and is_counted:
@@ -140,18 +113,6 @@ class DatasetSource:
         batch = next(self._load_batches([BatchRequest(0, 0)], ()))
         return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
-    def list_seen(self) -> list[SamplesSeen]:
-        """Return which samples this rank has trained on, for every epoch that was begun."""
-        return self._tracker.list_seen()
-
-    def list_first_samples(self) -> list[list[int]]:
-        """Return the numbers of the samples in the first two batches."""
-        return self._tracker.list_first_samples()
-
-    def pack_first_epoch_flags(self) -> str | None:
-        """Return which samples the first epoch had, as text that ``seen.unpack_flags`` reads."""
-        return self._tracker.pack_first_epoch_flags()
-
     def _load_batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
         with _name_host_in_errors(self._job):
             yield from self._loader.load_batches(requests, then)
@@ -164,10 +125,6 @@ class DatasetSource:
 
     def close(self) -> None:
         self._loader.close()
-
-
-def open_source(job: Job, adapter: Adapter) -> Any:
-    return SyntheticSource(job, adapter) if job.config.data == SYNTHETIC else DatasetSource(job, adapter)
 
 
 def count_updates_per_epoch(job: Job) -> int:

@@ -6,11 +6,34 @@ n·b.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from ..job import Job
 from ..models import find_samples
+
+if TYPE_CHECKING:
+    from ..frameworks.base import Adapter
+
+
+class SyntheticSource:
+    """Repeats one batch, which is placed on the device once. So no input pipeline is measured."""
+
+    waited_seconds = 0.0
+    tracker = None  # random samples are no data set
+
+    def __init__(self, job: Job, adapter: Adapter) -> None:
+        self._batch = make_batch(job, adapter.place)
+
+    def batches(self) -> Iterator[Any]:
+        return itertools.repeat(self._batch)
+
+    def load_first_batch(self) -> Any:
+        return self._batch
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
 
 
 def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:

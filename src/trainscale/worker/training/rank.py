@@ -13,8 +13,8 @@ import traceback
 from .. import plugins
 from ..allocator import select_allocator_variables
 from ..compiled_programs import open_cache
+from ..data import open_source
 from ..data.facts import SYNTHETIC
-from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
 from ..events import Hello, MemoryLimit, RankError, Ready
 from ..frameworks.base import Adapter
@@ -145,8 +145,9 @@ def _train(
     witness.take_closing_steps(source, all_steps)
     if has_real_data:
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
+        tracker = source.tracker
         report.seen = SeenByRank(
-            job.rank, source.facts.train, tuple(source.list_seen()), source.pack_first_epoch_flags() or ""
+            job.rank, source.facts.train, tuple(tracker.list_seen()), tracker.pack_first_epoch_flags() or ""
         )
     source.close()
     if job.explain and not job.config.trains_epochs:  # last, because it changes the weights
