@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainscale.worker import plugins
+from trainscale.worker.job import PluginReference
 from trainscale.worker.models import Builder, Graph, ModelInfo
-from trainscale.worker.plugin_reference import PluginReference
 
 
 def plain(name: str, channels: int, image_size: int, classes: int) -> Graph:

@@ -27,10 +27,9 @@ from trainscale.spec.config import Config
 from trainscale.worker import models, plugins
 from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
-from trainscale.worker.job import Device, Job, Measure
+from trainscale.worker.job import Device, Job, Measure, PluginReference
 from trainscale.worker.models import ModelInfo
 from trainscale.worker.models.catalog import _BY_NAME, _index_names
-from trainscale.worker.plugin_reference import PluginReference
 
 TINY = PluginReference("model", "tiny", "trainscale_example.models:TINY", str(EXAMPLE))
 NUMPY = PluginReference("framework", "numpy", "trainscale_example.frameworks:NUMPY", str(EXAMPLE))

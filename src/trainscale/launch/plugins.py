@@ -17,7 +17,7 @@ from typing import Any
 from ..spec.groups import collect_settings
 from ..spec.settings import SettingGroup
 from ..worker import plugins
-from ..worker.plugin_reference import PluginReference, parse_package
+from ..worker.job import PluginReference, parse_package
 from .launchers.base import Launcher
 from .launchers.target import LAUNCHERS, list_launcher_groups
 

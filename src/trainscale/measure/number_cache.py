@@ -17,7 +17,7 @@ from ..analyse.parity import read_numbers
 from ..folders import find_cache_folder
 from ..launch.inspection.numbers import EncodedNumbers
 from ..record.files import write_atomically
-from ..worker.plugin_reference import PluginReference
+from ..worker.job import PluginReference
 from ..worker.type_aliases import JsonObject
 
 KEEP_SECONDS = 90 * 24 * 3600.0

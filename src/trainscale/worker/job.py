@@ -10,7 +10,6 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 
 from .config import Config
-from .plugin_reference import PluginReference
 
 WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
@@ -18,6 +17,28 @@ WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 ASYNCHRONOUS = ("ps-async", "independent")
 
 _SHARED = ("addresses", "ports")  # fields of a job: with them, the jobs of n ranks would have n² entries
+
+
+@dataclass(frozen=True)
+class PluginReference:
+    """A framework, a model or a launcher of a third party.
+
+    ``reference`` is "module:name". ``folder`` holds the top-level package, for environments that do not have it.
+    """
+
+    kind: str
+    name: str
+    reference: str
+    folder: str
+
+    @property
+    def package(self) -> str:
+        return parse_package(self.reference)
+
+
+def parse_package(reference: str) -> str:
+    """Return the top-level package or module that holds all of a plug-in."""
+    return reference.partition(":")[0].partition(".")[0]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from .frameworks import catalog as frameworks
+from .job import PluginReference
 from .models import catalog as models
-from .plugin_reference import PluginReference
 
 FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 

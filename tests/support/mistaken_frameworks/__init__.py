@@ -8,7 +8,7 @@ from typing import Any
 
 from trainscale.worker import plugins
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.plugin_reference import PluginReference
+from trainscale.worker.job import PluginReference
 
 # Comparisons of frameworks have really contained these mistakes.
 MISTAKES = (

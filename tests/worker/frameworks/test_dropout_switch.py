@@ -18,9 +18,8 @@ from forked_keepers import ForkedProcess
 from jobs import make_config, make_job
 from packages import EXAMPLE
 
-from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Job
+from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Job, PluginReference
 from trainscale.worker.listening import find_free_ports
-from trainscale.worker.plugin_reference import PluginReference
 
 pytestmark = pytest.mark.framework
 

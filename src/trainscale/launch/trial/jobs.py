@@ -14,8 +14,7 @@ from ...spec.placement import Slot, place_processes
 from ...worker import models
 from ...worker.allocator import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
-from ...worker.plugin_reference import PluginReference
+from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, PluginReference, Task
 from ..launchers.base import ITS_START
 
 _MOST_OUTPUT = 16 * 2**20  # characters in the log of a rank

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..job import Job
-    from ..plugin_reference import PluginReference
+    from ..job import Job, PluginReference
     from .base import Adapter
 
 STRATEGIES: dict[str, str] = {

@@ -25,7 +25,7 @@ from ..config import Config
 from ..emitter import claim_stdout, encode
 from ..events import MARK, FrameworkFacts
 from ..frameworks.catalog import FRAMEWORKS
-from ..plugin_reference import PluginReference
+from ..job import PluginReference
 
 _PACKAGES = {"PIL": "pillow"}  # packages that are not named like their module
 _SECONDS = 120.0  # for an answer

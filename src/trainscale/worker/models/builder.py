@@ -63,10 +63,7 @@ class Builder:
         bias: bool = True,
         name: str | None = None,
     ) -> Layer:
-        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
-        name = self._make_full_name("conv", name)
-        height, width = self._slide(x, name, **window)
-        return self._append("conv", [x], (filters, height, width), name, filters=filters, **window, bias=bias)
+        return self._slide("conv", x, filters, (kernel, stride, padding), name, filters=filters, bias=bias)
 
     def batch_norm(self, x: Layer, eps: float = BATCH_NORM_EPS, name: str | None = None) -> Layer:
         name = self._make_full_name("batch_norm", name)
@@ -77,10 +74,7 @@ class Builder:
         return self._append("relu", [x], x.shape, self._make_full_name("relu", name))
 
     def max_pool(self, x: Layer, kernel: Size, stride: Size, padding: Size = 0, name: str | None = None) -> Layer:
-        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
-        name = self._make_full_name("max_pool", name)
-        height, width = self._slide(x, name, **window)
-        return self._append("max_pool", [x], (x.shape[0], height, width), name, **window)
+        return self._slide("max_pool", x, x.shape[0], (kernel, stride, padding), name)
 
     def avg_pool(
         self,
@@ -91,11 +85,8 @@ class Builder:
         count_padding: bool = True,
         name: str | None = None,
     ) -> Layer:
-        window = {"kernel": _make_pair(kernel), "stride": _make_pair(stride), "padding": _make_pair(padding)}
-        name = self._make_full_name("avg_pool", name)
-        height, width = self._slide(x, name, **window)
-        shape = (x.shape[0], height, width)
-        return self._append("avg_pool", [x], shape, name, **window, count_padding=count_padding)
+        options = {"count_padding": count_padding}
+        return self._slide("avg_pool", x, x.shape[0], (kernel, stride, padding), name, **options)
 
     def global_avg_pool(self, x: Layer, name: str | None = None) -> Layer:
         name = self._make_full_name("global_avg_pool", name)
@@ -181,9 +172,11 @@ class Builder:
         return ".".join([*self._scopes, name])
 
     def _slide(
-        self, x: Layer, name: str, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
-    ) -> tuple[int, int]:
-        """Return the height and width of a map after a sliding window."""
+        self, kind: str, x: Layer, channels: int, window: tuple[Size, Size, Size], name: str | None, **options: Any
+    ) -> Layer:
+        """Append a layer that slides a window, of this kernel, stride and padding, over a map."""
+        kernel, stride, padding = ((size, size) if isinstance(size, int) else size for size in window)
+        name = self._make_full_name(kind, name)
         size = self._check_map_size(x, name)
         height, width = ((size[i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
         if height < 1 or width < 1:
@@ -193,7 +186,8 @@ class Builder:
                 f"{_format_shape(size)}, less than the {_format_shape(kernel)} window there. "
                 "Give a larger --image-size."
             )
-        return height, width
+        pairs = {"kernel": kernel, "stride": stride, "padding": padding}
+        return self._append(kind, [x], (channels, height, width), name, **pairs, **options)
 
     def _check_map_size(self, x: Layer, name: str) -> tuple[int, int]:
         if len(x.shape) != 3:
@@ -202,10 +196,6 @@ class Builder:
                 f"{x.name} gives {_format_shape(x.shape)}"
             )
         return x.shape[1], x.shape[2]
-
-
-def _make_pair(size: Size) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
 
 
 def _format_shape(shape: Sequence[int]) -> str:

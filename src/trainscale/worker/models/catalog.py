@@ -15,7 +15,7 @@ from .graph import Graph, ShapeError
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..plugin_reference import PluginReference
+    from ..job import PluginReference
 
 CROSS_ENTROPY = "cross-entropy"  # of softmax; a label is the number of a class
 
