@@ -11,7 +11,7 @@ from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 
 GPU_AIM = 0.99
 TORCH_AIM, AIM = 0.98, 0.97  # on the CPU: of PyTorch, and of the other frameworks

@@ -29,7 +29,7 @@ from trainscale.measure.trial import run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
 
 MARKS = {

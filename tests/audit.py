@@ -28,7 +28,7 @@ EXPLAINED = {
     ("cluster/yarn.py", "B314"): "Hadoop's own configuration files, which its administrator wrote",
     ("cluster/hosts.py", "B108"): "a default of --remote-dir; below it is a folder that only the user may enter",
     ("spec/groups.py", "B108"): "the same default, in a help text",
-    ("worker/inspection/host_facts.py", "B108"): "the same default",
+    ("worker/inspection/host.py", "B108"): "the same default",
     ("launch/launchers/mpi.py", "B108"): "the folder is made by mkdtemp, which only the user may enter",
     ("report/html.py", "B704"): "style sheets and scripts of this package; what users write is escaped by the template",
     ("report/page/figures.py", "B704"): "JSON whose < is encoded, and drawings of this package",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainscale.folders import find_cache_folder, find_data_folder
-from trainscale.worker.inspection import host_facts
+from trainscale.worker.inspection import host as host_facts
 
 VALUES = ["/somewhere", "", " ", "relative/path", "./here", "~/data"]
 

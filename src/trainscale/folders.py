@@ -1,6 +1,6 @@
 """The user's folders for data and for what may be deleted at any time, by the XDG specification.
 
-A variable that is empty or holds a relative path counts as unset. worker/inspection/host_facts.py repeats that rule,
+A variable that is empty or holds a relative path counts as unset. worker/inspection/host.py repeats that rule,
 because a worker has no platformdirs.
 """
 

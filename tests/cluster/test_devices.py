@@ -10,7 +10,7 @@ from trainscale.cluster.devices import choose_cores_per_device, describe_devices
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.inspection.machine import Gpu, Machine
+from trainscale.worker.inspection.host import Gpu, Machine
 from trainscale.worker.job import Device
 
 GIB = 1024**3

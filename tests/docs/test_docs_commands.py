@@ -18,7 +18,7 @@ from trainscale.launch.inspection.hosts import Cluster as AllReached
 from trainscale.launch.launchers.target import Target, list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
-from trainscale.worker.inspection.host_facts import HostFacts
+from trainscale.worker.inspection.host import HostFacts
 
 
 @pytest.fixture(autouse=True)

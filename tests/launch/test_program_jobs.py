@@ -19,8 +19,7 @@ from trainscale.launch.program_jobs import (
 )
 from trainscale.spec.config import FILL, ROUND_ROBIN
 from trainscale.spec.devices import Host
-from trainscale.worker.inspection.host_facts import HostFacts
-from trainscale.worker.inspection.machine import Gpu, Machine
+from trainscale.worker.inspection.host import Gpu, HostFacts, Machine
 from trainscale.worker.keeper.program import ProgramJob
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 
 INSIDE = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-2]"}
 

@@ -34,8 +34,8 @@ from trainscale.spec.config import AUTO, Trial
 from trainscale.spec.devices import AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.inspection.machine import read_machine
-from trainscale.worker.inspection.memory import count_available_bytes
+from trainscale.worker.inspection.host import read_machine
+from trainscale.worker.inspection.usage import count_available_bytes
 from trainscale.worker.job import Device, Measure
 
 GIB = 1024**3

@@ -22,7 +22,7 @@ from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.events import FrameworkFacts
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Device
 
 

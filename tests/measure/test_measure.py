@@ -22,7 +22,7 @@ from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 
 
 @pytest.fixture

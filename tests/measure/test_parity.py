@@ -19,7 +19,7 @@ from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict, r
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.events import FrameworkFacts
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from trainscale.record.parity import FAILED, PROVEN, Verdict
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.events import FrameworkFacts
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 
 pytestmark = [pytest.mark.framework, pytest.mark.slow]
 

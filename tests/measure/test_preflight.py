@@ -18,8 +18,7 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.spec.settings import SettingGroup
 from trainscale.worker.events import FrameworkFacts
-from trainscale.worker.inspection.host_facts import HostFacts
-from trainscale.worker.inspection.machine import Machine
+from trainscale.worker.inspection.host import HostFacts, Machine
 
 MACHINE = Machine("node", "CPU", (0, 1), 1, 8 << 30, 8 << 30, (), "", 0.0, 0.0)
 EXPERIMENT = Experiment.of(models=("mnist:8",), frameworks=("torch", "jax"), devices=(2,), hosts="my nodes")

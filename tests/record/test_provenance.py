@@ -7,8 +7,7 @@ import pytest
 from trainscale.record.run import RunInfo, collect_provenance
 from trainscale.report.provenance_tables import make_machines_grid
 from trainscale.worker.allocator import ALLOCATORS
-from trainscale.worker.inspection.host_facts import HostFacts
-from trainscale.worker.inspection.machine import Machine
+from trainscale.worker.inspection.host import HostFacts, Machine
 
 pytestmark = pytest.mark.processes
 

@@ -24,7 +24,7 @@ from trainscale.spec.config import Trial
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
 
 SUPPORT = str(Path(__file__).parent)

@@ -18,7 +18,7 @@ from ..launch.trial.jobs import find_loopback_interface
 from ..report.numbers import format_gibibytes
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.inspection.machine import Machine, read_machine
+from ..worker.inspection.host import Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest, run_probes
 from ..worker.listening import find_free_ports
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL

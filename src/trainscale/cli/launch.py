@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.allocation import is_inside_slurm
-from ..cluster.target import SLURM
+from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
 from ..launch.launchers.target import find_target, list_plugin_setting_keys
 from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramRequest, assign_roles

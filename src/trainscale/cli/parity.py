@@ -16,7 +16,7 @@ from ..measure.preflight import check_frameworks
 from ..record.parity import PROVEN, Check, Verdict
 from ..report import numbers
 from ..spec.plan import make_plan
-from ..worker.inspection.machine import read_machine
+from ..worker.inspection.host import read_machine
 from .parser import Parser, add_experiment, read_experiment
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from ..cluster.allocation import is_inside_slurm, read_legacy_settings
-from ..cluster.target import SLURM
+from ..cluster.allocation import SLURM, is_inside_slurm, read_legacy_settings
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import list_launcher_groups

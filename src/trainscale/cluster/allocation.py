@@ -1,4 +1,6 @@
-"""Reads what a batch system gave to this process: hosts, GPUs, and the settings of the older Slurm scripts."""
+"""What a batch system or an mpirun gave to this process: hosts, GPUs, its place among the processes, and the settings
+of the older Slurm scripts. The launcher of an experiment is chosen by it.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,29 @@ from typing import Any
 
 from ..errors import InputError
 from ..spec.devices import Host
+from ..spec.experiment import Experiment
 from ..spec.settings import SettingValues
 from ..worker.frameworks.catalog import WITH_SERVERS
 from .hosts import HostList
 
 _SCONTROL_SECONDS = 30
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a100:4(IDX:0-3)"
+
+
+LOCAL, SSH, MPI, SLURM = "local", "ssh", "mpi", "slurm"
+
+
+def choose_launcher(experiment: Experiment, environment: Mapping[str, str], is_inside_mpi: bool = False) -> str:
+    """Return the name of the launcher that a person named; else ssh for a hosts file, that of the allocation, or
+    local.
+    """
+    if experiment.resources.launcher:
+        return experiment.resources.launcher
+    if is_inside_mpi:
+        return MPI
+    if experiment.cluster.hosts:
+        return SSH
+    return find_batch_launcher(environment) or LOCAL
 
 
 def find_batch_launcher(environment: Mapping[str, str]) -> str:
@@ -87,6 +106,64 @@ def _run_scontrol(arguments: list[str], purpose: str) -> str:
         raise InputError(f"scontrol cannot {purpose}: {done.stderr.strip() or 'no message'}")
     return done.stdout
 
+
+# ---- inside an mpirun
+
+
+@dataclass(frozen=True)
+class MpiWorld:
+    """``job`` is the same in all processes of one mpirun and differs between two; empty where it is unknown."""
+
+    rank: int
+    size: int
+    job: str = ""
+
+
+# The variables with rank and size, of Open MPI and of MPICH.
+_MPI_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+
+
+def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
+    """Tell which process of an mpirun this is. Return None outside of any."""
+    for rank, size in _MPI_VARIABLES:
+        # srun sets the two variables of MPICH, too; MPICH's mpirun also sets MPI_LOCALRANKID.
+        if rank == "PMI_RANK" and "MPI_LOCALRANKID" not in variables:
+            continue
+        try:
+            world = int(variables[rank]), int(variables[size])
+        except (KeyError, ValueError):
+            continue
+        if rank == "PMI_RANK":  # no variable names the job, but all its parts find their mpirun by one address
+            return MpiWorld(*world, _find_control_port(_read_ancestor_commands()))
+        return MpiWorld(*world, variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", ""))
+    return None
+
+
+def is_inside_mpi(variables: Mapping[str, str]) -> bool:
+    return any(rank in variables for rank, _ in _MPI_VARIABLES)
+
+
+def _read_ancestor_commands() -> list[list[str]]:
+    """Return the command lines of this process's parent, of its parent, and so on."""
+    commands = []
+    pid = "self"
+    for _ in range(64):
+        try:
+            pid = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            commands.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
+        except (OSError, IndexError):
+            break
+    return commands
+
+
+def _find_control_port(commands: list[list[str]]) -> str:
+    for argv in commands:
+        if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
+            return argv[argv.index("--control-port") + 1]
+    return ""
+
+
+# ---- the older scripts
 
 # Variables of the older Slurm scripts, and the settings that they mean.
 _LEGACY_VARIABLES = {

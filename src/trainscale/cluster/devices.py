@@ -10,8 +10,7 @@ from ..errors import InputError
 from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from ..spec.experiment import Experiment
 from ..spec.groups import ResourceSettings
-from ..worker.inspection.host_facts import HostFacts
-from ..worker.inspection.machine import Machine
+from ..worker.inspection.host import HostFacts, Machine
 from ..worker.job import Device
 
 # By default a machine has at most this many CPU slots: a ladder to 128 single cores would measure the memory bus, not

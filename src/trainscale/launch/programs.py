@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import InputError, TrainscaleError
 from ..spec.devices import Host
 from ..worker.events import Exit, FolderState, LogLine
-from ..worker.inspection.host_facts import HostFacts, HostFactsRequest
+from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import WORKER, Task
 from ..worker.keeper.program import FolderRequest
 from .connected_hosts import ConnectedHosts, ConnectOptions

@@ -18,7 +18,7 @@ from ..spec.plan import Plan
 from ..worker import models
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.inspection.host_facts import HostFacts
+from ..worker.inspection.host import HostFacts
 from ..worker.inspection.probe import ProbeRequest, run_probes
 from .context import RunContext
 

@@ -26,8 +26,7 @@ from ..spec.devices import Host
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan, make_plan
 from ..spec.settings import SettingValues
-from ..worker.inspection.host_facts import HostFacts
-from ..worker.inspection.machine import Gpu, Machine
+from ..worker.inspection.host import Gpu, HostFacts, Machine
 
 _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
 # These settings decide how a run is carried out, not which run it is.

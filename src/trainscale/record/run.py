@@ -19,8 +19,7 @@ from ..worker.allocator import ALLOCATORS, TUNED, select_allocator_variables
 from ..worker.config import compute_digest
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
-from ..worker.inspection.host_facts import HostFacts
-from ..worker.inspection.machine import Machine
+from ..worker.inspection.host import HostFacts, Machine
 from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, convert
 from .trial import SCHEMA

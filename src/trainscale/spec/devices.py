@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..worker.job import Device
 
 if TYPE_CHECKING:
-    from ..worker.inspection.host_facts import HostFacts
+    from ..worker.inspection.host import HostFacts
 
 LOCALHOST, LOOPBACK = "localhost", "127.0.0.1"
 

@@ -14,7 +14,7 @@ import types
 ROLES = {
     "rank": "training.rank",
     "keeper": "keeper.keeper",
-    "look": "inspection.host_facts",
+    "look": "inspection.host",
     "links": "inspection.links",
     "probe": "inspection.probe",
     "parity": "inspection.parity",

@@ -21,8 +21,7 @@ from trainscale.launch.inspection.survey import (
     group_framework_versions,
 )
 from trainscale.spec.devices import Host
-from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts
-from trainscale.worker.inspection.machine import Gpu, Machine
+from trainscale.worker.inspection.host import FrameworkLocation, Gpu, HostFacts, Machine
 
 GPU = Gpu(0, "NVIDIA H100", 80 << 30, "550.1")
 

@@ -32,9 +32,15 @@ from trainscale.spec.devices import Host
 from trainscale.worker.emitter import encode
 from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.inspection import host_facts
-from trainscale.worker.inspection.host_facts import FrameworkLocation, HostFacts, HostFactsRequest
-from trainscale.worker.inspection.machine import Gpu, Machine, list_usable_cores
+from trainscale.worker.inspection import host as host_facts
+from trainscale.worker.inspection.host import (
+    FrameworkLocation,
+    Gpu,
+    HostFacts,
+    HostFactsRequest,
+    Machine,
+    list_usable_cores,
+)
 from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Task
 

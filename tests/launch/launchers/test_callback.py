@@ -20,7 +20,7 @@ from trainscale.launch.launchers.callback import (
     find_outward_address,
 )
 from trainscale.worker.events import Exit, LogLine
-from trainscale.worker.inspection.host_facts import list_addresses
+from trainscale.worker.inspection.host import list_addresses
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks
 

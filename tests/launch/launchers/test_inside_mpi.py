@@ -19,8 +19,8 @@ import pytest
 from processes import until
 
 from lab import Lab
+from trainscale.cluster.allocation import MpiWorld
 from trainscale.cluster.hosts import HostAccess
-from trainscale.cluster.mpi_world import MpiWorld
 from trainscale.errors import InputError
 from trainscale.launch.callback import Caller
 from trainscale.launch.launchers.callback import CallbackEndpoint

@@ -27,7 +27,7 @@ from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
 from trainscale.spec.devices import Host
-from trainscale.worker.inspection.host_facts import HostFacts
+from trainscale.worker.inspection.host import HostFacts
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks
 

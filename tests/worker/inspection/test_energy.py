@@ -9,9 +9,9 @@ import pytest
 from jobs import make_job
 from test_nvml import Driver
 
-from trainscale.worker.inspection import energy
-from trainscale.worker.inspection.energy import EnergyCounter, open_counter
-from trainscale.worker.inspection.nvml import Nvml, NvmlError
+from trainscale.worker.inspection import usage
+from trainscale.worker.inspection.gpus import Nvml, NvmlError
+from trainscale.worker.inspection.usage import EnergyCounter, open_counter
 from trainscale.worker.job import Device
 
 
@@ -22,7 +22,7 @@ def write_package(folder: Path, name: str, microjoules: int) -> None:
 
 @pytest.fixture
 def rapl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(energy, "RAPL", str(tmp_path / "powercap"))
+    monkeypatch.setattr(usage, "RAPL", str(tmp_path / "powercap"))
     return tmp_path / "powercap"
 
 
@@ -76,7 +76,7 @@ def test_the_driver_counts_the_energy_of_the_gpu_that_is_named(tmp_path: Path) -
 @pytest.mark.processes
 def test_a_rank_counts_the_gpu_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Driver(tmp_path).compile(gpus=4).library
-    monkeypatch.setattr(energy, "Nvml", lambda: Nvml(library))
+    monkeypatch.setattr(usage, "Nvml", lambda: Nvml(library))
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "3,GPU-1")
     counter = open_counter(make_job(device=Device("cuda", 1)))
     counter.start()
@@ -88,5 +88,5 @@ def test_a_rank_counts_the_gpu_that_it_sees(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.processes
 def test_a_driver_that_does_not_count_energy_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Driver(tmp_path).compile(answer=3).library
-    monkeypatch.setattr(energy, "Nvml", lambda: Nvml(library))
+    monkeypatch.setattr(usage, "Nvml", lambda: Nvml(library))
     assert open_counter(make_job(device=Device("cuda", 0))).source == ""

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from test_nvml import Driver
 
-from trainscale.worker.inspection.gpu_state import GpuLimits, GpuReader, GpuSample, summarise
-from trainscale.worker.inspection.nvml import Nvml, NvmlError
+from trainscale.worker.inspection.gpus import GpuLimits, GpuReader, GpuSample, Nvml, NvmlError, summarise
 from trainscale.worker.sample import GpuState
 
 # A rank that has measured for a while, and reports its window as loop.py does.

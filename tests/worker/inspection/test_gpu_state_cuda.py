@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from trials import run_trial
 
-from trainscale.worker.inspection.gpu_state import GpuReader
-from trainscale.worker.inspection.machine import read_machine
-from trainscale.worker.inspection.nvml import Nvml
+from trainscale.worker.inspection.gpus import GpuReader, Nvml
+from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
 
 GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0

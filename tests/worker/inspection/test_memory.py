@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker.inspection import memory
-from trainscale.worker.inspection.nvml import NvmlError
+from trainscale.worker.inspection import gpus as nvml
+from trainscale.worker.inspection import usage
+from trainscale.worker.inspection.gpus import NvmlError
 
 GIB = 1024**3
 
@@ -25,13 +26,13 @@ def confined(code: str, share: float, data_limit: int | None = None) -> subproce
         if data_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
 
-    script = f"from trainscale.worker.inspection import memory\nlimit = memory.limit_memory({share})\n{code}"
+    script = f"from trainscale.worker.inspection import usage\nlimit = usage.limit_memory({share})\n{code}"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=limit)
 
 
 @pytest.mark.processes
 def test_an_allocation_beyond_the_share_fails_as_want_of_memory() -> None:
-    share = 0.3 * GIB / memory.count_available_bytes()
+    share = 0.3 * GIB / usage.count_available_bytes()
     done = confined("small = bytearray(limit // 4)\nprint('small')\nbig = bytearray(2 * limit)", share)
     assert done.stdout == "small\n"
     assert done.stderr.splitlines()[-1] == "MemoryError"
@@ -50,8 +51,8 @@ def test_what_is_available_is_no_more_than_a_container_leaves(monkeypatch: pytes
             (folder / limit).write_text("1000000\n")
             (folder / used).write_text("400000\n")
         (folder / "memory.stat").write_text("anon 1\ninactive_file 100000\ntotal_inactive_file 100000\n")
-    monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
-    assert memory.count_available_bytes() == 700000
+    monkeypatch.setattr(usage, "_CGROUPS", str(tmp_path))
+    assert usage.count_available_bytes() == 700000
 
 
 def test_a_container_without_a_limit_leaves_what_the_machine_has(
@@ -59,8 +60,8 @@ def test_a_container_without_a_limit_leaves_what_the_machine_has(
 ) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("400000\n")
-    monkeypatch.setattr(memory, "_CGROUPS", str(tmp_path))
-    assert memory.count_available_bytes() > 10 * 1024**2
+    monkeypatch.setattr(usage, "_CGROUPS", str(tmp_path))
+    assert usage.count_available_bytes() > 10 * 1024**2
 
 
 @pytest.fixture
@@ -75,16 +76,16 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.processes
 def test_children_count_with_the_most_they_ever_held(child: subprocess.Popen[bytes]) -> None:
-    peak_bytes = memory.sum_children_peak_bytes()
+    peak_bytes = usage.sum_children_peak_bytes()
     assert peak_bytes is not None
     assert peak_bytes > 64 * 1024**2
 
 
 @pytest.mark.processes
 def test_a_process_below_a_rank_is_the_ranks_own_and_a_parent_of_it_is_not(child: subprocess.Popen[bytes]) -> None:
-    assert memory.find_rank(child.pid, {os.getpid(): 3}) == 3
-    assert memory.find_rank(os.getpid(), {child.pid: 3}) is None
-    assert memory.find_rank(999_999_999, {child.pid: 3}) is None
+    assert nvml.find_rank(child.pid, {os.getpid(): 3}) == 3
+    assert nvml.find_rank(os.getpid(), {child.pid: 3}) is None
+    assert nvml.find_rank(999_999_999, {child.pid: 3}) is None
 
 
 class Named:
@@ -99,10 +100,10 @@ class Named:
         return self.found
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memory.GpuMemory:
-    monkeypatch.setattr(memory, "Nvml", lambda: named)
-    monkeypatch.setattr(memory, "is_in_container", lambda: inner)
-    gpus = memory.GpuMemory()
+def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> nvml.GpuMemory:
+    monkeypatch.setattr(nvml, "Nvml", lambda: named)
+    monkeypatch.setattr(nvml, "is_in_container", lambda: inner)
+    gpus = nvml.GpuMemory()
     gpus.watch(0, os.getpid())
     for _ in range(3):
         named.asked.acquire(timeout=2)
@@ -114,7 +115,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> memor
 def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where one of them is by chance that of a rank."""
     gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
-    assert gpus.find_peak(0) == (None, memory.ELSEWHERE)
+    assert gpus.find_peak(0) == (None, nvml.ELSEWHERE)
 
 
 def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
@@ -133,8 +134,8 @@ def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch)
     def refuse() -> None:
         raise NvmlError("no driver")
 
-    monkeypatch.setattr(memory, "Nvml", refuse)
-    gpus = memory.GpuMemory()
+    monkeypatch.setattr(nvml, "Nvml", refuse)
+    gpus = nvml.GpuMemory()
     gpus.watch(0, os.getpid())
     gpus._thread.join()
     gpus.watch(1, os.getpid())

@@ -16,8 +16,8 @@ import pytest
 from event_lines import decode
 
 from trainscale.launch.launchers.base import START
-from trainscale.worker.inspection import memory
-from trainscale.worker.inspection.nvml import Nvml, NvmlError
+from trainscale.worker.inspection import gpus as nvml
+from trainscale.worker.inspection.gpus import Nvml, NvmlError
 from trainscale.worker.job import Task
 from trainscale.worker.keeper.requests import encode_tasks
 
@@ -154,16 +154,16 @@ def test_each_rank_has_its_largest_figure_and_that_of_its_children_is_part_of_it
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
     first = f"child = {child}\nholds(f'0 {{me}} {3 * GIB}', f'0 {{child.pid}} {GIB}')\nwait()\nchild.kill()"
     second = f"holds(f'0 {{me}} {2 * GIB}')\nwait()"
-    nvml = nvml_of(driver.compile().keeps(first, second))
-    assert {rank: event["peak_bytes"] for rank, event in nvml.items()} == {0: 4 * GIB, 1: 2 * GIB}
+    peaks = nvml_of(driver.compile().keeps(first, second))
+    assert {rank: event["peak_bytes"] for rank, event in peaks.items()} == {0: 4 * GIB, 1: 2 * GIB}
 
 
 def test_what_a_stranger_holds_counts_for_nobody(driver: Driver) -> None:
     driver.compile().holds(f"0 {os.getpid()} {60 * GIB}", f"0 1 {10 * GIB}")
-    nvml = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
-    assert nvml[0]["peak_bytes"] == GIB
-    assert nvml[1]["peak_bytes"] is None
-    assert nvml[1]["note"] == "NVML names no process of this rank; it names 3 others"
+    peaks = nvml_of(driver.keeps(f"holds(f'0 {{me}} {GIB}')\nwait()", "wait()"))
+    assert peaks[0]["peak_bytes"] == GIB
+    assert peaks[1]["peak_bytes"] is None
+    assert peaks[1]["note"] == "NVML names no process of this rank; it names 3 others"
 
 
 def test_a_child_that_outlives_its_parent_is_still_of_the_rank(driver: Driver) -> None:
@@ -202,7 +202,7 @@ def test_a_driver_that_refuses_is_quoted(driver: Driver) -> None:
 
 def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driver: Driver) -> None:
     event = nvml_of(driver.compile().keeps("holds(f'0 {me} 18446744073709551615')\nwait()"))[0]
-    assert event["note"] == memory.NO_COUNT
+    assert event["note"] == nvml.NO_COUNT
     assert event["peak_bytes"] is None
 
 

@@ -20,8 +20,7 @@ from ...spec.devices import AvailableDevices, Host
 from ...spec.experiment import Experiment
 from ...worker.events import FrameworkFacts, HostFactsPiece
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.inspection.host_facts import FrameworkSearch, HostFacts, HostFactsRequest
-from ...worker.inspection.machine import Machine, read_machine
+from ...worker.inspection.host import FrameworkSearch, HostFacts, HostFactsRequest, Machine, read_machine
 from ...worker.inspection.probe import ProbeRequest
 from ..connected_hosts import ConnectOptions
 from ..connection import HostError, KeeperConnection, select_causes

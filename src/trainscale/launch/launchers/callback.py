@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...worker.inspection.host_facts import list_addresses
+from ...worker.inspection.host import list_addresses
 from ..callback import CallbackServer, LauncherProcess
 from ..connection import CommandError, HostError, KeeperConnection, SocketConnection
 from ..ssh_errors import SshError, explain_ssh_error

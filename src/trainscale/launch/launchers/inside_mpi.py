@@ -19,12 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...cluster.allocation import MpiWorld, find_mpi_world
 from ...cluster.hosts import HostAccess, HostRequest
-from ...cluster.mpi_world import MpiWorld, find_mpi_world
 from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
 from ...spec.devices import Host
-from ...worker.inspection.host_facts import list_addresses
+from ...worker.inspection.host import list_addresses
 from ...worker.keeper.leased_host import run_leased_host
 from ...worker.keeper.program import MPI_PREFIXES
 from ..callback import Caller, LauncherProcess

@@ -18,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ...cluster.allocation import is_inside_slurm
+from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
-from ...cluster.mpi_world import is_inside_mpi
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.settings import SettingGroup
-from ...worker.inspection.host_facts import list_addresses
+from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
 from ..ssh_errors import SshError

@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...cluster.allocation import MPI, choose_launcher
 from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
-from ...cluster.target import MPI, choose_launcher
 from ...errors import InputError, explain_unknown
 from ...spec.devices import Host
 from ...spec.experiment import Experiment

@@ -23,8 +23,7 @@ from typing import Any
 
 from ..emitter import encode
 from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece
-from ..inspection.gpu_state import GpuSampler
-from ..inspection.memory import GpuMemory
+from ..inspection.gpus import GpuMemory, GpuSampler
 from ..job import Task
 from ..listening import find_free_ports
 from ..sample import GpuState

@@ -20,8 +20,7 @@ from typing import Any
 
 from ..emitter import HeartbeatSender
 from ..frameworks.base import Adapter
-from ..inspection import memory
-from ..inspection.energy import EnergyCounter
+from ..inspection.usage import EnergyCounter, read_peak_bytes
 from ..sample import RankSample, Report, keep_finite
 from ..witness.witness import Witness
 from .rendezvous import Rendezvous
@@ -200,7 +199,7 @@ def measure_resident(
 
 def read_host_peak_bytes() -> int:
     """Return the most memory that this process ever held: VmHWM, because ru_maxrss can be the parent's."""
-    peak = memory.read_peak_bytes("self")
+    peak = read_peak_bytes("self")
     if peak is not None:
         return peak
     scale = 1 if os.uname().sysname == "Darwin" else 1024

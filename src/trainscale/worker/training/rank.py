@@ -19,8 +19,7 @@ from ..emitter import Emitter, HeartbeatSender, claim_stdout
 from ..events import Hello, MemoryLimit, RankError, Ready
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
-from ..inspection import memory
-from ..inspection.energy import EnergyCounter, open_counter
+from ..inspection.usage import EnergyCounter, limit_memory, open_counter, sum_children_peak_bytes
 from ..job import WORKER, Job
 from ..pinning import die_with_parent, pin
 from ..sample import RankSample, Report, SeenByRank
@@ -86,7 +85,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     """Do the job. Return whether the process may end at once."""
     pin(job.device.cores)
     if job.memory_share:
-        emit(MemoryLimit(memory.limit_memory(job.memory_share)))
+        emit(MemoryLimit(limit_memory(job.memory_share)))
     sys.path[:0] = job.python_path
     plugins.use(job.plugins)
     energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
@@ -132,7 +131,7 @@ def _train(
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
     sample.device_peak_bytes, sample.host_peak_bytes = adapter.device_peak_bytes(), loop.read_host_peak_bytes()
-    sample.loaders_peak_bytes = memory.sum_children_peak_bytes() if has_real_data else None
+    sample.loaders_peak_bytes = sum_children_peak_bytes() if has_real_data else None
 
     weights = adapter.proof.weights()  # takes memory, which has been read before
     if job.save_weights:

@@ -42,7 +42,8 @@ from ..emitter import Emitter, HeartbeatSender
 from ..events import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
-from ..inspection import memory, numbers
+from ..inspection import numbers
+from ..inspection.usage import count_available_bytes
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.loop import read_host_peak_bytes
@@ -76,7 +77,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     heartbeat = HeartbeatSender(emit)
     numbers.use_plugins(job)  # and all cores: nothing is measured meanwhile
-    arrays = choose_arrays(job, memory.count_available_bytes())
+    arrays = choose_arrays(job, count_available_bytes())
     values = compute_expectation(job, arrays, heartbeat)
     numbers.send_arrays(emit, values, {"arithmetic": arrays.arithmetic})
     emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))

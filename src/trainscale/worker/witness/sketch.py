@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..inspection.machine import list_usable_cores
+from ..inspection.host import list_usable_cores
 
 if TYPE_CHECKING:
     import numpy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trials import largest_difference, run_trial
 
-from trainscale.worker.inspection.machine import read_machine
+from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
 
 GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0

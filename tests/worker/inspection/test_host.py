@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker.inspection import machine
-from trainscale.worker.inspection.machine import Gpu, list_usable_cores, parse_gpus, read_machine, select_visible_gpus
+from trainscale.worker.inspection import host as machine
+from trainscale.worker.inspection.host import Gpu, list_usable_cores, parse_gpus, read_machine, select_visible_gpus
 
 MIB = 1024**2
 
