@@ -109,7 +109,6 @@ ORDER = [
     "spec",
     "cluster",
     "record",
-    "published",
     "analyse",
     "launch",
     "measure",

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.series import build_series
 from trainscale.export.columns import make_rows
-from trainscale.published.table import FILE as CURVES
-from trainscale.published.table import parse_curves
 from trainscale.questions.best.best import find_best
 from trainscale.questions.best.candidates import Question
 from trainscale.questions.compare.sides import read_results
 from trainscale.questions.explain.explain import explain_records
+from trainscale.questions.published.curves import FILE as CURVES
+from trainscale.questions.published.curves import parse_curves
 from trainscale.record.journal import RUN, TRIALS, read_run, read_trials
 from trainscale.record.parity import FILE as PARITY
 from trainscale.record.parity import read_parity
@@ -42,7 +42,7 @@ PARITY_VALUES: dict[str, Any] = {
          "checks": [{"name": "loss", "difference": 1e-9, "tolerance": 1e-6, "words": ""}]}
     ],
 }  # fmt: skip
-PUBLISHED = json.loads((Path(__file__).parents[2] / "src/trainscale/published" / CURVES).read_bytes())
+PUBLISHED = json.loads((Path(__file__).parents[2] / "src/trainscale/questions/published" / CURVES).read_bytes())
 PUBLISHED["curves"] = PUBLISHED["curves"][:2]
 RESULTS = json.loads(render_results_json(RUN_FILE, build_series(RECORDS[:8], ())))
 

@@ -32,7 +32,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "strategies": "worker.frameworks.catalog.STRATEGIES",
     "launcher": "launch.launchers.target.LAUNCHERS",
     "data": "worker.data.facts.SOURCES",
-    "normalise": "published.selection.NORMALISATIONS",
+    "normalise": "report.overlay.NORMALISATIONS",
     "despite": "questions.compare.differences.NAMES",
     "shell": SHELLS,
     "purpose": "cli.study.PURPOSES",

@@ -6,17 +6,27 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..published.curve import PublishedCurve
-from ..published.selection import Wanted, parse_years, select_curves
-from ..published.table import find_curve, read_curves
+from ..questions.published.curves import (
+    PublishedCurve,
+    Wanted,
+    find_curve,
+    parse_years,
+    read_curves,
+    select_curves,
+)
+from ..questions.published.near import (
+    NeighbourComparison,
+    describe_comparison,
+    list_neighbours,
+    make_heading,
+    place_run,
+    render_like_json,
+)
+from ..runs import Run
 from .damage import warn_of_damage
 from .parser import Parser
-
-if TYPE_CHECKING:
-    from ..analyse.published.neighbours import NeighbourComparison
 
 _FILTERS = ("network", "hardware", "framework", "year", "min_devices")
 _PICTURES = (".svg", ".png")
@@ -26,12 +36,12 @@ def main(argv: list[str]) -> int:
     options = _make_parser().read(argv)
     _check(options)
     if options.like:
-        comparisons = compare_run_with_published(options.like, options.devices, options.series)
-        _show_comparisons(comparisons, options.json)
+        count = _read_count(options.devices, "--devices")
+        _show_comparisons(place_run(Run.open(options.like, warn_of_damage), count, options.series), options.json)
         return 0
     curves = [find_curve(options.id)] if options.id else select_curves(read_curves(), _read_filters(options))
     if options.json:
-        from ..report.published import render_published_json
+        from ..questions.published.text import render_published_json
 
         print(render_published_json(curves), end="")
     elif options.id:
@@ -100,48 +110,11 @@ def _read_count(text: str | None, flag: str) -> int | None:
     return int(text)
 
 
-# ---- comparison with published points
-
-
-def compare_run_with_published(
-    directory: Path, devices: str | None = None, title: str | None = None
-) -> list[NeighbourComparison]:
-    """Return where the series of a run stand, each at its largest point or at ``devices``."""
-    from ..analyse.published.neighbours import compare_with_neighbours
-    from ..analyse.published.own_work import describe_work
-    from ..analyse.series import build_series
-    from ..record.journal import read_run, read_trials
-    from ..record.parity import read_parity
-
-    run, count = read_run(directory), _read_count(devices, "--devices")
-    records = [record for record in read_trials(directory, warn_of_damage) if not record.trial.short]
-    all_series = build_series(records, read_parity(directory), by_budget=run.is_sequential)
-    points = [
-        (series, point)
-        for series in all_series
-        if series.config.strategy != "independent" and (title is None or title.casefold() in series.title.casefold())
-        for point in series.good
-        if point.efficiency and point.devices > 1 and count in (None, point.devices)
-    ]
-    if not points:
-        raise InputError(
-            f"{directory}: there is no efficiency to place: it needs a 1-device point and a larger one"
-            f"{'' if count is None else f', here of {count} devices'}"
-            f"{'' if title is None else f', in a series that has {title!r} in its title'}"
-        )
-    largest = {series.title: (series, point) for series, point in points}  # the last point of a series is its largest
-    return [
-        compare_with_neighbours(describe_work(series, run), point, read_curves()) for series, point in largest.values()
-    ]
-
-
 # ---- printing
 
 
 def _show_comparisons(comparisons: Sequence[NeighbourComparison], as_json: bool) -> None:
     from rich.console import Console
-
-    from ..report.published_neighbours import describe_comparison, list_neighbours, make_heading, render_like_json
 
     if as_json:
         print(render_like_json(comparisons), end="")
@@ -159,7 +132,7 @@ def _show_comparisons(comparisons: Sequence[NeighbourComparison], as_json: bool)
 def _show_list(curves: Sequence[PublishedCurve]) -> None:
     from rich.console import Console
 
-    from ..report.published import make_list_grid
+    from ..questions.published.text import make_list_grid
     from ..report.table import TerminalGrid
 
     console = Console(highlight=False)
@@ -172,7 +145,7 @@ def _show_list(curves: Sequence[PublishedCurve]) -> None:
 def _show_curve(curve: PublishedCurve) -> None:
     from rich.console import Console
 
-    from ..report.published import describe, make_curve_grid
+    from ..questions.published.text import describe, make_curve_grid
     from ..report.table import TerminalGrid
 
     console = Console(highlight=False)
@@ -186,7 +159,7 @@ def _write_chart(curve: PublishedCurve, path: Path) -> None:
     from ..report.installation import check_can_report
 
     check_can_report()
-    from ..report.published_chart import write_curve_chart
+    from ..questions.published.text import write_curve_chart
 
     try:
         write_curve_chart(curve, path)

@@ -10,11 +10,10 @@ from textwrap import fill
 from ..analyse.cost import parse_price
 from ..analyse.series import Series, build_series
 from ..errors import InputError, explain_unknown
-from ..published.curve import PublishedCurve
-from ..published.selection import NORMALISATIONS, SPEEDUP
-from ..published.table import PREFIX, find_curve
+from ..questions.published.curves import PREFIX, PublishedCurve, find_curve
 from ..record.run import RunInfo
 from ..report.installation import check_can_report
+from ..report.overlay import NORMALISATIONS, SPEEDUP, Overlay
 from ..report.reported_run import LabelledRun, label_series
 from ..runs import Run
 from ..spec.groups import SETTINGS
@@ -32,14 +31,16 @@ def main(argv: list[str]) -> int:
     runs = read_runs(options.directories, options.label)
     directory = choose_output(runs, options.output)
     check_can_report()
-    from ..analyse.published.overlay import overlay_curves
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
     from ..report.outputs import write_report
-    from ..report.published_overlay import list_overlay_sentences
 
     formats = () if options.format is None else read_formats(options.format, "--format")
-    overlay = overlay_curves(_build_series_for_curves(runs) if curves else [], curves, options.normalise or SPEEDUP)
+    overlay = Overlay()
+    if curves:
+        from ..questions.published.text import overlay_curves
+
+        overlay = overlay_curves(_build_series_for_curves(runs), curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     labelled = [LabelledRun(Run.from_records(run.info, run.records, run.verdicts), run.label) for run in runs]
     outputs = write_report(directory, labelled, accuracy, report_options)
@@ -48,7 +49,7 @@ def main(argv: list[str]) -> int:
     else:
         print_joint_results(directory, labelled, accuracy)
     print_missing_charts(outputs)
-    for line in list_overlay_sentences(overlay):
+    for line in overlay.sentences:
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 

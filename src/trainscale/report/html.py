@@ -17,7 +17,6 @@ import jinja2
 from markupsafe import Markup
 
 from ..analyse.boundary import find_host_boundary
-from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Interval, Point, Series, find_common_unit
 from ..analyse.titles import find_model_title
 from ..record.decoding import remove_unprintable
@@ -29,11 +28,11 @@ from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
 from .columns import PAGE, choose_shown, format_heading
 from .drawing import Frame, VegaSpec
 from .drawing_process import ChartsUnavailable
+from .overlay import Overlay
 from .page.details import PageDetails, find_command
 from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
 from .page.selection import choose_charted
 from .provenance_tables import make_datasets_grid, make_machines_grid, make_versions_grid
-from .published_overlay import draw_throughput, list_overlay_sentences
 from .reported_run import ReportedRun, make_system_tables, summarise
 from .run_differences import list_difference_sentences, make_difference_grid
 from .table import Grid
@@ -64,7 +63,7 @@ class Origin:
 
 
 def render_report_html(
-    runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, details: PageDetails | None = None
+    runs: Sequence[ReportedRun], overlay: Overlay | None = None, details: PageDetails | None = None
 ) -> str:
     template = _make_environment().get_template("report.html.j2")
     all_series = [series for run in runs for series in run.in_full]
@@ -73,7 +72,7 @@ def render_report_html(
         series.title: style.colour for series, style in zip(charted, palette.choose_styles(charted), strict=True)
     }
     headings, point_rows = _make_points_tables(all_series)
-    shown_charts = _make_charts(charted, overlay or PublishedOverlay())
+    shown_charts = _make_charts(charted, overlay or Overlay())
     return template.render(
         title=wording.make_title(all_series),
         summary=summarise(runs, all_series),
@@ -81,7 +80,7 @@ def render_report_html(
         cards=[_make_card(series, colours[series.title]) for series in charted],
         leading=[chart for chart in shown_charts if chart.name in _LEADING],
         charts=[chart for chart in shown_charts if chart.name not in _LEADING],
-        published=list_overlay_sentences(overlay or PublishedOverlay()),
+        published=(overlay or Overlay()).sentences,
         details=details or PageDetails(),
         detail_charts=_make_detail_charts(details or PageDetails()),
         strong=[series.title for series in charted if series.config.scaling == STRONG],
@@ -219,7 +218,7 @@ def _describe_training_speed(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _make_charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> list[Chart]:
+def _make_charts(all_series: Sequence[Series], overlay: Overlay) -> list[Chart]:
     """Return the charts of the page: learning first, then scaling unless there is only one device count."""
     learns = any(series.learns for series in all_series)
     with_published = [*all_series, *overlay.series]
@@ -229,8 +228,8 @@ def _make_charts(all_series: Sequence[Series], overlay: PublishedOverlay) -> lis
             _make_chart("accuracy", draw_accuracy, all_series),
             _make_chart("time", draw_accuracy_over_time, all_series),
         ]
-    images = _make_chart("images", lambda series, frame: draw_throughput(series, overlay, frame), all_series)
-    if overlay.curves or any(len(series.points) > 1 for series in all_series):
+    images = _make_chart("images", lambda series, frame: overlay.draw_throughput(series, frame), all_series)
+    if overlay.series or any(len(series.points) > 1 for series in all_series):
         shown += [
             _make_chart("speedup", charts.draw_speedup, with_published, WIDE),
             _make_chart("speedup-narrow", charts.draw_speedup, with_published, NARROW),

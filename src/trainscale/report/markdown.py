@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import find_common_unit
 from . import learning_tables, provenance_tables, wording
+from .overlay import Overlay
 from .page.verdict import Finding
-from .published_overlay import render_overlay_markdown
 from .reported_run import ReportedRun, make_system_tables, summarise
 from .run_differences import list_difference_sentences, make_difference_grid
 from .table import Grid, escape, make_scaling_grid, render_markdown
@@ -20,7 +19,7 @@ _EXPLANATION = (
 
 
 def render_report_md(
-    runs: Sequence[ReportedRun], overlay: PublishedOverlay | None = None, findings: Sequence[Finding] = ()
+    runs: Sequence[ReportedRun], overlay: Overlay | None = None, findings: Sequence[Finding] = ()
 ) -> str:
     """Return the document. Title, summary and verdicts are those of report.html."""
     grids = [grid for run in runs for grid in run.searches]
@@ -28,7 +27,7 @@ def render_report_md(
         *_render_blocks(runs, findings),
         *(f"## {escape(grid.title)}\n\n{render_markdown(grid)}" for grid in grids),
     ]
-    return "\n".join(blocks) + render_overlay_markdown(overlay or PublishedOverlay())
+    return "\n".join(blocks) + (overlay or Overlay()).render_markdown()
 
 
 def _render_blocks(runs: Sequence[ReportedRun], findings: Sequence[Finding]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..analyse.cost import Price
-from ..analyse.published.overlay import PublishedOverlay
+from .overlay import Overlay
 
 
 @dataclass(frozen=True)
@@ -15,4 +15,4 @@ class ReportOptions:
     show_hosts: bool = False
     price: Price | None = None
     formats: tuple[str, ...] = ()
-    overlay: PublishedOverlay = field(default_factory=PublishedOverlay)
+    overlay: Overlay = field(default_factory=Overlay)

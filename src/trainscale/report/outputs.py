@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.published.overlay import PublishedOverlay
 from ..analyse.series import Series, find_common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
@@ -20,10 +19,10 @@ from .drawing_process import ChartsUnavailable, begin_drawing
 from .html import render_report_html
 from .markdown import render_report_md
 from .options import ReportOptions
+from .overlay import Overlay
 from .page.details import PageDetails, make_details
 from .page.figures import NamedChart
 from .page.selection import choose_charted
-from .published_overlay import draw_throughput
 from .reported_run import LabelledRun, ReportedRun, make_reported_runs
 from .run_differences import make_difference_grid
 
@@ -107,18 +106,18 @@ def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
     return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
 
 
-def _make_main_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
+def _make_main_charts(charted: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
     """Return the charts that every run has as SVG files."""
     learns = any(series.learns for series in charted)
     with_published = [*charted, *overlay.series]
     return [
         NamedChart("comparison_graph", lambda frame: charts.draw_speedup(with_published, frame)),
-        NamedChart(f"{find_common_unit(charted)}_per_sec", lambda frame: draw_throughput(charted, overlay, frame)),
+        NamedChart(f"{find_common_unit(charted)}_per_sec", lambda frame: overlay.draw_throughput(charted, frame)),
         *([NamedChart("accuracy", lambda frame: draw_accuracy(charted, frame))] if learns else []),
     ]
 
 
-def _make_further_charts(charted: Sequence[Series], overlay: PublishedOverlay) -> list[NamedChart]:
+def _make_further_charts(charted: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
     """Return the charts of the page that become files on request."""
     over_time = NamedChart("accuracy_over_time", lambda frame: draw_accuracy_over_time(charted, frame))
     return [

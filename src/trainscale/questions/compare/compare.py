@@ -126,7 +126,7 @@ def compare_runs(
     on_damage: Callable[[str], None] | None = None,
 ) -> RunComparison:
     """Compare what a person names; see ``trainscale.compare``. Without B, ``series`` are two series of one run."""
-    from ...published.table import PREFIX, find_curve
+    from ..published.curves import PREFIX, find_curve
 
     gate = make_gate(threshold, at_least)
     for name in despite:

@@ -27,8 +27,8 @@ from ...worker.regular_files import read_regular
 from ...worker.type_aliases import JsonObject
 
 if TYPE_CHECKING:
-    from ...published.curve import PublishedCurve
     from ...runs import Run
+    from ..published.curves import PublishedCurve
 
 UNCHECKED = "not checked"
 BY_BUDGET = "chosen by the time budget"
@@ -340,7 +340,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     depends less on the speed of the devices than the speed itself. An InputError says that no device count is in both,
     or that the source does not state what is to be compared.
     """
-    from ...published.table import PREFIX
+    from ..published.curves import PREFIX
 
     name, baseline = f"{PREFIX}{curve.id}", curve.baseline.devices
     if quantity == SPEED and not curve.has_speeds:
@@ -403,7 +403,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
 
 def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
     """Return the config that the source states. What it does not state is taken to be the same."""
-    from ...analyse.published.own_work import is_same_network, make_work
+    from ..published.near import is_same_network, make_work
 
     changes: dict[str, Any] = {"framework": curve.framework, "precision": curve.precision}
     if not is_same_network(make_work("", own, curve.unit), curve):
@@ -421,7 +421,7 @@ def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
 
 def _describe_stated_machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
     """Return the GPUs of a host as the source states them, or as the run wrote them where they are of the same kind."""
-    from ...published.devices import find_device_kind
+    from ..published.curves import find_device_kind
 
     if HOST_GPUS not in side.machine or curve.device is None:
         return {}

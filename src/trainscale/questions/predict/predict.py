@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 from ...analyse.series import Point, Series
 from ...analyse.statistics import CONFIDENCE, Interval
 from ...errors import InputError
-from ...published.curve import PublishedCurve
-from ...published.table import read_curves
 from ...record.run import RunInfo
 from ...spec.config import Config
+from ..published.curves import PublishedCurve, read_curves
 
 if TYPE_CHECKING:
     from ...runs import Run

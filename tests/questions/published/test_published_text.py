@@ -4,31 +4,45 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse" / "published"))
-
 from published_runs import gpu_run, make_curve, make_series
 from reported import reported
+from rich.cells import cell_len
 
-from trainscale.analyse.published.neighbours import NeighbourComparison, compare_with_neighbours
-from trainscale.analyse.published.overlay import PublishedOverlay, overlay_curves
-from trainscale.analyse.published.own_work import describe_work
-from trainscale.published.curve import PublishedCurve, PublishedPoint
-from trainscale.published.flags import SENTENCES, WEAK_LABELLED_STRONG
-from trainscale.published.table import find_curve, read_curves
+from trainscale.errors import InputError
+from trainscale.questions.published.curves import (
+    SENTENCES,
+    WEAK_LABELLED_STRONG,
+    PublishedCurve,
+    PublishedPoint,
+    find_curve,
+    read_curves,
+)
+from trainscale.questions.published.near import (
+    NeighbourComparison,
+    compare_with_neighbours,
+    describe_comparison,
+    describe_work,
+    list_neighbours,
+    make_heading,
+    render_like_json,
+)
+from trainscale.questions.published.text import (
+    describe,
+    make_curve_grid,
+    make_curve_series,
+    make_list_grid,
+    overlay_curves,
+    render_published_json,
+    write_curve_chart,
+)
 from trainscale.report.html import render_report_html
-from trainscale.report.published import describe, make_curve_grid, make_list_grid, render_published_json
-from trainscale.report.published_chart import write_curve_chart
-from trainscale.report.published_neighbours import describe_comparison, list_neighbours, make_heading, render_like_json
-from trainscale.report.published_overlay import draw_throughput, list_overlay_sentences, render_overlay_markdown
+from trainscale.report.overlay import Overlay
 
-DOCS = Path(__file__).parents[2] / "docs" / "published.md"
+DOCS = Path(__file__).parents[3] / "docs" / "published.md"
 MXNET = find_curve("mxnet2016-p2-resnet152-b32")
 
 
@@ -151,12 +165,12 @@ def test_the_page_describes_every_field_of_the_answer() -> None:
 # ---- beside a run
 
 
-def lay(*curves: PublishedCurve, normalise: str = "speedup") -> PublishedOverlay:
+def lay(*curves: PublishedCurve, normalise: str = "speedup") -> Overlay:
     return overlay_curves([(gpu_run(), [make_series()])], curves, normalise)
 
 
 def test_a_sentence_says_what_differs() -> None:
-    (line,) = list_overlay_sentences(lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")))
+    (line,) = lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")).sentences
     assert line.sentence == (
         "published:tensorflow2017-dgx1-resnet50-b64-synthetic differs from ResNet-50 · torch · allreduce in hardware:"
         " P100 (DGX-1), not A100; batch per device: 64, not 256; precision: fp32, not tf32; framework: tensorflow, not"
@@ -166,9 +180,8 @@ def test_a_sentence_says_what_differs() -> None:
 
 
 def test_flags_and_a_missing_baseline_are_in_the_sentence() -> None:
-    lines = list_overlay_sentences(
-        lay(find_curve("torchtitan2024-llama3-8b-fsdp"), find_curve("nvidia2020-gnmt-v100-16gb-dgx-1-amp"))
-    )
+    curves = (find_curve("torchtitan2024-llama3-8b-fsdp"), find_curve("nvidia2020-gnmt-v100-16gb-dgx-1-amp"))
+    lines = lay(*curves).sentences
     assert "It begins at 8 devices, so it has no speed-up over 1 device." in lines[0].sentence
     assert f"Flag: {SENTENCES[WEAK_LABELLED_STRONG]}." in lines[1].sentence
 
@@ -187,13 +200,13 @@ def names_in(spec: object) -> str:
 )
 def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: bool, title: str) -> None:
     curve = make_curve(0.9)
-    spec = draw_throughput([make_series()], lay(curve, normalise=normalise))
+    spec = lay(curve, normalise=normalise).draw_throughput([make_series()])
     assert (curve.title in names_in(spec)) == is_shown
     assert title in names_in(spec)
 
 
 def test_the_chart_of_devices_has_their_speeds() -> None:
-    spec = draw_throughput([make_series()], lay(make_curve(0.9), normalise="per-device"))
+    spec = lay(make_curve(0.9), normalise="per-device").draw_throughput([make_series()])
     assert '"value": 900.0, "low": null, "high": null' in names_in(spec)
 
 
@@ -204,12 +217,58 @@ def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
     assert "Beside published curves" not in render_report_html(reported(gpu_run(), [series]))
-    assert curve.source.url in render_overlay_markdown(overlay)
-    assert render_overlay_markdown(PublishedOverlay()) == ""
+    assert curve.source.url in overlay.render_markdown()
+    assert Overlay().render_markdown() == ""
 
 
 def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:
     curve = make_curve(0.9)
     silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
-    spec = draw_throughput([make_series()], lay(silent, normalise="absolute"))
+    spec = lay(silent, normalise="absolute").draw_throughput([make_series()])
     assert '"Batch": "not stated"' in names_in(spec)
+
+
+# ---- curves as series
+
+
+def test_a_curve_becomes_a_series_without_intervals() -> None:
+    series = make_curve_series(find_curve("mxnet2016-p2-alexnet-b512"))
+    last = series.points[-1]
+    assert series.title == "AlexNet · mxnet · K80 · published 2016"
+    assert (last.devices, last.hosts, last.batch_per_device, last.global_batch) == (256, 16, 512, 512 * 256)
+    assert last.samples_per_second is not None
+    assert (last.samples_per_second.mean, last.samples_per_second.low) == (61938.36, None)
+    assert last.speedup is not None
+    assert last.speedup.mean == pytest.approx(61938.36 / 457.07)
+
+
+def test_a_curve_that_begins_at_8_devices_has_no_speedup() -> None:
+    series = make_curve_series(find_curve("torchtitan2024-llama3-8b-fsdp"))
+    assert not series.has_baseline
+    assert [point.devices for point in series.good] == [8, 128]
+
+
+def test_a_curve_without_speeds_cannot_be_drawn() -> None:
+    with pytest.raises(InputError, match="vgg16: its source states an efficiency but no speeds"):
+        make_curve_series(find_curve("horovod2018-512-vgg16"))
+
+
+def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
+    unlike, alike = make_series(model="alexnet", precision="fp32"), make_series()
+    overlay = overlay_curves([(gpu_run(), [unlike, alike])], [make_curve(0.9, data="real")])
+    (line,) = overlay.sentences
+    assert line.sentence.startswith(f"published:a differs from {alike.title} in data: real, not synthetic.")
+
+
+def test_titles_stay_different_and_a_curve_is_there_once() -> None:
+    curves = [make_curve(0.9, "first"), make_curve(0.8, "second")]
+    overlay = overlay_curves([(gpu_run(), [make_series()])], [*curves, curves[0]])
+    assert [series.title for series in overlay.series] == [curves[0].title, "published:second"]
+
+
+@pytest.mark.parametrize("normalise", ["absolute", "per-device"])
+def test_other_units_are_not_in_one_chart_of_throughput(normalise: str) -> None:
+    tokens = replace(make_curve(0.9), unit="tokens")
+    with pytest.raises(InputError, match=f"--normalise {normalise}: published:a counts tokens, the run images"):
+        overlay_curves([(gpu_run(), [make_series()])], [tokens], normalise)
+    assert overlay_curves([(gpu_run(), [make_series()])], [tokens]).series

@@ -1,65 +1,25 @@
-"""Reads the table of published curves, checks it, and finds a curve by its ID."""
+"""What is wrong with a table of published curves. Scaling and flags of a curve must follow from its own figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from itertools import pairwise
 
-from ..errors import InputError, explain_unknown
-from ..record.decoding import DecodingError, check_schema, convert, decode_object
-from ..worker.type_aliases import JsonObject
-from .curve import PublishedCurve
-from .flags import find_flags, find_scaling
+from trainscale.questions.published.curves import (
+    ABOVE_115,
+    MIXED,
+    MIXED_BATCHES,
+    STRONG,
+    WEAK,
+    WEAK_LABELLED_STRONG,
+    PublishedCurve,
+    PublishedPoint,
+    is_impossible,
+)
 
-FILE = "curves.json"
-PREFIX = "published:"  # marks an ID where the directory of a run could stand
-# Schema history
-#     1  first version
-SCHEMA = 1
 UNITS = ("images", "samples", "sequences", "tokens")
 _NEEDED = ("network_stated", "framework", "strategy", "hardware", "interconnect", "precision")
-
-
-@dataclass(frozen=True)
-class _Table:
-    sources: dict[str, JsonObject]
-    networks: dict[str, JsonObject]
-    curves: tuple[JsonObject, ...]
-
-
-@dataclass(frozen=True)
-class _RowNames:
-    source: str
-    network: str
-
-
-@cache
-def read_curves() -> tuple[PublishedCurve, ...]:
-    """Return all curves, the oldest first."""
-    return parse_curves(resources.files(__package__).joinpath(FILE).read_bytes(), FILE)
-
-
-def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves of a table. An InputError says ``where`` and in which field it cannot be read."""
-    try:
-        values = decode_object(text)
-        check_schema(values, SCHEMA, where)
-        table = convert(values, _Table)
-    except DecodingError as error:
-        raise InputError(f"{where}: this is not a table of published curves: {error}") from None
-    return tuple(_read_curve(number, row, table, where) for number, row in enumerate(table.curves))
-
-
-def find_curve(text: str, where: str = "") -> PublishedCurve:
-    """Return the curve of an ID, which may have the prefix. An unknown ID is an InputError with the nearest IDs."""
-    name = text.removeprefix(PREFIX)
-    curves = {curve.id: curve for curve in read_curves()}
-    if name not in curves:
-        raise explain_unknown("published curve", name, curves, where, see="trainscale published lists all IDs")
-    return curves[name]
+_TOLERANCE = 0.02  # of batches that a source rounds
 
 
 def find_problems(curves: Sequence[PublishedCurve]) -> list[str]:
@@ -102,12 +62,28 @@ def _find_wrong_batches(curve: PublishedCurve) -> Iterable[str]:
                 yield f"{point.devices} devices: the global batch is not that of all devices"
 
 
-def _read_curve(number: int, row: JsonObject, table: _Table, where: str) -> PublishedCurve:
-    try:
-        row_names = convert(row, _RowNames)
-        source, network = table.sources[row_names.source], table.networks[row_names.network]
-        return convert({**row, "source": source, "network": {"name": row_names.network, **network}}, PublishedCurve)
-    except DecodingError as error:
-        raise InputError(f"{where}: curves[{number}].{error}") from None
-    except KeyError as error:
-        raise InputError(f"{where}: curves[{number}]: the table has no source or network {error}") from None
+def find_scaling(points: Sequence[PublishedPoint]) -> str | None:
+    """Return weak, strong or mixed by the batches of the points. None where a batch is not stated."""
+    per_device = [point.batch_per_device for point in points]
+    in_all = [point.global_batch for point in points]
+    if None in per_device or None in in_all:
+        return None
+    if _is_constant([batch for batch in per_device if batch is not None]):
+        return WEAK
+    return STRONG if _is_constant([float(batch) for batch in in_all if batch is not None]) else MIXED
+
+
+def find_flags(points: Sequence[PublishedPoint], stated_scaling: str | None) -> tuple[str, ...]:
+    """Return the flags of a curve, by its points and by what its source calls them."""
+    flags = []
+    if any(is_impossible(point, points[0]) for point in points):
+        flags.append(ABOVE_115)
+    if find_scaling(points) == WEAK and stated_scaling == STRONG:
+        flags.append(WEAK_LABELLED_STRONG)
+    if find_scaling(points) == MIXED:
+        flags.append(MIXED_BATCHES)
+    return tuple(flags)
+
+
+def _is_constant(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= _TOLERANCE * max(values)

@@ -9,8 +9,7 @@ from typing import Any
 from factories import make_config, make_run, record_at
 
 from trainscale.analyse.series import Series, build_series
-from trainscale.published.curve import PublishedCurve, PublishedPoint
-from trainscale.published.table import find_curve
+from trainscale.questions.published.curves import PublishedCurve, PublishedPoint, find_curve
 from trainscale.record.run import RunInfo
 
 REPEATS = (0.998, 0.999, 1.0, 1.001, 1.002)

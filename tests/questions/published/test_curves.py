@@ -7,12 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from table_checks import find_flags, find_problems, find_scaling
 
 from trainscale.errors import InputError
-from trainscale.published.curve import PublishedCurve, PublishedPoint
-from trainscale.published.devices import find_device_kind
-from trainscale.published.flags import ABOVE_115, MIXED_BATCHES, WEAK_LABELLED_STRONG
-from trainscale.published.table import find_curve, find_problems, read_curves
+from trainscale.questions.published.curves import (
+    ABOVE_115,
+    MIXED_BATCHES,
+    SENTENCES,
+    WEAK_LABELLED_STRONG,
+    PublishedCurve,
+    PublishedPoint,
+    Wanted,
+    find_curve,
+    find_device_kind,
+    parse_years,
+    read_curves,
+    select_curves,
+)
 from trainscale.worker import models
 
 CURVES = read_curves()
@@ -146,3 +157,120 @@ def test_an_unknown_id_names_the_nearest() -> None:
     assert second == "  trainscale published lists all IDs"
     with pytest.raises(InputError, match="did you mean"):
         find_curve("qqq")
+
+
+# ---- weak, strong or mixed by the batches, and the flags that follow
+
+
+def points(*batches: float | None, speeds: tuple[float, ...] = (100.0, 190.0, 360.0)) -> list[PublishedPoint]:
+    """Points at 1, 2 and 4 devices with these batches per device."""
+    return [
+        PublishedPoint(devices, speed, batch, None if batch is None else round(batch * devices))
+        for devices, speed, batch in zip((1, 2, 4), speeds, batches, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "scaling"),
+    [
+        ((32, 32, 32), "weak"),
+        ((32, 16, 8), "strong"),
+        ((32, 32, 16), "mixed"),
+        ((32, None, 32), None),
+        ((126, 126.5, 126), "weak"),
+        ((43, 21.3, 10.7), "strong"),
+    ],
+)
+def test_the_batches_tell_weak_from_strong(batches: tuple[float | None, ...], scaling: str | None) -> None:
+    assert find_scaling(points(*batches)) == scaling
+
+
+@pytest.mark.parametrize(
+    ("stated", "batches", "flags"),
+    [
+        ("strong", (32, 32, 32), (WEAK_LABELLED_STRONG,)),
+        ("weak", (32, 32, 32), ()),
+        (None, (32, 32, 32), ()),
+        ("strong", (32, 16, 8), ()),
+        ("strong", (None, None, None), ()),
+        (None, (32, 32, 16), (MIXED_BATCHES,)),
+    ],
+)
+def test_weak_scaling_that_is_called_strong_is_flagged(
+    stated: str | None, batches: tuple[float | None, ...], flags: tuple[str, ...]
+) -> None:
+    assert find_flags(points(*batches), stated) == flags
+
+
+@pytest.mark.parametrize(("last", "is_flagged"), [(460.0, False), (461.0, True)])
+def test_an_efficiency_above_115_percent_is_flagged(last: float, is_flagged: bool) -> None:
+    flags = find_flags(points(8, 8, 8, speeds=(100.0, 200.0, last)), None)
+    assert flags == ((ABOVE_115,) if is_flagged else ())
+
+
+def test_every_flag_has_a_sentence() -> None:
+    assert set(SENTENCES) == {ABOVE_115, WEAK_LABELLED_STRONG, MIXED_BATCHES}
+
+
+# ---- the curves that a person asks for
+
+
+def ids(wanted: Wanted) -> set[str]:
+    return {curve.id for curve in select_curves(CURVES, wanted)}
+
+
+def test_without_a_wish_all_are_selected() -> None:
+    assert len(ids(Wanted())) == len(CURVES)
+
+
+@pytest.mark.parametrize("text", ["ResNet-152", "resnet152", "RESNET 152"])
+def test_case_spaces_and_dashes_do_not_matter(text: str) -> None:
+    networks = {curve.network.name for curve in select_curves(CURVES, Wanted(network=text))}
+    assert networks == {"resnet152"}
+
+
+def test_all_wishes_hold_at_once() -> None:
+    wanted = Wanted("resnet50", "dgx-1", "torch", (2021, 2021))
+    assert ids(wanted) == {
+        f"nvidia2021-resnet50-pytorch-v100-{size}-{precision}"
+        for size in ("16gb", "32gb")
+        for precision in ("fp32", "amp")
+    }
+    assert ids(Wanted(min_devices=512)) == {f"horovod2018-512-{name}" for name in ("inceptionv3", "resnet101", "vgg16")}
+    assert ids(Wanted("alexnet", "H200")) == set()
+
+
+def test_a_name_that_no_curve_has_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(
+        InputError, match=r"--hardware: unknown hardware 'V1000'; did you mean 'V100'.*\n  valid: A100, "
+    ):
+        select_curves(CURVES, Wanted(hardware="V1000"))
+
+
+@pytest.mark.parametrize(
+    ("text", "years"), [("2017", (2017, 2017)), (" 2015-2018", (2015, 2018)), ("2015–2018", (2015, 2018))]
+)
+def test_years_are_read(text: str, years: tuple[int, int]) -> None:
+    assert parse_years(text) == years
+
+
+@pytest.mark.parametrize("text", ["17", "2018-2015", "2017-", "last", ""])
+def test_other_years_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="valid: a year or a range of years"):
+        parse_years(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
+        ("GRID K520", "K520"),
+    ],
+)
+def test_the_kind_of_a_device_is_found_in_its_name(name: str, kind: str) -> None:
+    assert find_device_kind(name) == kind

@@ -1,0 +1,268 @@
+"""Scaling results that others have published: the table with its sources, read, checked and selected from.
+
+Nothing here was measured by trainscale.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from ...errors import InputError, explain_unknown
+from ...record.decoding import DecodingError, check_schema, convert, decode_object
+from ...worker.type_aliases import JsonObject
+
+FILE = "curves.json"
+PREFIX = "published:"  # marks an ID where the directory of a run could stand
+# Schema history
+#     1  first version
+SCHEMA = 1
+
+WEAK, STRONG, MIXED = "weak", "strong", "mixed"  # scaling
+
+# A little above 100 % is rounding or a slow baseline; beyond this the baseline was measured in another way.
+HIGHEST_EFFICIENCY = 1.15
+
+ABOVE_115 = "above-115-percent"
+WEAK_LABELLED_STRONG = "weak-labelled-strong"
+MIXED_BATCHES = "mixed-batches"
+
+SENTENCES = {
+    ABOVE_115: "an efficiency above 115\u202f% cannot be: the baseline was measured otherwise, or a figure is wrong",
+    WEAK_LABELLED_STRONG: "the source calls it strong scaling, but its batch per device is constant: it is weak",
+    MIXED_BATCHES: "neither the batch per device nor the global batch is constant, so the points are not the same work",
+}
+
+# The longer names first: "GTX 980" must not be found as something else, nor "A100" inside another word.
+_KINDS = (
+    "GTX Titan X", "GTX 980", "Ascend 910", "GB200", "B200", "GH200", "H200", "H100", "A100", "V100", "P100", "P40",
+    "K80", "K520", "M60", "M40", "L40S", "L40", "L4", "A10G", "A10", "T4", "Gaudi",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a curve was published. ``year`` is that of the figures, or of their publication."""
+
+    citation: str
+    url: str
+    year: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """``name`` is that of trainscale's own network where there is one. ``macs`` are multiply-adds of a forward pass."""
+
+    name: str
+    title: str
+    parameters: int | None = None
+    macs: int | None = None
+
+
+@dataclass(frozen=True)
+class PublishedPoint:
+    """``per_second`` counts the samples of the whole cluster. It is None where the source states only an efficiency.
+
+    ``stated`` is the source's own figure where that is no speed, such as the time of an epoch.
+    """
+
+    devices: int
+    per_second: float | None
+    batch_per_device: float | None = None  # of one update, in the unit of the curve; None where it is not stated
+    global_batch: int | None = None
+    efficiency: float | None = None
+    stated: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedCurve:
+    """One network on one system, at two or more device counts.
+
+    A name that ends in ``_stated`` is in the words of the source; the name without it is one of trainscale's, such as
+    ``torch`` or ``fp16``. What the source does not state is None or empty. ``scaling`` follows from the batches of the
+    points: ``weak``, ``strong``, ``mixed``, or None where they are not stated. ``flags`` are keys of SENTENCES.
+    """
+
+    id: str
+    source: Source
+    network: Network
+    network_stated: str
+    framework: str
+    framework_stated: str
+    strategy: str
+    strategy_stated: str
+    device: str | None
+    hardware: str
+    devices_per_host: int | None
+    interconnect: str
+    precision: str
+    precision_stated: str
+    data: str
+    unit: str
+    stated_scaling: str | None
+    scaling: str | None
+    flags: tuple[str, ...]
+    points: tuple[PublishedPoint, ...]
+    note: str = ""
+
+    @property
+    def baseline(self) -> PublishedPoint:
+        """The smallest point, to which speed-up and efficiency refer."""
+        return self.points[0]
+
+    @property
+    def most_devices(self) -> int:
+        return self.points[-1].devices
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether the source states speeds, and not only efficiencies."""
+        return all(point.per_second is not None for point in self.points)
+
+    @property
+    def title(self) -> str:
+        parts = (self.network.title, self.framework, self.device or self.hardware, f"published {self.source.year}")
+        return " · ".join(parts)
+
+    def compute_efficiency(self, point: PublishedPoint) -> float:
+        """Return the speed of a device divided by that of a device at the baseline."""
+        return compute_efficiency(point, self.baseline)
+
+    def compute_speedup(self, point: PublishedPoint) -> float:
+        """Return the speed divided by that of the baseline. Ideal is ``devices`` / devices of the baseline."""
+        return self.compute_efficiency(point) * point.devices / self.baseline.devices
+
+    def count_hosts(self, point: PublishedPoint) -> int | None:
+        """Return on how many hosts the devices are if hosts are filled. None where that is not stated."""
+        return math.ceil(point.devices / self.devices_per_host) if self.devices_per_host else None
+
+
+def compute_efficiency(point: PublishedPoint, baseline: PublishedPoint) -> float:
+    """Return the stated efficiency, or that of the speeds."""
+    if point.efficiency is not None:
+        return point.efficiency
+    if point.per_second is None or baseline.per_second is None:
+        raise ValueError(f"{point.devices} devices: neither a speed nor an efficiency")
+    return (point.per_second / point.devices) / (baseline.per_second / baseline.devices)
+
+
+# ---- what follows from the points of a curve
+
+
+def is_impossible(point: PublishedPoint, baseline: PublishedPoint) -> bool:
+    return compute_efficiency(point, baseline) > HIGHEST_EFFICIENCY
+
+
+def find_device_kind(name: str) -> str:
+    """Return the kind of a device. A name without a known kind is its own kind."""
+    for kind in _KINDS:
+        if re.search(rf"(?<![A-Za-z0-9]){re.escape(kind)}(?![0-9A-Za-z])", name, re.IGNORECASE):
+            return kind
+    return name.removeprefix("NVIDIA ").strip()
+
+
+# ---- reading the table
+
+
+@dataclass(frozen=True)
+class _Table:
+    sources: dict[str, JsonObject]
+    networks: dict[str, JsonObject]
+    curves: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True)
+class _RowNames:
+    source: str
+    network: str
+
+
+@cache
+def read_curves() -> tuple[PublishedCurve, ...]:
+    """Return all curves, the oldest first."""
+    return parse_curves(resources.files(__package__).joinpath(FILE).read_bytes(), FILE)
+
+
+def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
+    """Return the curves of a table. An InputError says ``where`` and in which field it cannot be read."""
+    try:
+        values = decode_object(text)
+        check_schema(values, SCHEMA, where)
+        table = convert(values, _Table)
+    except DecodingError as error:
+        raise InputError(f"{where}: this is not a table of published curves: {error}") from None
+    return tuple(_read_curve(number, row, table, where) for number, row in enumerate(table.curves))
+
+
+def find_curve(text: str, where: str = "") -> PublishedCurve:
+    """Return the curve of an ID, which may have the prefix. An unknown ID is an InputError with the nearest IDs."""
+    name = text.removeprefix(PREFIX)
+    curves = {curve.id: curve for curve in read_curves()}
+    if name not in curves:
+        raise explain_unknown("published curve", name, curves, where, see="trainscale published lists all IDs")
+    return curves[name]
+
+
+def _read_curve(number: int, row: JsonObject, table: _Table, where: str) -> PublishedCurve:
+    try:
+        row_names = convert(row, _RowNames)
+        source, network = table.sources[row_names.source], table.networks[row_names.network]
+        return convert({**row, "source": source, "network": {"name": row_names.network, **network}}, PublishedCurve)
+    except DecodingError as error:
+        raise InputError(f"{where}: curves[{number}].{error}") from None
+    except KeyError as error:
+        raise InputError(f"{where}: curves[{number}]: the table has no source or network {error}") from None
+
+
+# ---- the curves that a person asks for
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a curve must have. None stands for anything. Texts are parts of names, in any case."""
+
+    network: str | None = None
+    hardware: str | None = None
+    framework: str | None = None
+    years: tuple[int, int] | None = None  # first and last
+    min_devices: int | None = None
+
+
+def select_curves(curves: Sequence[PublishedCurve], wanted: Wanted) -> list[PublishedCurve]:
+    """Return the curves that have all of it. A name that no curve has is an InputError with the valid ones."""
+    texts: tuple[tuple[str, str | None, Callable[[PublishedCurve], Iterable[str]]], ...] = (
+        ("network", wanted.network, lambda c: (c.network.name, c.network.title, c.network_stated)),
+        ("hardware", wanted.hardware, lambda c: (c.device or "", c.hardware)),
+        ("framework", wanted.framework, lambda c: (c.framework, c.framework_stated)),
+    )
+    chosen = list(curves)
+    for name, text, names_of in texts:
+        if text is not None:
+            matching = {curve.id for curve in curves if any(_has(text, each) for each in names_of(curve))}
+            if not matching:
+                valid = sorted({first for curve in curves if (first := next(iter(names_of(curve))))})
+                raise explain_unknown(name, text, valid, f"--{name}")
+            chosen = [curve for curve in chosen if curve.id in matching]
+    if wanted.years:
+        chosen = [curve for curve in chosen if wanted.years[0] <= curve.source.year <= wanted.years[1]]
+    return [curve for curve in chosen if curve.most_devices >= (wanted.min_devices or 1)]
+
+
+def parse_years(text: str) -> tuple[int, int]:
+    """Read ``2017`` or ``2015-2018``."""
+    match = re.fullmatch(r"\s*([12][0-9]{3})\s*(?:[-–]\s*([12][0-9]{3})\s*)?", text)
+    years = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if years[0] > years[1]:
+        raise InputError(f"--year {text}: valid: a year or a range of years, such as 2017 or 2015-2018")
+    return years
+
+
+def _has(text: str, name: str) -> bool:
+    """Whether a name contains a text. Spaces, dashes and the case do not matter: resnet50 is part of ResNet-50 v1.5."""
+    first, second = (re.sub(r"[\s_-]", "", each).casefold() for each in (text, name))
+    return first in second

@@ -1,0 +1,396 @@
+"""Whether the efficiency of a run is normal: the published points that are nearest to its own, and where it stands."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+from ...analyse.series import Point, Series
+from ...analyse.statistics import Interval
+from ...analyse.titles import find_model_title
+from ...errors import InputError
+from ...record.run import RunInfo
+from ...report import numbers, wording
+from ...spec.config import Config
+from ...worker import models
+from ...worker.type_aliases import JsonObject
+from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
+
+if TYPE_CHECKING:
+    from ...runs import Run
+
+CPU = "CPU"
+_ROUNDING = 0.01  # two counts of parameters or multiply-adds that differ by less are those of one network
+
+# A point is near if it differs by at most these factors. Device count and batch decide how much is exchanged for how
+# much arithmetic; two networks are alike in that if both their operations and their parameters are.
+_DEVICES, _BATCH, _NETWORK = 2.0, 4.0, 2.0
+
+# If so many near points are of the same network on the same device, or of the same network, only those are compared.
+_ENOUGH = 5
+
+# How much each difference adds to the distance by which points are sorted. A factor of 2 in the device count adds 1.
+_WEIGHTS = {
+    "hardware": 1.0,
+    "precision": 0.5,
+    "strategy": 0.5,
+    "framework": 0.25,
+    "data": 0.25,
+    "scaling": 2.0,
+    "hosts": 1.0,
+}
+_FAR = 4.0  # for a network whose size is not known, or for a CPU beside a GPU
+_UNKNOWN = 1.0  # for a batch that is not stated
+_OTHER_PARALLELISM = "pipeline"  # a strategy that does not exchange gradients of the same network
+
+BELOW, LOWEST, MIDDLE, HIGHEST, ABOVE = "below all", "lowest quarter", "middle half", "highest quarter", "above all"
+NORMAL, LOW, HIGH = "normal", "low", "high"
+
+# Schema history of the JSON
+#     1  first version
+LIKE_SCHEMA = 1
+_MOST_SHOWN = 12
+_FEW = 3  # fewer near points than this are weak evidence
+_TOO_FAR = {
+    "network": "network",
+    "hardware": "hardware (no published point is of CPUs)",
+    "scaling": "scaling (weak or strong)",
+    "hosts": "hosts (one or several)",
+    "strategy": "strategy",
+    "batch": "batch (by more than a factor of 4)",
+    "devices": "device count (by more than a factor of 2)",
+}
+
+
+# ---- in what a curve differs from a series
+
+
+@dataclass(frozen=True)
+class OwnWork:
+    """What a series did, in the words of the table. ``network`` is one of trainscale's own, empty for a network of a
+    user. ``device`` is a kind such as A100. The operations of a user's network are None.
+    """
+
+    title: str
+    config: Config
+    unit: str
+    network: str
+    network_title: str
+    parameters: int | None
+    macs: int | None
+    device: str
+
+
+@dataclass(frozen=True)
+class Trait:
+    """Something in which a curve differs from a series: ``batch per device``, ``64``, ``32``."""
+
+    name: str
+    own: str
+    published: str
+
+
+def describe_work(series: Series, run: RunInfo) -> OwnWork:
+    """Return what a series of a run did."""
+    work = make_work(series.title, series.config, series.unit)
+    provenance = run.read_provenance()
+    machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
+    kinds = {find_device_kind(name) for machine in machines for name in machine.gpus}
+    device = CPU if series.config.device == "cpu" else " and ".join(sorted(kinds)) or "GPU"
+    return replace(work, parameters=series.parameters, device=device)
+
+
+def make_work(title: str, config: Config, unit: str) -> OwnWork:
+    """Return what a config says about the work."""
+    info = models.resolve(config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
+    macs = None
+    if info:
+        try:
+            macs = models.build(info.name, config.image_size, config.classes).macs
+        except models.ShapeError:
+            pass
+    return OwnWork(title, config, unit, info.name if info else "", find_model_title(config.model), None, macs, "")
+
+
+def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
+    """Whether the names are the same, and the operations too: images of another size are other work."""
+
+    def is_same_count(first: int, second: int) -> bool:
+        return abs(first - second) <= _ROUNDING * max(first, second)
+
+    network = curve.network
+    if own.network == network.name:
+        return own.macs is None or network.macs is None or is_same_count(own.macs, network.macs)
+    same_macs = own.macs is None or (network.macs is not None and is_same_count(own.macs, network.macs))
+    return bool(own.parameters and own.parameters == network.parameters and same_macs)
+
+
+def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None) -> tuple[Trait, ...]:
+    """Return in what a curve differs. What the source does not state is left out. ``devices`` is that of its point."""
+    config = own.config
+    point = next((point for point in curve.points if point.devices == devices), curve.baseline)
+    batch = point.batch_per_device if curve.scaling != "strong" else point.global_batch
+    scope = "per device" if curve.scaling != "strong" else "over all devices"
+    pairs = (
+        ("network", own.network_title, "" if is_same_network(own, curve) else curve.network_stated),
+        ("hardware", own.device, "" if own.device == curve.device else curve.hardware),
+        ("scaling", config.scaling, curve.scaling or ""),
+        ("batch " + scope, str(config.batch), f"{batch:g}" if batch and config.scaling == curve.scaling else ""),
+        ("precision", config.precision, curve.precision),
+        ("framework", config.framework, curve.framework),
+        ("strategy", config.strategy, curve.strategy),
+        ("data", "synthetic" if config.data == "synthetic" else "real", curve.data),
+    )
+    return tuple(Trait(name, ours, theirs) for name, ours, theirs in pairs if theirs and ours != theirs)
+
+
+# ---- the nearest points, and the place among them
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """The point of a curve that is nearest in devices. ``too_far`` names what keeps it from being near."""
+
+    curve: PublishedCurve
+    point: PublishedPoint
+    efficiency: float
+    distance: float
+    too_far: tuple[str, ...]
+    traits: tuple[Trait, ...]
+
+    @property
+    def is_near(self) -> bool:
+        return not self.too_far
+
+    def agrees_in(self, *names: str) -> bool:
+        return not {trait.name for trait in self.traits} & {*names}
+
+
+@dataclass(frozen=True)
+class NeighbourComparison:
+    """Where an efficiency stands among the ``compared`` points, which are the most alike of those that are near.
+
+    ``agree_in`` is what these have in common with it. ``places`` are those of the ends of its interval, lower first.
+    """
+
+    work: OwnWork
+    point: Point
+    efficiency: Interval
+    neighbours: tuple[Neighbour, ...]  # all, the nearest first
+    compared: tuple[Neighbour, ...]
+    agree_in: tuple[str, ...]
+    places: tuple[str, ...]
+    verdict: str | None  # NORMAL, LOW or HIGH; None where nothing is near
+
+    @property
+    def sources(self) -> int:
+        """How many sources the compared points have."""
+        return len({neighbour.curve.source for neighbour in self.compared})
+
+    @property
+    def median(self) -> float:
+        return median(neighbour.efficiency for neighbour in self.compared)
+
+
+def place_run(run: Run, devices: int | None = None, title: str | None = None) -> list[NeighbourComparison]:
+    """Return where the series of a run stand, each at its largest point or at ``devices``."""
+    in_full = run.select(lambda record: not record.trial.short)
+    points = [
+        (series, point)
+        for series in in_full.series
+        if series.config.strategy != "independent" and (title is None or title.casefold() in series.title.casefold())
+        for point in series.good
+        if point.efficiency and point.devices > 1 and devices in (None, point.devices)
+    ]
+    if not points:
+        raise InputError(
+            f"{run.directory}: there is no efficiency to place: it needs a 1-device point and a larger one"
+            f"{'' if devices is None else f', here of {devices} devices'}"
+            f"{'' if title is None else f', in a series that has {title!r} in its title'}"
+        )
+    largest = {series.title: (series, point) for series, point in points}  # the last point of a series is its largest
+    return [
+        compare_with_neighbours(describe_work(series, run.info), point, read_curves())
+        for series, point in largest.values()
+    ]
+
+
+def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> NeighbourComparison:
+    """Return where the efficiency of a point stands. The point has an efficiency and more than one device.
+
+    Of every curve that has a 1-device point, one point is looked at. The near points that agree in the most are
+    compared, if there are enough of them. The efficiency is normal if any part of its interval is in the middle half.
+    """
+    assert point.efficiency is not None
+    made = [_make_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
+    neighbours = sorted((each for each in made if each), key=lambda each: (not each.is_near, each.distance))
+    compared = [neighbour for neighbour in neighbours if neighbour.is_near]
+    agree_in: tuple[str, ...] = ()
+    for names in (("network", "hardware"), ("network",)):
+        alike = [neighbour for neighbour in compared if neighbour.agrees_in(*names)]
+        if len(alike) >= _ENOUGH:
+            compared, agree_in = alike, names
+            break
+    interval, verdict = point.efficiency, None
+    places: tuple[str, ...] = ()
+    if compared:
+        near = sorted(neighbour.efficiency for neighbour in compared)
+        low, high = _find_middle(near)
+        ends = [interval.mean] if interval.low is None or interval.high is None else [interval.low, interval.high]
+        places = tuple(dict.fromkeys(_place(end, near) for end in ends))
+        verdict = LOW if ends[-1] < low else HIGH if ends[0] > high else NORMAL
+    return NeighbourComparison(work, point, interval, tuple(neighbours), tuple(compared), agree_in, places, verdict)
+
+
+def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour | None:
+    possible = [other for other in curve.points[1:] if not is_impossible(other, curve.baseline)]
+    if not possible:
+        return None
+    nearest = min(possible, key=lambda other: _compute_octaves(other.devices, point.devices))
+    traits, hosts = list_traits(work, curve, nearest.devices), curve.count_hosts(nearest)
+    if hosts is not None and (hosts > 1) != (point.hosts > 1):
+        traits = (*traits, Trait("hosts", str(point.hosts), str(hosts)))
+    octaves = _compute_octaves(nearest.devices, point.devices)
+    batch, network = _compute_batch_octaves(point, curve, nearest), _compute_network_octaves(work, curve)
+    is_other_kind = work.device == CPU
+    limits = {
+        "network": network > math.log2(_NETWORK),
+        "hardware": is_other_kind,
+        "hosts": any(trait.name == "hosts" for trait in traits),
+        "strategy": curve.strategy == _OTHER_PARALLELISM,
+        "scaling": work.config.scaling != curve.scaling,
+        "batch": batch > math.log2(_BATCH),
+        "devices": octaves > math.log2(_DEVICES),
+    }
+    distance = octaves + batch / 2 + network + (_FAR if is_other_kind else 0.0)
+    distance += math.fsum(_WEIGHTS.get(trait.name, 0.0) for trait in traits)
+    too_far = tuple(name for name, is_too_far in limits.items() if is_too_far)
+    return Neighbour(curve, nearest, curve.compute_efficiency(nearest), distance, too_far, traits)
+
+
+def _compute_network_octaves(work: OwnWork, curve: PublishedCurve) -> float:
+    """Return how unlike two networks are: the larger factor, in operations or in parameters, as a power of 2."""
+    network = curve.network
+    if is_same_network(work, curve):
+        return 0.0
+    if not (work.macs and work.parameters and network.macs and network.parameters):
+        return _FAR
+    return max(_compute_octaves(work.macs, network.macs), _compute_octaves(work.parameters, network.parameters))
+
+
+def _compute_batch_octaves(point: Point, curve: PublishedCurve, other: PublishedPoint) -> float:
+    """Return the factor between the batches per device as a power of 2."""
+    if other.batch_per_device is None or curve.unit != point.unit:
+        return _UNKNOWN
+    return _compute_octaves(other.batch_per_device, point.batch_per_device)
+
+
+def _compute_octaves(first: float, second: float) -> float:
+    return abs(math.log2(first / second)) if first and second else 0.0
+
+
+def _place(value: float, ordered: Sequence[float]) -> str:
+    """Return where a value stands among others."""
+    if value < ordered[0]:
+        return BELOW
+    if value > ordered[-1]:
+        return ABOVE
+    low, high = _find_middle(ordered)
+    return LOWEST if value < low else HIGHEST if value > high else MIDDLE
+
+
+def _find_middle(ordered: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of the middle half. With fewer than four values there are no quarters."""
+    if len(ordered) < 4:
+        return ordered[0], ordered[-1]
+    quarters = quantiles(ordered, n=4, method="inclusive")
+    return quarters[0], quarters[2]
+
+
+# ---- in words
+
+
+def describe_comparison(comparison: NeighbourComparison) -> str:
+    """Return where the efficiency of a point stands."""
+    point, compared, work = comparison.point, comparison.compared, comparison.work
+    subject = f"{work.title} on {wording.format_devices_and_hosts(point)}"
+    own = numbers.format_efficiency(comparison.efficiency)
+    if comparison.verdict is None:
+        reason = "The table has no point with a 1-device baseline."
+        if comparison.neighbours:
+            names = wording.join_names(_TOO_FAR[name] for name in comparison.neighbours[0].too_far)
+            reason = f"The nearest point differs too much in {names}."
+        return f"{subject}: nothing published is near, so its efficiency of {own} cannot be placed. {reason}"
+    if comparison.agree_in:
+        likeness = f" of {work.network_title}{f' on {work.device}' if 'hardware' in comparison.agree_in else ''}"
+    else:
+        is_one_network = all(neighbour.agrees_in("network") for neighbour in compared)
+        likeness = "" if is_one_network else " of networks of about this size"
+    values = sorted(neighbour.efficiency for neighbour in compared)
+    middle = numbers.format_percent(comparison.median)
+    span = f"{values[0] * 100:.0f}–{numbers.format_percent(values[-1])}, median {middle}"
+    sources = f"{comparison.sources} source{'' if comparison.sources == 1 else 's'}"
+    count = f"{len(compared)} near published point{'' if len(compared) == 1 else 's'}{likeness}"
+    few = "; so few points are weak evidence" if len(compared) < _FEW else ""
+    # In the middle half of; if an interval reaches further, below all or in the lowest quarter of.
+    places = " or ".join(place if place.endswith("all") else f"in the {place}" for place in comparison.places)
+    places = places if places.endswith("all") else f"{places} of"
+    return (
+        f"{subject} is {comparison.verdict}: its efficiency of {own} is {places} {count} from {sources} ({span}){few}."
+    )
+
+
+def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:
+    """Return the nearest points as pairs of lines: a point, and what differs. Where none is near, only a few."""
+    lines = []
+    for neighbour in comparison.compared[:_MOST_SHOWN] or comparison.neighbours[:_FEW]:
+        traits = "; ".join(f"{trait.name}: {trait.published}" for trait in neighbour.traits)
+        share, devices = f"{neighbour.efficiency * 100:6.1f}{numbers.THIN}%", neighbour.point.devices
+        difference = f"differs in {traits}" if traits else "differs in nothing that its source states"
+        lines.append((f"{share} at {devices:>4}  {neighbour.curve.id}", difference))
+    return lines
+
+
+def make_heading(comparison: NeighbourComparison) -> str:
+    """Return the heading of the list of the nearest points."""
+    if not comparison.compared:
+        return "The nearest published points, none of them near: efficiency, devices, ID"
+    hidden = len(comparison.compared) - _MOST_SHOWN
+    more = f" ({hidden} more: --json has all)" if hidden > 0 else ""
+    return f"The nearest published points: efficiency, devices, ID{more}"
+
+
+def render_like_json(comparisons: Sequence[NeighbourComparison]) -> str:
+    document = {"schema": LIKE_SCHEMA, "series": [_encode_comparison(comparison) for comparison in comparisons]}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_comparison(comparison: NeighbourComparison) -> JsonObject:
+    compared = comparison.compared
+    return {
+        "title": comparison.work.title,
+        "devices": comparison.point.devices,
+        "efficiency": asdict(comparison.efficiency),
+        "verdict": comparison.verdict,
+        "places": list(comparison.places),
+        "sentence": describe_comparison(comparison),
+        "near": len(compared),
+        "agree_in": list(comparison.agree_in),
+        "sources": comparison.sources,
+        "median": comparison.median if compared else None,
+        "points": [
+            {
+                "id": neighbour.curve.id,
+                "devices": neighbour.point.devices,
+                "efficiency": neighbour.efficiency,
+                "distance": neighbour.distance,
+                "too_far": list(neighbour.too_far),
+                "differences": [asdict(trait) for trait in neighbour.traits],
+            }
+            for neighbour in compared or comparison.neighbours
+        ],
+    }

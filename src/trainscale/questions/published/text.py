@@ -1,0 +1,229 @@
+"""Published curves as people and programs see them: the list, one curve, its chart, and curves beside a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from textwrap import wrap
+
+from rich.cells import cell_len
+
+from ...analyse.series import Point, Series, find_common_unit
+from ...analyse.statistics import Interval
+from ...errors import InputError
+from ...record.files import write_atomically
+from ...record.run import RunInfo
+from ...report import numbers, wording
+from ...report.overlay import SPEEDUP, Overlay, OverlaySentence
+from ...report.table import Grid
+from ...spec.config import STRONG, WEAK, Config
+from ...worker import models
+from ...worker.type_aliases import JsonObject
+from .curves import PREFIX, SENTENCES, PublishedCurve, PublishedPoint
+from .near import Trait, describe_work, list_traits
+
+# Schema history
+#     1  first version
+PUBLISHED_SCHEMA = 1
+_BAR_WIDTH = 10  # cells of 100 %
+_FEWEST = 3  # columns of the list that every terminal shows
+FLAG = "⚑"
+_LETTER = 6  # pixels of an average letter
+_SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
+
+
+def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
+    """Return a row for each curve. The columns that matter least are left out until all fit; an ID is never cut."""
+    header = ("ID", "devices", "efficiency", "network", "device", "scaling", "precision")
+    rows = [
+        (
+            f"{curve.id}{f' {FLAG}' if curve.flags else ''}",
+            f"{curve.baseline.devices}–{curve.most_devices}",
+            numbers.format_percent(curve.compute_efficiency(curve.points[-1])),
+            curve.network.title,
+            curve.device or curve.hardware,
+            curve.scaling or "not stated",
+            curve.precision,
+        )
+        for curve in curves
+    ]
+    sources = len({curve.source for curve in curves})
+    note = (
+        f"{len(curves)} curve{'' if len(curves) == 1 else 's'} of {sources} source{'' if sources == 1 else 's'}."
+        f" Efficiency: that of the largest point, relative to the smallest. {FLAG}: a figure is impossible,"
+        " or is not what its source says it is; trainscale published ID explains it."
+    )
+    widths = [max(map(cell_len, cells)) + 2 for cells in zip(header, *rows, strict=True)]
+    kept = next(count for count in range(len(header), 0, -1) if count <= _FEWEST or sum(widths[:count]) <= width)
+    cells = tuple(row[:kept] for row in rows)
+    return Grid("Published scaling results", header[:kept], cells, note, left=(0, 3, 4, 5, 6))
+
+
+def make_curve_grid(curve: PublishedCurve) -> Grid:
+    """Return the points of a curve. Columns without any value are left out."""
+    header = ("devices", "hosts", "batch", "global", f"{curve.unit}/s", "speed-up", "efficiency", "")
+    rows = [
+        (
+            numbers.format_integer(point.devices),
+            numbers.format_integer(curve.count_hosts(point)),
+            numbers.MISSING if point.batch_per_device is None else f"{point.batch_per_device:g}",
+            numbers.format_integer(point.global_batch),
+            numbers.format_rate(point.per_second),
+            f"{curve.compute_speedup(point):.2f}×",
+            f"{curve.compute_efficiency(point) * 100:.1f}{numbers.THIN}%",
+            "━" * round(min(1.0, curve.compute_efficiency(point)) * _BAR_WIDTH),
+        )
+        for point in curve.points
+    ]
+    kept = [i for i in range(len(header)) if any(row[i] not in ("", numbers.MISSING) for row in rows)]
+    cells = tuple(tuple(row[index] for index in kept) for row in rows)
+    baseline = wording.format_device_count(curve.baseline.devices)
+    note = f"Speed-up and efficiency are relative to {baseline}; the batch is that of a device. There are no intervals."
+    left = tuple(place for place, index in enumerate(kept) if not header[index])
+    return Grid(curve.title, tuple(header[index] for index in kept), cells, note, left=left)
+
+
+def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
+    """Yield what the source states, as names and texts, then the flags."""
+    scaling = "the batches are not stated"
+    if curve.scaling is not None:
+        label = f"; the source calls it {curve.stated_scaling}" if curve.stated_scaling else ""
+        scaling = f"{curve.scaling}, by the batches{label}"
+    yield "ID", f"{PREFIX}{curve.id}"
+    yield "network", curve.network_stated
+    yield "hardware", curve.hardware
+    yield "interconnect", curve.interconnect
+    yield "framework", curve.framework_stated
+    yield "strategy", curve.strategy_stated
+    yield "precision", curve.precision_stated
+    yield "data", curve.data or "not stated"
+    yield "scaling", scaling
+    yield "source", curve.source.citation
+    yield "URL", curve.source.url
+    if curve.note:
+        yield "note", curve.note
+    if any(point.stated and point.per_second is not None for point in curve.points):
+        yield "derived", "the speeds are computed from what the source states"
+    for point in curve.points:
+        if point.stated or point.note:
+            text = "; ".join(text for text in (point.stated, point.note) if text)
+            yield wording.format_device_count(point.devices), text
+    for flag in curve.flags:
+        yield f"{FLAG} flag", SENTENCES[flag]
+
+
+def render_published_json(curves: Sequence[PublishedCurve]) -> str:
+    """Return all fields of the curves, with the speed-up and the efficiency of their points."""
+    document = {"schema": PUBLISHED_SCHEMA, "curves": [_encode_curve(curve) for curve in curves]}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_curve(curve: PublishedCurve) -> JsonObject:
+    points = [
+        {
+            **asdict(point),
+            "hosts": curve.count_hosts(point),
+            "speedup": curve.compute_speedup(point),
+            "efficiency": curve.compute_efficiency(point),
+        }
+        for point in curve.points
+    ]
+    flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
+    return {**asdict(curve), "title": curve.title, "flags": flags, "points": points}
+
+
+# ---- curves as series, for charts
+
+
+def make_curve_series(curve: PublishedCurve) -> Series:
+    """Return a curve as a series. It has no intervals, and no speed-up without a 1-device point."""
+    if not curve.has_speeds:
+        raise InputError(f"{PREFIX}{curve.id}: its source states an efficiency but no speeds to draw")
+    info = models.resolve(curve.network.name)
+    is_strong = curve.scaling == STRONG
+    batch = curve.baseline.global_batch if is_strong else curve.baseline.batch_per_device
+    config = Config(
+        framework=curve.framework,
+        model=curve.network.title,
+        batch=round(batch or 0),
+        strategy=curve.strategy,
+        image_size=info.image_size if info else 0,
+        classes=info.classes if info else 0,
+        precision=curve.precision,
+        scaling=STRONG if is_strong else WEAK,
+        data=curve.data,
+        device="cuda",
+    )
+    points = tuple(_make_point(curve, config, point) for point in curve.points)
+    return Series(config=config, title=curve.title, points=points, versions={})
+
+
+def _make_point(curve: PublishedCurve, config: Config, point: PublishedPoint) -> Point:
+    assert point.per_second is not None
+    has_baseline = curve.baseline.devices == 1
+    return Point(
+        config=config,
+        series=curve.title,
+        devices=point.devices,
+        hosts=curve.count_hosts(point) or 1,
+        batch_per_device=round(point.batch_per_device or 0),
+        global_batch=point.global_batch or 0,
+        repeats=1,
+        unit=curve.unit,
+        samples_per_second=Interval(point.per_second),
+        speedup=Interval(curve.compute_speedup(point)) if has_baseline else None,
+        efficiency=Interval(curve.compute_efficiency(point)) if has_baseline else None,
+    )
+
+
+def overlay_curves(
+    runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
+) -> Overlay:
+    """Return curves for the charts of runs, each with a sentence on how it differs from the series most like it.
+
+    An InputError says that a curve cannot be drawn, or not in this way.
+    """
+    works = [describe_work(series, info) for info, of_run in runs for series in of_run]
+    unit = find_common_unit([series for _, of_run in runs for series in of_run])
+    titles = {work.title for work in works}
+    laid, sentences = [], []
+    for curve in dict.fromkeys(curves):
+        if normalise != SPEEDUP and curve.unit != unit:
+            raise InputError(
+                f"--normalise {normalise}: {PREFIX}{curve.id} counts {curve.unit}, the run {unit}; valid: {SPEEDUP}"
+            )
+        series = make_curve_series(curve)
+        laid.append(replace(series, title=f"{PREFIX}{curve.id}") if series.title in titles else series)
+        titles.add(laid[-1].title)
+        candidates = [(work.title, list_traits(work, curve)) for work in works]
+        own, traits = min(candidates, key=lambda each: len(each[1])) if candidates else ("the run", ())
+        source = curve.source
+        sentences.append(OverlaySentence(_describe_difference(curve, own, traits), source.citation, source.url))
+    return Overlay(tuple(laid), tuple(sentences), normalise)
+
+
+def _describe_difference(curve: PublishedCurve, own: str, traits: Sequence[Trait]) -> str:
+    differing = "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
+    what = differing or "nothing that its source states"
+    parts = [f"{PREFIX}{curve.id} differs from {own} in {what}.", "It has no intervals."]
+    if curve.baseline.devices > 1:
+        baseline = wording.format_device_count(curve.baseline.devices)
+        parts.append(f"It begins at {baseline}, so it has no speed-up over 1 device.")
+    return " ".join([*parts, *(f"Flag: {SENTENCES[flag]}." for flag in curve.flags)])
+
+
+def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
+    """Write the speed-up of a curve, or its throughput if it has no 1-device point, as an SVG or a PNG."""
+    from ...report import charts
+    from ...report.drawing import Frame, to_svg
+    from ...report.drawing_process import render
+
+    series = make_curve_series(curve)
+    draw = charts.draw_speedup if series.has_baseline else charts.draw_throughput
+    spec = draw([series])
+    source = f"Source: {curve.source.citation}. It states no intervals."
+    spec["title"]["subtitle"] = [*spec["title"]["subtitle"], *wrap(source, Frame().width // _LETTER)]
+    svg = to_svg(spec, standalone=True)
+    write_atomically(path, render(svg=svg, format="png", scale=_SCALE) if path.suffix == ".png" else svg)
