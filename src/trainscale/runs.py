@@ -56,7 +56,7 @@ class Run:
         called with the message.
         """
         run = cls(directory, _on_damage=on_damage)
-        if run.info and not run.records:
+        if not run.records:
             raise InputError(
                 f"{directory}: no trial of this run has finished; continue it with the command that began it"
             )
@@ -84,7 +84,7 @@ class Run:
     @cached_property
     def records(self) -> list[TrialRecord]:
         """The trials as the journal has them. If a trial was measured again, the last record counts."""
-        return read_trials(self.directory, self._on_damage)
+        return read_trials(self.directory, self._on_damage) if self.info else []  # no run.json: says so
 
     @cached_property
     def parity(self) -> list[Verdict]:

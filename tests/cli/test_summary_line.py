@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,6 +34,6 @@ def test_a_run_that_was_submitted_ends_with_them_too(
 ) -> None:
     directory = write_run(tmp_path / "run", two_series())
     run = SimpleNamespace(directory=directory, records=two_series())
-    assert submit._print_summary(Namespace(summary_line=wanted), run, 1) == 1  # type: ignore[arg-type]
+    assert submit._print_summary(run, 1, wanted) == 1  # type: ignore[arg-type]
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == (["trials: 18 trials", "failed_trials: 3 trials"] if wanted else [])
