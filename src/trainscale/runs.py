@@ -202,13 +202,14 @@ def measure(
     from .measure.measure import RunView, measure_experiment
     from .record.trial import SKIPPED
     from .report.installation import check_can_report
-    from .report.outputs import write_outputs
 
     view = view or RunView()
     with measure_experiment(experiment, directory, view, command, fresh, retry_failed, mpi, check_can_report) as (
         journal,
         interruption,
     ):
+        from .report.outputs import write_outputs  # needs libraries: check_can_report names the one that is missing
+
         run = Run.from_records(journal.run, journal.records, read_parity(journal.directory), journal.directory)
         try:
             problem = write_outputs(run.directory, run.info, run.records, run.parity).no_charts

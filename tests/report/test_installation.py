@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,3 +34,13 @@ def test_a_run_ends_before_it_measures_or_writes_anything(
     assert "the library altair cannot be imported" in error
     assert "Traceback" not in error
     assert not output.exists()
+
+
+@pytest.mark.processes
+def test_where_memory_did_not_suffice_the_limit_is_named(tmp_path: Path) -> None:
+    """The libraries need some 500 MB of addresses, so one of them cannot be loaded."""
+    command = f"ulimit -v 300000; exec {sys.executable} -m trainscale run --models mnist:8 --output {tmp_path}/run"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "limited to 292 MiB of addresses, which may not suffice: ulimit -v unlimited" in done.stderr
+    assert "install trainscale again" not in done.stderr

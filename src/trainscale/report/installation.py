@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import resource
 
 from ..errors import TrainscaleError
 
@@ -14,8 +15,13 @@ def check_can_report() -> None:
     for name in _LIBRARIES:
         try:
             importlib.import_module(name)
-        except (ImportError, OSError) as error:  # OSError: a shared library that does not fit this machine
+        except (ImportError, OSError, MemoryError) as error:  # OSError: a shared library that does not fit this machine
+            limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+            remedy = "install trainscale again: pip install --force-reinstall trainscale"
+            if limit != resource.RLIM_INFINITY:
+                limited = f"the memory of this shell is limited to {limit >> 20} MiB of addresses"
+                remedy = f"{limited}, which may not suffice: ulimit -v unlimited"
             raise TrainscaleError(
                 f"the results could not be reported: the library {name} cannot be imported ({error});"
-                " nothing was measured\n  install trainscale again: pip install --force-reinstall trainscale"
+                f" nothing was measured\n  {remedy}"
             ) from None
