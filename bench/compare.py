@@ -56,7 +56,7 @@ from trainscale.questions.compare.compare import (
 )
 from trainscale.questions.compare.sides import Side
 from trainscale.record.journal import read_trials
-from trainscale.record.witness import PROVEN, WitnessVerdict
+from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.spec.config import Config
 
 ALLOWED = 0.05

@@ -13,8 +13,8 @@ from factories import make_config, make_rank, make_record
 from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import apply_verdict, judge
 from trainscale.analyse.witnessed_steps import Expectation, SampleFacts
+from trainscale.record.parity import PROVEN, REFUTED, UNPROVEN
 from trainscale.record.trial import ServerResult, TrialRecord
-from trainscale.record.witness import PROVEN, REFUTED, UNPROVEN
 from trainscale.worker.data.seen import SamplesSeen, pack_flags
 from trainscale.worker.sample import RankWitness, SeenByRank
 from trainscale.worker.witness.witness import compute_decay

@@ -13,7 +13,7 @@ from factories import failed_record, make_config
 
 from trainscale.analyse.series import build_series
 from trainscale.record.journal import read_run, read_trials
-from trainscale.record.witness import WitnessVerdict
+from trainscale.record.parity import WitnessVerdict
 from trainscale.report.csv_json import render_results_json
 
 # ---- what is compared

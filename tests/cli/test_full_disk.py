@@ -43,8 +43,8 @@ def test_a_journal_that_is_full_keeps_its_trials_and_goes_on_when_there_is_room(
         with largest_file(size + 100), pytest.raises(TrainscaleError) as caught:
             journal.append(second)
         assert str(caught.value) == (
-            f"{directory}/trials.jsonl: File too large; the trial that has just ended could not be recorded,"
-            " the finished trial before it is kept; the same command continues when the file can be written"
+            f"{directory}/trials.jsonl: File too large; the trial that has just ended could not be recorded"
+            " (trials kept: 1); the same command continues when the file can be written"
         )
         assert (directory / "trials.jsonl").stat().st_size == size
         journal.append(third)

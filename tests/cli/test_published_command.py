@@ -15,7 +15,7 @@ from factories import make_config, make_run, record_at
 
 from trainscale import cli
 from trainscale.record.journal import open_journal
-from trainscale.record.witness import PROVEN, WitnessVerdict
+from trainscale.record.parity import PROVEN, WitnessVerdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 CURVE = "nvidia2021-resnet50-pytorch-a100-80gb-tf32"

@@ -17,8 +17,8 @@ from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.export.base import Destination
 from trainscale.export.columns import COLUMNS, TrialRow
 from trainscale.export.tables import CsvExporter, JsonExporter, ParquetExporter, to_arrow, to_pandas, to_polars
+from trainscale.record.parity import WitnessVerdict
 from trainscale.record.trial import GpuState, MachineLoad, RankSample
-from trainscale.record.witness import WitnessVerdict
 from trainscale.runs import Run
 from trainscale.spec.config import Config
 

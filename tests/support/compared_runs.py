@@ -13,8 +13,8 @@ from factories import make_config, make_run, record_at
 
 from trainscale import cli
 from trainscale.record.journal import open_journal
+from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.record.trial import TrialRecord
-from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.spec.config import Config
 
 NEAR = (0.998, 0.999, 1.0, 1.001, 1.002)

@@ -10,8 +10,8 @@ from typing import Any
 from factories import make_config, make_run, record_at
 
 from trainscale.record.journal import open_journal
+from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.record.trial import TrialRecord
-from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.spec.config import STRONG, Config
 
 NEAR = (0.998, 0.999, 1.0, 1.001, 1.002)

@@ -28,10 +28,9 @@ from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from ..record.decoding import convert, find_first_line
-from ..record.parity import FAILED, Verdict, find_verdict
+from ..record.parity import FAILED, REFUTED, Verdict, find_verdict
 from ..record.run import RunInfo
 from ..record.trial import HANG, MISSING, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
-from ..record.witness import REFUTED
 from ..spec.config import Config, PointKey
 from .checks import OTHER_CORES
 from .statistics import CONFIDENCE, Interval, student_t

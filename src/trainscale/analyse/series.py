@@ -13,9 +13,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..record.decoding import find_first_line
-from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, find_verdict
+from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, WitnessVerdict, find_verdict
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
-from ..record.witness import WitnessVerdict
 from ..spec.config import Config, PointKey
 from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import find_point_flags

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ..record.parity import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..record.trial import Failure, TrialRecord
-from ..record.witness import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..worker.data.facts import SYNTHETIC
 from ..worker.data.seen import HASH_MODULUS, SamplesSeen, compute_hash_sum, unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
@@ -74,7 +74,7 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
         return record
     verdict = judge(record, expectation)
     record = replace(record, witness=verdict)
-    if not verdict.is_refuted:
+    if verdict.state != REFUTED:
         return record
     hosts = {rank.rank: rank.host for rank in record.ranks} if record.hosts > 1 else {}
     host = "" if verdict.rank is None else hosts.get(verdict.rank, "")

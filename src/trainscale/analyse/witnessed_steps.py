@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 
+from ..record.parity import Check
 from ..record.trial import TrialRecord
-from ..record.witness import Check
 from ..worker.sample import RankWitness
 
 Sketch = tuple[float, ...]

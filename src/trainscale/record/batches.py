@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import InputError
 from ..spec.config import Config
-from .decoding import DecodingError, convert, read_document
+from .decoding import convert, read_document
 from .files import write_atomically
 
 FILE = "batches.json"
@@ -70,12 +69,10 @@ def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
 
 def read_batches(directory: Path) -> dict[str, Search]:
     """Return the searches of a run by the key of their config. Empty where no batch was searched."""
-    path = directory / FILE
-    values = read_document(path, SCHEMA, "batches that were searched")
-    if values is None:
-        return {}
-    try:
-        searches = convert(values.get("searches"), list[Search])
-    except DecodingError as error:
-        raise InputError(f"{path}: cannot be read as batches that were searched: {error}") from None
-    return {search.config.key: search for search in searches}
+    searches = read_document(
+        directory / FILE,
+        SCHEMA,
+        "batches that were searched",
+        lambda values: convert(values.get("searches"), list[Search]),
+    )
+    return {search.config.key: search for search in searches or ()}

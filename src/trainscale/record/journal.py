@@ -15,18 +15,19 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
+import mmap
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, TrainscaleError, shorten_path
 from ..worker.regular_files import open_regular
 from ..worker.type_aliases import JsonObject
-from .decoding import DecodingError, read_document
+from .decoding import read_document
 from .files import make_directory, sync_directory, write_atomically
 from .run import RunInfo
 from .trial import SCHEMA, DamagedLine, TrialRecord, decode_record
@@ -64,12 +65,9 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, size)
-            count = len(self.records)
-            kept = f"the {count} finished trials before it are" if count != 1 else "the finished trial before it is"
             raise TrainscaleError(
-                f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded,"
-                f" {kept if count else 'no trial had finished before it, so nothing is'} kept; the same command"
-                " continues when the file can be written"
+                f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded"
+                f" (trials kept: {len(self.records)}); the same command continues when the file can be written"
             ) from None
         key = record.trial.key
         if key in self._keys:
@@ -140,45 +138,37 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
 
 
 def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
-    """Return the settings in which two specifications differ, with both values."""
-    parts = []
-    for key in {**recorded, **requested}:
-        there, here = recorded.get(key), requested.get(key)
-        if there == here:
-            continue
-        if key == "series" and isinstance(there, list) and isinstance(here, list):
-            parts += _list_series_differences(there, here)
-        else:
-            parts.append(f"{key} (there {_format_value(there)}, here {_format_value(here)})")
-    return parts
+    """Return the settings in which two specifications differ, with both values.
 
-
-def _list_series_differences(there: list[Any], here: list[Any]) -> list[str]:
-    """Return for each setting of series the values that only one of the specifications has.
-
-    Where the same values are only combined in another way, the number of series says that they differ.
+    Settings of series come with all values that they have there and here. Where the same values are only combined in
+    another way, the number of series says that they differ.
     """
 
-    def list_values(all_series: list[Any], key: str) -> list[Any]:
-        values = [series[key] for series in all_series if isinstance(series, dict) and key in series]
-        return [value for index, value in enumerate(values) if value not in values[:index]]
+    def format_values(values: list[Any]) -> str:
+        texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+        return ", ".join(text if len(text) < _SHOWN else f"{text[: _SHOWN - 3]}…" for text in texts) or "null"
 
-    keys = {key: None for series in (*there, *here) if isinstance(series, dict) for key in series}
-    parts = []
-    for key in keys:
-        old, new = list_values(there, key), list_values(here, key)
-        if old != new:
-            parts.append(f"{key} (there {_format_values(old)}, here {_format_values(new)})")
-    return parts or [f"series (there {len(there)}, here {len(here)} of other combinations)"]
+    def describe(key: str, there: list[Any], here: list[Any]) -> str:
+        return f"{key} (there {format_values(there)}, here {format_values(here)})"
 
-
-def _format_values(values: list[Any]) -> str:
-    return ", ".join(map(_format_value, values)) or "null"
-
-
-def _format_value(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) < _SHOWN else f"{text[: _SHOWN - 3]}…"
+    parts = [
+        describe(key, [recorded.get(key)], [requested.get(key)])
+        for key in {**recorded, **requested}
+        if key != "series" and recorded.get(key) != requested.get(key)
+    ]
+    there, here = recorded.get("series") or [], requested.get("series") or []
+    if there == here:
+        return parts
+    of_series = []
+    for key in dict.fromkeys(key for series in (*there, *here) for key in series):
+        values: list[list[Any]] = [[], []]
+        for side, all_series in zip(values, (there, here), strict=True):
+            for series in all_series:
+                if key in series and series[key] not in side:
+                    side.append(series[key])
+        if values[0] != values[1]:
+            of_series.append(describe(key, *values))
+    return [*of_series, *parts] or [f"series (there {len(there)}, here {len(here)} of other combinations)"]
 
 
 def _lock(descriptor: int, patience_seconds: float) -> bool:
@@ -210,14 +200,10 @@ def is_being_measured(directory: Path) -> bool:
 
 def read_run(directory: Path) -> RunInfo:
     """Read run.json. An InputError says why it cannot be read."""
-    path = directory / RUN
-    values = read_document(path, SCHEMA, "a run")
-    if values is None:
+    run = read_document(directory / RUN, SCHEMA, "a run", RunInfo.from_dict)
+    if run is None:
         raise InputError(f"{directory}: no run was recorded here (there is no {RUN})")
-    try:
-        return RunInfo.from_dict(values)
-    except DecodingError as error:
-        raise InputError(f"{path}: cannot be read as a run: {error}") from None
+    return run
 
 
 def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
@@ -229,40 +215,33 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    with _keep_all_objects():
+    # Python would look at all records again whenever their number has grown by some share, which takes a third of the
+    # time of reading a large journal.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
         for number, line in enumerate(_read_complete_lines(path), 1):
             try:
                 record = decode_record(line, f"{path}:{number}")
-            except DamagedLine as line_error:
-                damage.append(line_error)
+            except DamagedLine as error:
                 if skip is None:
                     raise
+                damage.append(error)
                 continue
             key = record.trial.key
             records.pop(key, None)
             records[key] = record
-    if damage and not records:
-        raise damage[0]
-    if skip is not None:
-        for error in damage[:_MOST_MESSAGES]:
-            skip(str(error))
-        if len(damage) > _MOST_MESSAGES:
-            skip(f"{path}: {len(damage) - _MOST_MESSAGES} further lines are damaged")
-    return list(records.values())
-
-
-@contextmanager
-def _keep_all_objects() -> Iterator[None]:
-    """Collect no garbage meanwhile. Python would look at all records again whenever their number has grown by some
-    share, which takes a third of the time of reading a large journal.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
     finally:
         if was_enabled:
             gc.enable()
+    if damage and not records:
+        raise damage[0]
+    if skip is not None:
+        for damaged_line in damage[:_MOST_MESSAGES]:
+            skip(str(damaged_line))
+        if len(damage) > _MOST_MESSAGES:
+            skip(f"{path}: {len(damage) - _MOST_MESSAGES} further lines are damaged")
+    return list(records.values())
 
 
 def _read_complete_lines(path: Path) -> Iterator[bytes]:
@@ -284,22 +263,13 @@ def _read_complete_lines(path: Path) -> Iterator[bytes]:
 
 def _cut_incomplete_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
-    end = _find_end_of_lines(descriptor, size)
-    start = _find_end_of_lines(descriptor, end - 1)
-    if _UNWRITTEN in os.pread(descriptor, end - start, start):
-        end = start
+    if not size:
+        return
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(b"\n") + 1
+        start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
+        if _UNWRITTEN in data[start:end]:
+            end = start
     if end < size:
         os.ftruncate(descriptor, end)
         os.fsync(descriptor)
-
-
-def _find_end_of_lines(descriptor: int, size: int) -> int:
-    """Return where the last line ends that is complete within the first ``size`` bytes."""
-    end = max(0, size)
-    while end > 0:
-        start = max(0, end - 65536)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0

@@ -1,6 +1,6 @@
-"""The result of a parity check: for each framework, whether its build of a network does the same work as the reference.
+"""Verdicts: whether a trial did its work, and whether a framework's build of a network does the work of the reference.
 
-A run keeps these verdicts in parity.json, beside its journal.
+The first kind is part of a trial's record. The second is in parity.json, beside the journal.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import InputError
 from ..spec.config import Config
+from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, convert, read_document
 from .files import write_atomically
 
-PROVEN, FAILED, UNPROVEN = "proven", "failed", "unproven"
+PROVEN, FAILED, UNPROVEN, REFUTED = "proven", "failed", "unproven", "refuted"
 FILE = "parity.json"
 # Schema history
 #     1  first version
@@ -37,6 +37,16 @@ class Check:
 
 
 @dataclass(frozen=True)
+class WitnessVerdict:
+    """Whether a trial did the work that it was timed for. ``reason`` says why it is not proven."""
+
+    state: str
+    reason: str = ""
+    rank: int | None = None  # with the first difference
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The comparison of one framework's build of one network with that of ``reference``."""
 
@@ -50,12 +60,6 @@ class Verdict:
     state: str
     checks: tuple[Check, ...] = ()
     reason: str = ""  # why it is not proven
-
-    def applies_to(self, config: Config) -> bool:
-        """Return whether this verdict is about the network of ``config``."""
-        ours = (self.framework, self.model, self.image_size, self.classes, self.layout, self.device)
-        theirs = (config.framework, config.model, config.image_size, config.classes, config.layout, config.device)
-        return ours == theirs
 
     @property
     def is_reference(self) -> bool:
@@ -72,7 +76,12 @@ class Verdict:
 
 
 def find_verdict(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
-    return next((verdict for verdict in verdicts if verdict.applies_to(config)), None)
+    """Return the verdict on the network of ``config``."""
+
+    def identify(build: Config | Verdict) -> tuple[str, str, int, int, str, str]:
+        return build.framework, build.model, build.image_size, build.classes, build.layout, build.device
+
+    return next((verdict for verdict in verdicts if identify(verdict) == identify(config)), None)
 
 
 def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
@@ -82,15 +91,12 @@ def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
 
 def read_parity(directory: Path) -> tuple[Verdict, ...]:
     """Return the verdicts of a run. Empty if it compared no frameworks."""
-    path = directory / FILE
-    values = read_document(path, SCHEMA, "the verdicts of a parity check")
-    if values is None:
-        return ()
-    try:
+
+    def decode(values: JsonObject) -> tuple[Verdict, ...]:
         verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])
-    except DecodingError as error:
-        raise InputError(f"{path}: cannot be read as the verdicts of a parity check: {error}") from None
-    unknown = [verdict.state for verdict in verdicts if verdict.state not in (PROVEN, FAILED, UNPROVEN)]
-    if unknown:
-        raise InputError(f"{path}: unknown state {unknown[0]!r}; valid: {PROVEN}, {FAILED}, {UNPROVEN}")
-    return verdicts
+        for verdict in verdicts:
+            if verdict.state not in (PROVEN, FAILED, UNPROVEN):
+                raise DecodingError(f"unknown state {verdict.state!r}; valid: {PROVEN}, {FAILED}, {UNPROVEN}")
+        return verdicts
+
+    return read_document(directory / FILE, SCHEMA, "the verdicts of a parity check", decode) or ()

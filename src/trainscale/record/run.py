@@ -9,6 +9,7 @@ import platform
 import shlex
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,13 +163,17 @@ def collect_provenance(
     """Return the document for run.json. Without ``hosts``, only ``machine`` is measured. ``dataset`` is None for
     synthetic data. ``allocator`` is the setting of that name.
     """
+    commit = None  # of trainscale itself, if it runs from a checkout
+    describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        commit = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     # Those of other hosts are not known before their ranks report them.
     own_variables = {} if hosts else select_allocator_variables(os.environ)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
         "trainscale": __version__,
-        "commit": _read_commit(),
+        "commit": commit or None,
         "machine": {**_describe_machine(machine), "system": f"{platform.system()} {platform.release()}"},
         **({"hosts": {name: _describe_machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
         **({"data": {name: getattr(dataset, name) for name in _DATASET_FIELDS}} if dataset else {}),
@@ -188,16 +193,3 @@ def _describe_machine(machine: Machine) -> JsonObject:
         "gpus": [gpu.name for gpu in machine.gpus],
         "gpu driver": machine.gpus[0].driver if machine.gpus else None,
     }
-
-
-def _read_commit() -> str | None:
-    """Return the commit of trainscale itself, if it runs from a checkout."""
-    folder = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*"],
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from ..errors import InputError
 from ..spec.config import STRONG, WEAK, Config, Trial
@@ -17,23 +16,15 @@ from ..worker.compiled_programs import COLD, NONE, WARM
 from ..worker.events import Epoch, ServerResult
 from ..worker.sample import BatchTime, ExchangeTime, GpuState, RankSample, SeenByRank
 from ..worker.type_aliases import JsonObject
-from .decoding import DecodingError, check_schema, convert, decode_object, has_unprintable, leave_out_nones
-from .witness import WitnessVerdict
+from .decoding import DecodingError, check_schema, convert, decode_object, leave_out_nones
+from .parity import WitnessVerdict
 
 __all__ = [
-    "BatchTime",
-    "Epoch",
-    "ExchangeTime",
-    "Failure",
-    "GpuState",
-    "MachineLoad",
-    "RankSample",
-    "ServerResult",
+    "BatchTime", "Epoch", "ExchangeTime", "Failure", "GpuState", "MachineLoad", "RankSample", "ServerResult",
     "TrialRecord",
-]
+]  # fmt: skip
 
 SCHEMA = 2
-_EQUAL_DIGITS, _LONG_NUMBER = bytes.maketrans(b"123456789", b"000000000"), b"0" * 26
 _configs: dict[str, Config] = {}  # by their text; a journal has few, and each computes its key once
 IMAGES = "images"  # the unit of all networks for pictures
 
@@ -133,9 +124,7 @@ class TrialRecord:
         text = repr(values.get("config"))
         trial = convert({**values, "config": _configs[text]} if text in _configs else values, Trial)
         _configs[text] = trial.config
-        problem = find_problem(trial)
-        if problem:
-            raise DecodingError(problem)
+        _check_counts(trial)
         return convert({**values, "trial": trial}, cls)
 
 
@@ -146,51 +135,32 @@ class DamagedLine(InputError):
 def decode_record(line: str | bytes, where: str) -> TrialRecord:
     """Decode one line of the journal. A DamagedLine says ``where`` (file and line) it cannot be read and why."""
     try:
-        values = _decode_quickly(line) or decode_object(line)
+        values = decode_object(line)
         check_schema(values, SCHEMA, where)
         return TrialRecord.from_dict(values)
     except DecodingError as error:
         raise DamagedLine(f"{where}: this line is damaged: {error}") from None
 
 
-def _decode_quickly(line: str | bytes) -> JsonObject | None:
-    """Decode a line in a fraction of the time that the standard library takes. Return None where only that decoder
-    treats as it should what the line may hold: control characters, or a number that no statistics can use.
-    """
-    import msgspec
-
-    data = line.encode(errors="surrogatepass") if isinstance(line, str) else line
-    if _LONG_NUMBER in data.translate(_EQUAL_DIGITS) or has_unprintable(data):
-        return None
-    try:
-        values = msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) else None
-
-
-def find_problem(trial: Trial) -> str:
-    """Return what is wrong with the config and devices of a line, so that no statistic has to doubt them."""
+def _check_counts(trial: Trial) -> None:
+    """Raise DecodingError for a config or a number of devices that no statistic can use."""
     config = trial.config
     for name, count in (("devices", trial.devices), ("config.batch", config.batch), ("config.classes", config.classes)):
         if not 1 <= count <= MOST:
-            return f"{name}: Expected a number from 1 to {MOST}, got {count}"
+            raise DecodingError(f"{name}: Expected a number from 1 to {MOST}, got {count}")
     if config.scaling not in (WEAK, STRONG):
-        return f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}"
+        raise DecodingError(f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}")
     if config.batch_per_device(trial.devices) < 1:
-        return f"devices: Expected at most the global batch of {config.batch}, got {trial.devices}"
-    return ""
+        raise DecodingError(f"devices: Expected at most the global batch of {config.batch}, got {trial.devices}")
 
 
 def _convert_schema_1(values: JsonObject) -> JsonObject:
     new_names = {"images": "samples", "valid_images": "valid_samples"}
-
-    def rename_keys(items: Any) -> Any:
-        if not isinstance(items, list):
-            return items
-        return [
-            {new_names.get(name, name): value for name, value in item.items()} if isinstance(item, dict) else item
-            for item in items
-        ]
-
-    return {**values, **{name: rename_keys(values[name]) for name in ("ranks", "epochs") if name in values}}
+    converted = dict(values)
+    for name in ("ranks", "epochs"):
+        if isinstance(values.get(name), list):
+            converted[name] = [
+                {new_names.get(key, key): value for key, value in item.items()} if isinstance(item, dict) else item
+                for item in values[name]
+            ]
+    return converted

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..analyse.learning import Learning, ToAccuracy
 from ..analyse.series import Interval, Point, Series
-from ..record.witness import REFUTED
+from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.compiled_programs import NONE
 from . import numbers, wording

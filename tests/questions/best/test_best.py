@@ -42,10 +42,9 @@ from trainscale.questions.best.candidates import (
     Setup,
     estimate_mean,
 )
-from trainscale.record.parity import FAILED, UNPROVEN, Verdict
+from trainscale.record.parity import FAILED, REFUTED, UNPROVEN, Verdict, WitnessVerdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import Failure, TrialRecord
-from trainscale.record.witness import REFUTED, WitnessVerdict
 from trainscale.runs import Run
 from trainscale.spec.config import Config
 

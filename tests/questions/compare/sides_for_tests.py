@@ -9,9 +9,9 @@ from typing import Any
 from trainscale.analyse.series import Point
 from trainscale.analyse.statistics import make_estimate, mean_interval
 from trainscale.questions.compare.sides import Side
+from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.record.run import RecordedMachine
 from trainscale.record.trial import Failure
-from trainscale.record.witness import PROVEN, WitnessVerdict
 from trainscale.spec.config import Config
 
 CONFIG = Config("torch", "alexnet", 32, "allreduce", 224, 1000)

@@ -10,9 +10,9 @@ from sides_for_tests import CONFIG, make_point, make_side, scaled
 from trainscale.errors import InputError
 from trainscale.questions.compare.differences import FIELDS, NAMES, check_sides, find_differences, match_sides
 from trainscale.questions.compare.sides import BY_BUDGET, Side, select_series
+from trainscale.record.parity import WitnessVerdict
 from trainscale.record.run import RecordedMachine
 from trainscale.record.trial import Failure
-from trainscale.record.witness import WitnessVerdict
 from trainscale.spec.config import Config
 
 A = make_side({1: scaled(100), 2: scaled(190)})

@@ -28,10 +28,9 @@ from ...analyse.throughput import compute_samples_per_second, is_measured
 from ...analyse.titles import describe_differences, find_model_title
 from ...analyse.witness import find_point_verdict
 from ...record.decoding import find_first_line
-from ...record.parity import FAILED, UNPROVEN, Verdict, find_verdict
+from ...record.parity import FAILED, REFUTED, UNPROVEN, Verdict, find_verdict
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
-from ...record.witness import REFUTED
 from ...spec.config import Config
 from ...worker.job import ASYNCHRONOUS
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from ...record.decoding import remove_unprintable
-from ...record.witness import PROVEN, REFUTED, UNPROVEN
+from ...record.parity import PROVEN, REFUTED, UNPROVEN
 from ...spec.config import Config
 from .sides import BY_BUDGET, UNCHECKED, Side, list_titles
 

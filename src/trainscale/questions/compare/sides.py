@@ -18,9 +18,9 @@ from ...analyse.series import Point, Series
 from ...analyse.statistics import Estimate, Interval, make_estimate, make_exact, quotient
 from ...errors import InputError
 from ...record.decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
+from ...record.parity import REFUTED
 from ...record.run import RecordedMachine, RunInfo
 from ...record.trial import IMAGES, TrialRecord
-from ...record.witness import REFUTED
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
 from ...worker.regular_files import read_regular
