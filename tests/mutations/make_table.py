@@ -12,7 +12,6 @@ from typing import Any
 
 from catalog import MUTATIONS, PARTS, controls
 from harness import CRASHED, PARITY, SURVIVED, WITNESS
-from mutation import Mutation
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "measurements.md"
@@ -20,17 +19,33 @@ START, END = "<!-- mistakes: made by tests/mutations/make_table.py -->", "<!-- e
 
 
 def make_table(results: dict[str, dict[str, Any]]) -> str:
-    """Return the counts, and a table of every mistake with what caught it."""
-    return f"{_summary(results)}\n\n" + "\n".join(
-        ["| mistake | command | caught by |", "| --- | --- | --- |"]
-        + [_row(mutation, results.get(mutation.name)) for part in PARTS.values() for mutation in part]
-    )
+    """Return the counts, a table of what caught the mistakes of each part, and a line for each one that nothing caught."""
+    lines = [
+        _summary(results),
+        "",
+        "| mistakes in | planted | witness | parity check | nothing |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    missed = []
+    for part, mutations in PARTS.items():
+        caught_by = [results.get(mutation.name, {}).get("caught_by") for mutation in mutations]
+        counts = (len(mutations), caught_by.count(WITNESS), caught_by.count(PARITY), sum(map(_is_missed, caught_by)))
+        lines.append(f"| {part} | " + " | ".join(map(str, counts)) + " |")
+        missed += [mutation for mutation, kind in zip(mutations, caught_by, strict=True) if _is_missed(kind)]
+    for mutation in missed:
+        reason = mutation.survives or results[mutation.name]["message"]
+        lines += ["", f"Not noticed: {mutation.mistake} (`{mutation.run}`): {reason}"]
+    return "\n".join(lines)
+
+
+def _is_missed(caught_by: str | None) -> bool:
+    return caught_by in (SURVIVED, CRASHED)
 
 
 def _summary(results: dict[str, dict[str, Any]]) -> str:
     entries = [results[name] for name in MUTATIONS if name in results]
     counts = {kind: sum(entry["caught_by"] == kind for entry in entries) for kind in (WITNESS, PARITY)}
-    missed = [entry for entry in entries if entry["caught_by"] in (SURVIVED, CRASHED)]
+    missed = [entry for entry in entries if _is_missed(entry["caught_by"])]
     problems = [results[str(run)]["problem"] for run in controls() if str(run) in results]
     proven, not_run = problems.count(""), len(controls()) - len(problems)
     text = (
@@ -41,14 +56,6 @@ def _summary(results: dict[str, dict[str, Any]]) -> str:
         text += f"{len(MUTATIONS) - len(entries)} were not run. "
     text += f"Without a mistake, {proven} of {len(controls())} commands were proven"
     return f"{text}, and {not_run} were not run." if not_run else f"{text}."
-
-
-def _row(mutation: Mutation, entry: dict[str, Any] | None) -> str:
-    caught_by = entry["caught_by"] if entry else "not run"
-    if caught_by in (SURVIVED, CRASHED):
-        caught_by = f"**nothing**: {mutation.survives or (entry or {}).get('message', '')}"
-    cells = (mutation.mistake, f"`{mutation.run}`", caught_by)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def insert_table(page: str, table: str) -> str:
