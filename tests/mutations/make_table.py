@@ -19,7 +19,7 @@ START, END = "<!-- mistakes: made by tests/mutations/make_table.py -->", "<!-- e
 
 
 def make_table(results: dict[str, dict[str, Any]]) -> str:
-    """Return the counts, a table of what caught the mistakes of each part, and a line for each one that nothing caught."""
+    """Return the counts, a table of what caught the mistakes of each part, and those that nothing caught."""
     lines = [
         _summary(results),
         "",
