@@ -40,7 +40,7 @@ from trainscale.launch.trial.state import TrialState
 from trainscale.measure.context import RunContext
 from trainscale.measure.trial import run_trial
 from trainscale.questions.explain.explain import SLOW_RANK, PointExplanation, explain_records
-from trainscale.questions.explain.wording import describe_verdict
+from trainscale.questions.explain.text import describe_verdict
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial

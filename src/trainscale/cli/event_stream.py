@@ -55,7 +55,7 @@ class EventStream:
         )
 
     def end(self, location: str, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-        from ..questions.explain.wording import list_closing_verdicts
+        from ..questions.explain.text import list_closing_verdicts
 
         self.write("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
 

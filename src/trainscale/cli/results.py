@@ -104,7 +104,7 @@ def print_summary_lines(directory: Path) -> None:
 
 def _list_verdicts(run: RunInfo, records: Sequence[TrialRecord], place: str) -> list[str]:
     """Return where the efficiency of each series went, for a few series."""
-    from ..questions.explain.wording import list_closing_verdicts
+    from ..questions.explain.text import list_closing_verdicts
 
     verdicts = list_closing_verdicts(run, records)
     left_out = len(verdicts) - _MOST_VERDICTS

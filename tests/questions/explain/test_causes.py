@@ -16,7 +16,6 @@ from trainscale.questions.explain.causes import (
     SERVERS,
     STRAGGLERS,
     WORK,
-    stands_out,
 )
 from trainscale.questions.explain.explain import PointExplanation, explain_records
 from trainscale.record.trial import ServerResult, TrialRecord
@@ -258,5 +257,5 @@ def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> Non
             record = replace(record, ranks=ranks)
         varied.append(record)
     point = only(varied)
-    assert stands_out(next(part for part in point.parts if part.causes == (CONTENTION,)))
+    assert next(part for part in point.parts if part.causes == (CONTENTION,)).stands_out
     assert point.verdict == explain.NOISE

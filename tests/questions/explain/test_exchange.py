@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from planted import run, small_config, trials
 
-from trainscale.questions.explain.exchange import fit_exchanges, fit_line
-from trainscale.questions.explain.explain import PointExplanation, explain_records
+from trainscale.questions.explain.explain import PointExplanation, explain_records, fit_exchanges, fit_line
 from trainscale.record.trial import BatchTime, ExchangeTime, TrialRecord
 
 CONFIG = small_config()

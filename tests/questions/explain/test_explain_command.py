@@ -13,10 +13,8 @@ from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 
 from trainscale import cli
 from trainscale.analyse.statistics import Interval
-from trainscale.questions.explain.causes import round_to_percents
 from trainscale.questions.explain.explain import explain_records
-from trainscale.questions.explain.text import COLUMNS, render_text
-from trainscale.questions.explain.wording import format_share
+from trainscale.questions.explain.text import COLUMNS, format_share, render_text, round_to_percents
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord

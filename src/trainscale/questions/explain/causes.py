@@ -1,21 +1,29 @@
 """The causes by which a step on several devices takes longer than the work alone, and the share of each.
 
-Each cause has a level: the seconds of a step with this cause and all before it. A part of the step is the difference of
-two levels. A level that the records do not contain is unknown; the part between its neighbours then has several causes.
+A point is compared with points of the same work: one device, the same devices without exchange, fewer devices on one
+host. Each cause has a level: the seconds of a step with this cause and all before it. A part of the step is the
+difference of two levels. A level that the records do not contain is unknown; the part between its neighbours then has
+several causes. Only run means are resampled, never single steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from ...analyse.columns import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
+from ...analyse.throughput import is_measured, is_synchronous
+from ...record.trial import RankSample, TrialRecord
 from ...report.wording import join_names
+from ...spec.config import Config, PointKey
+from ...spec.further import remove_exchange
 from ...worker.data.facts import SYNTHETIC
-from .sources import ALONE, APART, NEAR, NEAR_APART, ONE_DEVICE, POINT, RunMean, Sources
+from .ranks import SlowRank, compute_core_delays, compute_rank_step, find_slow_ranks
 
 WORK = "work"  # the step of one device that exchanges nothing
 CONTENTION = "contention"  # what devices take from each other while they exchange nothing
@@ -33,11 +41,20 @@ SMALL_LOSS = 0.05
 # One or two repeats have no interval, so a part must be larger to count.
 SMALL_WITHOUT_INTERVAL = 0.1
 
+LOCAL = "local"
 _DRAWS = 2000
 _SEED = 20261116
 _NORMAL_QUANTILE = 1.959963984540054
 
-Means = Mapping[str, RunMean]  # by the name of the point; each value is a number, or an array of draws
+# The points that are compared.
+POINT = "point"  # the one that is explained
+ONE_DEVICE = "one"  # the same work on one device, if possible without exchange
+ALONE = "alone"  # the same strategy on one device
+APART = "apart"  # the same devices without exchange
+NEAR = "near"  # the same strategy on the most devices of a single host
+NEAR_APART = "near apart"  # those devices without exchange
+
+PointRecords = Mapping[PointKey, Sequence[TrialRecord]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,212 +76,243 @@ class ExplainedPart:
             return self.measured.mean < -SMALL_WITHOUT_INTERVAL
         return self.measured.mean < 0 and self.measured.high < 0
 
-
-def stands_out(part: ExplainedPart) -> bool:
-    """Whether a part is large, and larger than chance."""
-    if part.measured.low is None:
-        return part.share > SMALL_WITHOUT_INTERVAL
-    return part.share > SMALL_LOSS and part.measured.low > 0
-
-
-def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
-    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
-    exact = [part.share * 100 for part in parts]
-    floors = [int(value) for value in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
-    for index in by_remainder[: 100 - sum(floors)]:
-        floors[index] += 1
-    return floors
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is large, and larger than chance."""
+        if self.measured.low is None:
+            return self.share > SMALL_WITHOUT_INTERVAL
+        return self.share > SMALL_LOSS and self.measured.low > 0
 
 
-def format_limits(part: ExplainedPart) -> str:
-    """Return the limits of the interval of a part in per cent: (24 … 30). Empty where there are none."""
-    low, high = part.measured.low, part.measured.high
-    if low is None or high is None:
-        return ""
-    return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
+# ---- the trials that are compared
+
+
+@dataclass(frozen=True)
+class RunMean:
+    """Seconds per step: of one trial, or arrays of such means.
+
+    ``compute`` is without input; it equals ``step`` where samples stay on the device.
+    """
+
+    step: Any
+    compute: Any
+    stragglers: Any = 0.0  # what the slowest rank adds, of ranks that do not wait for each other
+    core_delay: Any = 0.0  # of every rank of the point, because it does not get its core whole
+    further_core_delay: Any = 0.0  # of the most delayed rank, beyond that
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The trials that the explanation of a point draws on; ``means`` are those of each point that was measured."""
+
+    config: Config
+    devices: int
+    records: Sequence[TrialRecord]
+    one_device: Sequence[TrialRecord]
+    apart: Sequence[TrialRecord]
+    near_devices: int  # the most on a single host, with which the exchange between hosts is compared; 0 without one
+    one_device_exchanges: bool  # the one-device point is that of the strategy itself
+    slow_ranks: tuple[SlowRank, ...]
+    means: dict[str, list[RunMean]]
+
+    @property
+    def has_servers(self) -> bool:
+        return self.config.strategy == "ps"
+
+    @property
+    def hosts(self) -> int:
+        return max(record.hosts for record in self.records)
+
+
+def group_records(records: Iterable[TrialRecord]) -> PointRecords:
+    """Return the measured trials of every point, without a search's short ones.
+
+    If a trial was recorded twice, the last record counts.
+    """
+    points: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
+    for record in {record.trial: record for record in records}.values():
+        if is_measured(record) and not record.trial.short:
+            points[record.trial.point].append(record)
+    return points
+
+
+def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
+    records, without_exchange = points[config, devices], remove_exchange(config)
+    one_device = points.get((without_exchange, 1)) or points.get((replace(without_exchange, strategy=LOCAL), 1), [])
+    one_device_exchanges = not one_device
+    if one_device_exchanges:
+        one_device = points.get((config, 1), [])
+    apart = points.get((without_exchange, devices), [])
+    near_devices = 0
+    if max(record.hosts for record in records) > 1:
+        near_counts = [
+            count
+            for (other, count), of_point in points.items()
+            if other == config and 1 < count < devices and max(record.hosts for record in of_point) == 1
+        ]
+        near_devices = max(near_counts, default=0)
+    slow_ranks = find_slow_ranks(apart)
+    slow = {rank.rank for rank in slow_ranks}
+    point_means = [compute_run_mean(record) for record in records]
+    if apart:
+        delays = compute_core_delays(records, one_device, apart)
+        point_means = [
+            replace(mean, core_delay=of_all, further_core_delay=of_one)
+            for mean, (of_all, of_one) in zip(point_means, delays, strict=True)
+        ]
+    means = {
+        POINT: point_means,
+        ONE_DEVICE: [compute_run_mean(record) for record in one_device],
+        ALONE: [compute_run_mean(record) for record in points.get((config, 1), []) if config.strategy == "ps"],
+        APART: [compute_run_mean(record, slow) for record in apart],
+        NEAR: [compute_run_mean(record) for record in points.get((config, near_devices), [])],
+        NEAR_APART: [compute_run_mean(record) for record in points.get((without_exchange, near_devices), [])],
+    }
+    means = {name: values for name, values in means.items() if values}
+    return Sources(config, devices, records, one_device, apart, near_devices, one_device_exchanges, slow_ranks, means)
+
+
+def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
+    """Return the means of a trial. ``slow_ranks`` do not count in the mean of ranks that do not wait for each other.
+
+    Otherwise a part of the slowness of a single rank would look like contention between all of them.
+    """
+
+    def compute_resident_step(rank: RankSample) -> float:
+        """Return the seconds of a step on samples that stay on the device, where such steps were measured."""
+        if rank.resident_steps and rank.resident_seconds > 0:
+            return rank.resident_seconds / rank.resident_steps
+        return compute_rank_step(record, rank)
+
+    if is_synchronous(record.trial.config):
+        step = max(compute_rank_step(record, rank) for rank in record.ranks)
+        return RunMean(step, max(map(compute_resident_step, record.ranks)))
+    usual = [rank for rank in record.ranks if rank.rank not in slow_ranks] or list(record.ranks)
+    compute = fmean(map(compute_resident_step, usual))
+    steps = [rank.step_seconds for rank in record.ranks]
+    if any(rank.resident_steps for rank in record.ranks) or not all(steps):
+        # Step times with input would count late samples as stragglers.
+        stragglers = max(map(compute_resident_step, record.ranks)) - compute
+    else:  # steps with the same number ran at about the same time
+        count = min(map(len, steps))
+        slowest = fmean(max(seconds) for seconds in zip(*steps, strict=False))
+        stragglers = max(0.0, slowest - fmean(fmean(rank.step_seconds[:count]) for rank in usual))
+    return RunMean(fmean(compute_rank_step(record, rank) for rank in usual), compute, stragglers)
+
+
+# ---- the parts of a step
 
 
 def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
     """Return the parts of the point's step, in the order of causes. Shares are never negative."""
-    draws = _Draws(sources.means)
+    means = _draw_means(sources.means)
+    known: list[tuple[tuple[str, ...], Any]] = []  # causes that are not separated, with the level of the last
     together: list[str] = []
-    causes: list[tuple[str, ...]] = []
-    centres: list[float] = []
-    drawn: list[Any] = []
-    for cause in _list_possible_causes(sources):
+    for cause, level in compute_levels(sources, means).items():
         together.append(cause)
-        if (level := _LEVELS[cause](sources, draws.means)) is not None:
-            causes.append(tuple(together))
-            centres.append(float(level))
-            drawn.append(_LEVELS[cause](sources, draws.drawn))
+        if level is not None:
+            known.append((tuple(together), level))
             together = []
     # Chance can put a level above the next one, or above the last. The part between them is then nothing.
-    bounds = [min(centres[0], centres[-1])]
-    for level in centres[1:]:
-        bounds.append(min(max(level, bounds[-1]), centres[-1]))
-    parts = []
-    for index, names in enumerate(causes):
-        centre, of_draws, seconds = centres[index], drawn[index], bounds[index]
-        if index:
-            centre, of_draws = centre - centres[index - 1], of_draws - drawn[index - 1]
-            seconds -= bounds[index - 1]
+    total = float(known[-1][1][0])
+    parts, bound, previous = [], 0.0, 0.0
+    for causes, level in known:
+        upper = min(max(float(level[0]), bound), total)
         parts.append(
             ExplainedPart(
                 series=title,
                 devices=sources.devices,
-                part=join_names(names) + (" together" if len(names) > 1 else ""),
-                share=seconds / bounds[-1],
-                measured=draws.make_interval(centre / draws.means[POINT].step, of_draws / draws.drawn[POINT].step),
-                seconds=seconds,
-                causes=names,
+                part=join_names(causes) + (" together" if len(causes) > 1 else ""),
+                share=(upper - bound) / total,
+                measured=_make_interval((level - previous) / means[POINT].step, sources.means),
+                seconds=upper - bound,
+                causes=causes,
             )
         )
+        bound, previous = upper, level
     return tuple(parts)
 
 
-def _list_possible_causes(sources: Sources) -> list[str]:
-    """Return the causes that can play a part in the step of a point."""
-    causes = [WORK, CONTENTION, STRAGGLERS, COMMUNICATION]
-    if sources.has_servers:
-        causes.append(SERVERS)
-    if sources.crosses_hosts:
-        causes.append(CROSSING)
-    return causes if sources.config.data == SYNTHETIC else [*causes, INPUT]
-
-
-# ---- the level of each cause; None if it is unknown
-
-
-def _work(sources: Sources, means: Means) -> Any:
-    """One device alone. One worker with its parameter server exchanges gradients, so its step is not the work alone."""
-    if ONE_DEVICE not in means or (sources.has_servers and sources.one_device_exchanges and APART in means):
-        return None
-    # Under strong scaling, a device has fewer samples here than alone.
-    return means[ONE_DEVICE].compute * (sources.batch / sources.config.batch_per_device(1))
-
-
-def _contention(sources: Sources, means: Means) -> Any:
-    """Several devices that exchange nothing.
-
-    Ranks that share cores also need longer for the exchange, which those that exchange nothing do not show: that is
-    inferred from their CPU time.
-    """
-    if APART not in means:
-        return None
-    work, apart = _work(sources, means), means[APART].compute
-    if work is None or not _lacks_cores(sources):
-        return apart
-    return _larger(apart, work + means[POINT].core_delay)
-
-
-def _stragglers(sources: Sources, means: Means) -> Any:
-    """The slowest of them. A rank that lacks its core is late by its computing and by its part of the exchange."""
-    if APART not in means:
-        return None
-    late = means[APART].compute + means[APART].stragglers
-    if not _lacks_cores(sources):
-        return late
-    return _larger(late, _contention(sources, means) + means[POINT].further_core_delay)
-
-
-def _communication(sources: Sources, means: Means) -> Any:
-    """The exchange itself; where it has further causes, as it is with one server's worker, or on one host."""
-    if not sources.has_servers and not sources.crosses_hosts:
-        return means[POINT].compute
-    stragglers = _stragglers(sources, means)
-    if stragglers is None:
-        return None
-    if sources.has_servers:  # what one worker pays for the exchange with its servers, every worker pays
-        if sources.one_device_exchanges or not {ONE_DEVICE, ALONE} <= means.keys():
-            return None
-        return stragglers + _exchange_of_one_worker(means)
-    if not {NEAR, NEAR_APART} <= means.keys():
-        return None
-    # A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that.
-    near, here = sources.near_devices, sources.devices
-    growth = ((here - 1) / here) / ((near - 1) / near)
-    return stragglers + _larger(_exchange_on_one_host(means), 0.0) * growth
-
-
-def _servers(sources: Sources, means: Means) -> Any:
-    """Servers with several workers; if the point crosses hosts, as on one host, in proportion to the workers."""
-    if not sources.crosses_hosts:
-        return means[POINT].compute
-    one_worker = _communication(sources, means)
-    if one_worker is None or not {NEAR, NEAR_APART} <= means.keys():
-        return None
-    growth = (sources.devices - 1) / (sources.near_devices - 1)
-    return one_worker + _larger(_exchange_on_one_host(means) - _exchange_of_one_worker(means), 0.0) * growth
-
-
-def _crossing(sources: Sources, means: Means) -> Any:
-    return means[POINT].compute
-
-
-def _input(sources: Sources, means: Means) -> Any:
-    return means[POINT].step
-
-
-_LEVELS: dict[str, Callable[[Sources, Means], Any]] = {
-    WORK: _work,
-    CONTENTION: _contention,
-    STRAGGLERS: _stragglers,
-    COMMUNICATION: _communication,
-    SERVERS: _servers,
-    CROSSING: _crossing,
-    INPUT: _input,
-}
-
-
-def _lacks_cores(sources: Sources) -> bool:
-    return any(mean.core_delay or mean.further_core_delay for mean in sources.means[POINT])
-
-
-def _exchange_of_one_worker(means: Means) -> Any:
-    return _larger(means[ALONE].compute - means[ONE_DEVICE].compute, 0.0)
-
-
-def _exchange_on_one_host(means: Means) -> Any:
-    return means[NEAR].compute - means[NEAR_APART].compute - means[NEAR_APART].stragglers
-
-
-def _larger(first: Any, second: Any) -> Any:
+def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, Any]:
+    """Return the level of every cause that can play a part in the step of a point; None where it is unknown."""
     import numpy as np
 
-    return np.maximum(first, second)
+    one, alone, apart, point = (means.get(name) for name in (ONE_DEVICE, ALONE, APART, POINT))
+    near, near_apart = means.get(NEAR), means.get(NEAR_APART)
+    assert point is not None
+    devices, near_devices = sources.devices, sources.near_devices
+
+    # One device alone. One worker with its parameter server exchanges gradients, so its step is not the work alone.
+    # Under strong scaling, a device has fewer samples here than alone.
+    work = None
+    if one is not None and not (sources.has_servers and sources.one_device_exchanges and apart is not None):
+        share = sources.config.batch_per_device(devices) / sources.config.batch_per_device(1)
+        work = one.compute * share
+
+    # Several devices that exchange nothing, and the slowest of them. Ranks that share cores, and one that lacks its
+    # core, also need longer for their part of the exchange, which these do not show: that is inferred from CPU time.
+    contention = stragglers = None
+    if apart is not None:
+        contention, stragglers = apart.compute, apart.compute + apart.stragglers
+        if any(mean.core_delay or mean.further_core_delay for mean in sources.means[POINT]):
+            if work is not None:
+                contention = np.maximum(contention, work + point.core_delay)
+            stragglers = np.maximum(stragglers, contention + point.further_core_delay)
+
+    levels = {WORK: work, CONTENTION: contention, STRAGGLERS: stragglers, COMMUNICATION: point.compute}
+    exchange_near = None
+    if near is not None and near_apart is not None:
+        exchange_near = near.compute - near_apart.compute - near_apart.stragglers
+    if sources.has_servers:
+        # What one worker pays for the exchange with its servers, every worker pays. If the point crosses hosts, servers
+        # take longer in proportion to the workers, as on one host.
+        levels |= {COMMUNICATION: None, SERVERS: None if near_devices else point.compute}
+        if stragglers is not None and one is not None and alone is not None and not sources.one_device_exchanges:
+            exchange_of_one = np.maximum(alone.compute - one.compute, 0.0)
+            levels[COMMUNICATION] = stragglers + exchange_of_one
+            if near_devices and exchange_near is not None:
+                growth = (devices - 1) / (near_devices - 1)
+                further = np.maximum(exchange_near - exchange_of_one, 0.0) * growth
+                levels[SERVERS] = levels[COMMUNICATION] + further
+    elif near_devices:
+        levels[COMMUNICATION] = None
+        if stragglers is not None and exchange_near is not None:
+            # A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that.
+            growth = ((devices - 1) / devices) / ((near_devices - 1) / near_devices)
+            levels[COMMUNICATION] = stragglers + np.maximum(exchange_near, 0.0) * growth
+    if near_devices:
+        levels[CROSSING] = point.compute
+    if sources.config.data != SYNTHETIC:
+        levels[INPUT] = point.step
+    return levels
 
 
-class _Draws:
-    """The means of several points, and the same draws of their repeats for every level: a bootstrap over run means."""
+def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
+    """Return arrays of means of every point: first that of its repeats, then those of a bootstrap over the repeats."""
+    import numpy as np
 
-    def __init__(self, runs: Mapping[str, Sequence[RunMean]]) -> None:
-        import numpy as np
+    random = np.random.default_rng(_SEED)
+    means = {}
+    for name, of_point in runs.items():
+        table = np.array([astuple(run) for run in of_point])
+        chosen = random.integers(len(of_point), size=(_DRAWS, len(of_point)))
+        drawn = np.concatenate([table.mean(axis=0)[None], table[chosen].mean(axis=1)])
+        means[name] = RunMean(*drawn.T)
+    return means
 
-        random = np.random.default_rng(_SEED)
-        self.means: dict[str, RunMean] = {}
-        self.drawn: dict[str, RunMean] = {}
-        fewest = min(map(len, runs.values()))
-        for name, of_point in runs.items():
-            table = np.array([astuple(run) for run in of_point])
-            chosen = random.integers(len(of_point), size=(_DRAWS, len(of_point)))
-            self.means[name] = RunMean(*map(float, table.mean(axis=0)))
-            self.drawn[name] = RunMean(*np.moveaxis(table[chosen].mean(axis=1), -1, 0))
-        # The limits of a bootstrap are too close together where repeats are few. They are moved apart by the factor
-        # that makes the interval of a plain mean that of Student's t.
-        self._stretch = None
-        if fewest >= LEAST_REPEATS:
-            quantile = student_t(1 - (1 - CONFIDENCE) / 2, fewest - 1)
-            self._stretch = quantile / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
 
-    def make_interval(self, centre: float, drawn: Any) -> Interval:
-        """Return an interval if every point has at least three repeats."""
-        import numpy as np
+def _make_interval(share: Any, runs: Mapping[str, Sequence[RunMean]]) -> Interval:
+    """Return the interval of a share and its draws. It has limits if every point has at least three repeats.
 
-        if self._stretch is None:
-            return Interval(centre)
-        tail = (1 - CONFIDENCE) / 2
-        low, high = np.quantile(drawn, (tail, 1 - tail))
-        return Interval(
-            centre, centre + self._stretch * (float(low) - centre), centre + self._stretch * (float(high) - centre)
-        )
+    The limits of a bootstrap are too close together where repeats are few. They are moved apart by the factor that
+    makes the interval of a plain mean that of Student's t.
+    """
+    import numpy as np
+
+    centre, fewest = float(share[0]), min(map(len, runs.values()))
+    if fewest < LEAST_REPEATS:
+        return Interval(centre)
+    tail = (1 - CONFIDENCE) / 2
+    stretch = student_t(1 - tail, fewest - 1) / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
+    low, high = (centre + stretch * (float(end) - centre) for end in np.quantile(share[1:], (tail, 1 - tail)))
+    return Interval(centre, low, high)

@@ -1,11 +1,13 @@
-"""The explanation of every synchronous point of a run: its parts, and the one cause that stands out."""
+"""The explanation of every synchronous point of a run: its parts, the one cause that stands out, what would help."""
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from ...analyse.columns import column
@@ -15,24 +17,27 @@ from ...analyse.titles import make_series_titles
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
-from ...spec.config import Config
+from ...spec.config import WEAK, Config
 from ..commands import change_command
-from .causes import COMMUNICATION, SMALL_LOSS, STRAGGLERS, WORK, ExplainedPart, split_step, stands_out
-from .exchange import (
-    BatchAdvice,
-    Exchange,
-    advise_batch,
-    average_by_batch,
-    describe_exchange,
-    find_equal_batch,
-    group_one_device_times,
-    is_too_small,
+from .causes import (
+    COMMUNICATION,
+    CONTENTION,
+    EXCHANGE,
+    ONE_DEVICE,
+    SMALL_LOSS,
+    STRAGGLERS,
+    WORK,
+    ExplainedPart,
+    Sources,
+    compute_run_mean,
+    find_sources,
+    group_records,
+    split_step,
 )
-from .sources import ONE_DEVICE, Sources, find_sources, group_records
+from .ranks import GpuClocks, LimitedGpu, SlowRank, compute_core_share, compute_mean_clock, find_limited_gpus
 
 if TYPE_CHECKING:
     from ...runs import Run
-    from .ranks import GpuClocks, LimitedGpu, SlowRank
 
 # What stands out, besides a cause of causes.py.
 NOTHING = "nothing"  # the loss is small
@@ -44,6 +49,61 @@ UNKNOWN = "unknown"  # there is no one-device point
 
 _FLAG = "--explain"
 _UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclude it
+
+_BYTES_PER_PARAMETER = {"fp64": 8}  # gradients are exchanged in fp32 under every other precision
+
+# A network that a good deal of clusters have: 10 Gbit/s, and what a collective call costs on any network. Work that
+# takes less than twice as long as its exchange over such a network is too small to scale, whatever the links are.
+_GOOD_BYTES_PER_SECOND = 1.25e9
+_GOOD_LATENCY_SECONDS = 2e-4
+_TOO_SMALL = 2.0
+
+_TARGETS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
+_LEAST_GAIN = 0.04  # of efficiency, for a larger batch to be worth a sentence
+_MOST_GROWTH = 16  # of the batch: farther away, a straight line predicts nothing
+_MODEST = 0.8  # the efficiency that is named where no target is within that growth
+_AS_LONG = 0.9  # of the time of a step
+
+Times = Sequence[tuple[float, float]]  # batches with the seconds of a step on one device
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """``bytes`` are the gradients of one rank and step. A rate is bytes of gradients per second, not of traffic."""
+
+    bytes: int
+    exposed_seconds: float | None  # the part of a step that nothing hides; None if it is unknown
+    latency_seconds: float | None = None  # fitted to exchanges alone, of several sizes
+    bytes_per_second: float | None = None
+    servers: int = 0
+    server_bytes: int | None = None  # held by the server that holds most
+
+    @property
+    def alone_seconds(self) -> float | None:
+        """How long the gradients of a step take if nothing else happens."""
+        if self.latency_seconds is None or not self.bytes_per_second:
+            return None
+        return self.latency_seconds + self.bytes / self.bytes_per_second
+
+    @property
+    def hidden_seconds(self) -> float | None:
+        """How much of that hides behind computing."""
+        if self.alone_seconds is None or self.exposed_seconds is None:
+            return None
+        return max(0.0, self.alone_seconds - self.exposed_seconds)
+
+    def estimate_seconds_on_good_network(self, devices: int) -> float:
+        """Return how long it takes over 10 Gbit/s: a ring sends 2(n - 1)/n of the gradients."""
+        return _GOOD_LATENCY_SECONDS + 2 * (devices - 1) / devices * self.bytes / _GOOD_BYTES_PER_SECOND
+
+
+@dataclass(frozen=True)
+class BatchAdvice:
+    """With this batch per device the point would reach this efficiency, if the exchange stays as exposed as it is."""
+
+    batch: int
+    efficiency: float
+    measured_batches: int  # on one device; with 1, step times are taken to be proportional to the batch
 
 
 @dataclass(frozen=True)
@@ -109,8 +169,7 @@ def explain(run: Run) -> RunExplanation:
 
     Raises ``InputError`` if no point of the run can be explained.
     """
-    from .text import render_text
-    from .wording import describe_verdict
+    from .text import describe_verdict, render_text
 
     check_can_explain(run)
     points, command = explain_records(run.records), make_explaining_command(run.info)
@@ -162,52 +221,78 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
     """Explain every synchronous point on more than one device, in order of first appearance."""
     points = group_records(records)
     counts: dict[Config, list[int]] = {}
-    for config, devices in points:
+    # The seconds of a step on one device, of every trial: by the config without its batch, then by its batch.
+    one_device: defaultdict[Config, dict[int, list[float]]] = defaultdict(dict)
+    for (config, devices), of_point in points.items():
         counts.setdefault(config, []).append(devices)
-    titles = make_series_titles(list(counts))
-    one_device = group_one_device_times(points)
+        if devices == 1:
+            seconds = [compute_run_mean(record).compute for record in of_point]
+            one_device[replace(config, batch=0)][config.batch] = seconds
     explanations = []
-    for config, title in titles.items():
+    for config, title in make_series_titles(list(counts)).items():
         for devices in sorted(count for count in counts[config] if count > 1 and is_synchronous(config)):
             sources = find_sources(points, config, devices)
-            explanations.append(_explain(title, sources, average_by_batch(one_device, sources)))
+            times: Times = ()
+            if sources.one_device:
+                alone = sources.one_device[0].trial.config
+                times = _average_by_batch(sources, alone, one_device[replace(alone, batch=0)])
+            explanations.append(_explain(title, sources, times))
     return explanations
 
 
-def _explain(title: str, sources: Sources, one_device_times: Sequence[tuple[float, float]]) -> PointExplanation:
+def _average_by_batch(sources: Sources, config: Config, by_batch: dict[int, list[float]]) -> Times:
+    """Return the seconds of a step of every batch that was measured on one device for the work of a point."""
+    times = {config.batch_per_device(1): list(by_batch[config.batch])}
+    for entry in (entry for record in sources.one_device for rank in record.ranks for entry in rank.further_batches):
+        if entry.steps:
+            times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
+    if sources.config.scaling == WEAK:
+        for batch, seconds in by_batch.items():
+            if batch != config.batch:
+                times.setdefault(batch, []).extend(seconds)
+    return [(float(batch), fmean(seconds)) for batch, seconds in sorted(times.items())]
+
+
+def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
+    config, devices, records = sources.config, sources.devices, sources.records
     parts = split_step(sources, title)
-    exchange = describe_exchange(sources, parts)
-    equal_batch = find_equal_batch(one_device_times, sources.batch)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if WORK not in part.causes]
-    main = max([part for part in others if stands_out(part)] or others, key=lambda part: part.share, default=None)
+    main = max([part for part in others if part.stands_out] or others, key=lambda part: part.share, default=None)
     loss = None
     if work:
-        share = work.measured
-        low, high = (None if limit is None else 1 - limit for limit in (share.high, share.low))
-        loss = Interval(1 - share.mean, low, high)
-    waits = [
-        rank.waited_seconds / rank.window_seconds
-        for record in sources.records
-        for rank in record.ranks
-        if rank.waited_seconds is not None
-    ]
-    windows = [rank.window_seconds for record in sources.compared_records for rank in record.ranks]
-    core_share: float | None = None
-    limited_gpus: tuple[LimitedGpu, ...] = ()
-    gpu_clocks: GpuClocks | None = None
-    if sources.apart_records or sources.config.device == "cuda":
-        from .ranks import compare_clocks, compute_core_share, find_limited_gpus
+        low, high = (None if limit is None else 1 - limit for limit in (work.measured.high, work.measured.low))
+        loss = Interval(1 - work.measured.mean, low, high)
+    exchange = describe_exchange(sources, parts)
+    batch = config.batch_per_device(devices)
 
-        core_share = compute_core_share([rank for record in sources.apart_records for rank in record.ranks])
-        limited_gpus = find_limited_gpus(sources.records)
-        gpu_clocks = compare_clocks(sources.one_device_records, sources.apart_records)
+    # The smallest batch, of at most half the size, whose step takes as long on one device. Then the samples are not
+    # what takes the time: on a GPU that is mostly the host, which starts the operations.
+    seconds = dict(times).get(batch, math.inf)
+    as_long = [int(other) for other, of_other in times if of_other >= _AS_LONG * seconds and 2 * other <= batch]
+    equal_batch = min(as_long, default=None)
+
+    missing = []  # what would have to be measured to separate all causes
+    if not sources.one_device:
+        missing.append("the same work on one device")
+    elif sources.one_device_exchanges and sources.has_servers:
+        missing.append("the strategy independent on 1 device")
+    if not sources.apart:
+        missing.append(f"the strategy independent on {devices} devices")
+
+    apart_ranks = [rank for record in sources.apart for rank in record.ranks]
+    clock_alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
+    clock_together = compute_mean_clock(apart_ranks)
+    clocks = GpuClocks(clock_alone, clock_together) if clock_alone is not None and clock_together is not None else None
+    ranks = [rank for record in records for rank in record.ranks]
+    compared = (*records, *sources.apart, *sources.one_device)
+    waits = [rank.waited_seconds / rank.window_seconds for rank in ranks if rank.waited_seconds is not None]
     return PointExplanation(
         title=title,
-        config=sources.config,
-        devices=sources.devices,
+        config=config,
+        devices=devices,
         hosts=sources.hosts,
-        repeats=len(sources.records),
+        repeats=len(records),
         step_seconds=sum(part.seconds for part in parts),
         parts=parts,
         loss=loss,
@@ -216,18 +301,18 @@ def _explain(title: str, sources: Sources, one_device_times: Sequence[tuple[floa
         work_seconds=work.seconds if work else None,
         exchange=exchange,
         # A line through equal times would advise a batch of any size.
-        advice=None if equal_batch else advise_batch(one_device_times, sources, parts),
+        advice=None if equal_batch else advise_batch(times, batch, parts),
         equal_batch=equal_batch,
         slow_ranks=sources.slow_ranks,
-        core_share=core_share,
+        core_share=compute_core_share(apart_ranks),
         waited_share=max(waits, default=None),
-        limited_gpus=limited_gpus,
-        gpu_clocks=gpu_clocks,
-        missing=sources.list_missing(),
+        limited_gpus=find_limited_gpus(records),
+        gpu_clocks=clocks,
+        missing=tuple(missing),
         has_few_repeats=min(map(len, sources.means.values())) < LEAST_REPEATS,
-        other_cores=median(record.machine.other_cores or 0.0 for record in sources.compared_records),
-        steps=max(record.steps for record in sources.records),
-        shortest_window_seconds=min(windows, default=None),
+        other_cores=median(record.machine.other_cores or 0.0 for record in compared),
+        steps=max(record.steps for record in records),
+        shortest_window_seconds=min(rank.window_seconds for record in compared for rank in record.ranks),
     )
 
 
@@ -243,11 +328,99 @@ def _decide_verdict(
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
     # With several parts, one of them may look large by chance where the whole loss may be nothing.
-    if not stands_out(main) or (loss is not None and loss.low is not None and loss.low <= 0):
+    if not main.stands_out or (loss is not None and loss.low is not None and loss.low <= 0):
         return NOISE
-    work_seconds = work.seconds if work else None
-    if COMMUNICATION in main.causes and is_too_small(exchange, work_seconds, main.seconds, sources.devices):
-        return TOO_SMALL
+    if COMMUNICATION in main.causes and exchange is not None and work is not None:
+        least = min(main.seconds, exchange.estimate_seconds_on_good_network(sources.devices))
+        if work.seconds < _TOO_SMALL * least:
+            return TOO_SMALL
     if len(main.causes) > 1:
         return TOGETHER
     return SLOW_RANK if main.causes == (STRAGGLERS,) and sources.slow_ranks else main.causes[0]
+
+
+# ---- the exchange of gradients
+
+
+def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Exchange | None:
+    """Return what the ranks of a point exchange in a step. None if the number of parameters is not known."""
+    parameters = next((r.parameters for r in sources.records if r.parameters), None)
+    if parameters is None:
+        return None
+    exposed = [part.seconds for part in parts if set(part.causes) <= EXCHANGE]
+    fit = fit_exchanges(sources.records) or (None, None)
+    held = [server.bytes for record in sources.records for server in record.servers if server.bytes]
+    return Exchange(
+        bytes=parameters * _BYTES_PER_PARAMETER.get(sources.config.precision, 4),
+        exposed_seconds=math.fsum(exposed) if exposed else None,
+        latency_seconds=fit[0],
+        bytes_per_second=fit[1],
+        servers=sources.config.count_servers(sources.hosts),
+        server_bytes=max(held, default=None),
+    )
+
+
+def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
+    """Return the latency in seconds and the rate in bytes per second of exchanges alone; None if none were measured.
+
+    The slowest rank of each trial counts. Errors count relative to the time, because small messages are as many as
+    large ones.
+    """
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        slowest: dict[int, float] = {}
+        for entry in (entry for rank in record.ranks for entry in rank.exchanges if entry.count):
+            slowest[entry.bytes] = max(slowest.get(entry.bytes, 0.0), entry.seconds / entry.count)
+        for size, seconds in slowest.items():
+            times[size].append(seconds)
+    points = [(float(size), fmean(values)) for size, values in times.items() if min(values) > 0]
+    if not points:
+        return None
+    if len(points) == 1:  # parameter servers of PyTorch take all gradients at once
+        return 0.0, points[0][0] / points[0][1]
+    latency, slope = fit_line(points)
+    return (latency, 1 / slope) if slope > 0 else None
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return intercept and slope, both not negative, of the line with the least relative squared errors."""
+    weights = [1 / y**2 for _, y in points]
+    total = math.fsum(weights)
+    x_mean = math.fsum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
+    y_mean = math.fsum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
+    spread = math.fsum(w * (x - x_mean) ** 2 for w, (x, _) in zip(weights, points, strict=True))
+    both = math.fsum(w * (x - x_mean) * (y - y_mean) for w, (x, y) in zip(weights, points, strict=True))
+    slope = both / spread if spread else 0.0
+    if slope <= 0:
+        return y_mean, 0.0
+    if (intercept := y_mean - slope * x_mean) >= 0:
+        return intercept, slope
+    products = math.fsum(w * x * y for w, (x, y) in zip(weights, points, strict=True))
+    return 0.0, products / math.fsum(w * x * x for w, (x, _) in zip(weights, points, strict=True))
+
+
+# ---- other batches
+
+
+def advise_batch(times: Times, batch: int, parts: Sequence[ExplainedPart]) -> BatchAdvice | None:
+    """Return the batch that would help: more work per step, and the same exchange. None without one, or if unknown."""
+    seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
+    exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
+    if not {WORK, CONTENTION, STRAGGLERS} <= seconds.keys() or exposed <= 0:
+        return None
+    work = seconds[WORK]
+    growth = (work + seconds[CONTENTION] + seconds[STRAGGLERS]) / work
+    intercept, slope = fit_line(times) if len(times) > 1 else (0.0, work / batch)
+    if slope <= 0:
+        return None
+    current = work / (work * growth + exposed)
+    needed = {}  # the batch by the efficiency that it would reach
+    for target in _TARGETS:
+        if target * growth < 1 and target > current + _LEAST_GAIN:
+            needed[target] = (target * exposed / (1 - target * growth) - intercept) / slope
+    near = [target for target, other in needed.items() if other <= _MOST_GROWTH * batch]
+    target = near[0] if near else _MODEST
+    if target not in needed:
+        return None
+    step = 10 ** max(0, math.floor(math.log10(max(needed[target], 1))) - 1)  # two significant digits
+    return BatchAdvice(max(batch + 1, math.ceil(needed[target] / step) * step), target, max(1, len(times)))

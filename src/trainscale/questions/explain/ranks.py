@@ -1,9 +1,9 @@
 """Ranks that are slower than the others, and why: a core that they do not get whole, or a GPU whose clock is limited.
 
-Only ranks that do not wait for each other show which of them is slow. They also show the share of a core that each one
-gets. A rank with a smaller share needs longer for all CPU time of its steps, also for its part of the exchange, which
-ranks that exchange nothing do not show. Step times alone do not tell this from a slow exchange where a rank waits for
-its core about as long as a step takes.
+Only ranks that do not wait for each other show which of them is slow, and which share of its core each one gets. A rank
+with a smaller share needs longer for all CPU time of its steps, including its part of the exchange, which ranks that
+exchange nothing do not show. Where a rank waits for its core about as long as a step takes, step times alone do not
+tell this from a slow exchange.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from statistics import fmean, median, median_high, median_low
 
 from ...analyse.statistics import mean_interval
 from ...record.trial import RankSample, TrialRecord
-from .sources import FULL_CORE, compute_rank_step, has_comparable_cores
+from ...spec.config import Config
+from ...worker.data.facts import SYNTHETIC
+
+# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
+FULL_CORE = 0.85
 
 # Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
@@ -96,60 +100,66 @@ class SlowRank:
         return self.factor > _SLOWER
 
 
+def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
+    """Return the seconds of a rank's window per step."""
+    return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
+
+
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     """Return the slow ranks of a point whose ranks do not wait for each other, the slowest first."""
     records = [record for record in records if len(record.ranks) > 1]
     if not records:
         return ()
-    slow = []
-    for number in sorted(set.intersection(*({rank.rank for rank in record.ranks} for record in records))):
-        factors, lacks_core = [], []
-        for record in records:
-            own, others = _split(record, number)
-            others_step = median_low(compute_rank_step(record, rank) for rank in others)
-            factors.append(compute_rank_step(record, own) / others_step)
-            share, known = compute_core_share([own]), [compute_core_share([rank]) for rank in others]
-            others_shares = [other for other in known if other is not None]
-            lacks_core.append(
-                share is not None
-                and bool(others_shares)
-                and has_comparable_cores(record.trial.config)
-                and share < FULL_CORE * median_low(others_shares)
-            )
-        # It is slower in every repeat, and would be in others: its interval lies above the bound.
-        low = mean_interval([math.log(factor) for factor in factors]).low
-        is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
-        if (fmean(factors) > _SLOWER and is_slower) or all(lacks_core):
-            slow.append(_describe(records, number, fmean(factors)))
+    numbers = set.intersection(*({rank.rank for rank in record.ranks} for record in records))
+    slow = [entry for number in sorted(numbers) if (entry := _judge_rank(records, number))]
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
 
 
-def _split(record: TrialRecord, number: int) -> tuple[RankSample, list[RankSample]]:
-    own = next(rank for rank in record.ranks if rank.rank == number)
-    return own, [rank for rank in record.ranks if rank.rank != number]
-
-
-def _describe(records: Sequence[TrialRecord], number: int, factor: float) -> SlowRank:
-    pairs = [_split(record, number) for record in records]
-    own, others = [own for own, _ in pairs], [rank for _, others in pairs for rank in others]
-    changes = [change for pair in pairs if (change := _find_change(*pair)) is not None]
-    since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(pairs) else None
+def _judge_rank(records: Sequence[TrialRecord], number: int) -> SlowRank | None:
+    """Return a rank with what may explain that it is slow. None if it is not slow."""
+    own, others, factors, changes = [], [], [], []
+    lacks_core = has_comparable_cores(records[0].trial.config)  # in every trial
+    for record in records:
+        rank = next(rank for rank in record.ranks if rank.rank == number)
+        rest = [rank for rank in record.ranks if rank.rank != number]
+        own.append(rank)
+        others += rest
+        factors.append(compute_rank_step(record, rank) / median_low(compute_rank_step(record, other) for other in rest))
+        share = compute_core_share([rank])
+        shares = [known for other in rest if (known := compute_core_share([other])) is not None]
+        lacks_core &= share is not None and bool(shares) and share < FULL_CORE * median_low(shares)
+        if (change := _find_change(rank, rest)) is not None:
+            changes.append(change)
+    # It is slower in every repeat, and would be in others: its interval lies above the bound.
+    low = mean_interval([math.log(factor) for factor in factors]).low
+    is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
+    if not lacks_core and not (fmean(factors) > _SLOWER and is_slower):
+        return None
+    since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(records) else None
     waits = [rank.core_wait_seconds / rank.window_seconds for rank in own if rank.core_wait_seconds is not None]
     loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
     return SlowRank(
         rank=number,
         host=own[-1].host,
-        factor=factor,
+        factor=fmean(factors),
         core_share=compute_core_share(own),
         others_core_share=compute_core_share(others),
         core_wait_share=fmean(waits) if waits else None,
         other_cores=median(loads) if loads else None,
-        gpu_mhz=_compute_mean_clock(own),
-        others_gpu_mhz=_compute_mean_clock(others),
+        gpu_mhz=compute_mean_clock(own),
+        others_gpu_mhz=compute_mean_clock(others),
         limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
         since_step=since + 1 if since else None,
         since_seconds=fmean(math.fsum(rank.step_seconds[:since]) for rank in own) if since else None,
     )
+
+
+def _group_by_rank(records: Sequence[TrialRecord]) -> dict[int, list[RankSample]]:
+    ranks: dict[int, list[RankSample]] = {}
+    for record in records:
+        for rank in record.ranks:
+            ranks.setdefault(rank.rank, []).append(rank)
+    return ranks
 
 
 def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
@@ -179,6 +189,14 @@ def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
 # ---- cores
 
 
+def has_comparable_cores(config: Config) -> bool:
+    """Whether ranks of this config need their cores all the time, so that less CPU time means less of a core.
+
+    A rank that waits for its GPU or for samples uses little CPU time, too.
+    """
+    return config.device == "cpu" and config.data == SYNTHETIC
+
+
 def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
     """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
@@ -196,18 +214,15 @@ def compute_core_delays(
     nothing = [(0.0, 0.0)] * len(records)
     if not has_comparable_cores(apart[0].trial.config):
         return nothing
-    by_rank: dict[int, list[RankSample]] = {}
-    for record in apart:
-        for rank in record.ranks:
-            by_rank.setdefault(rank.rank, []).append(rank)
-    known = {number: share for number, ranks in by_rank.items() if (share := compute_core_share(ranks))}
-    if len(known) < len(by_rank):
+    ranks, apart_ranks = _group_by_rank(records), _group_by_rank(apart)
+    known = {number: share for number, of_rank in apart_ranks.items() if (share := compute_core_share(of_rank))}
+    if len(known) < len(apart_ranks):
         return nothing
     alone = compute_core_share([rank for record in one_device for rank in record.ranks])
     whole = alone or median_high(known.values())
     lacking = set()
     for number, share in known.items():
-        used = compute_core_share([rank for record in records for rank in record.ranks if rank.rank == number])
+        used = compute_core_share(ranks.get(number, []))
         # A rank that uses less than most of what its core gives it waits for a link or a server instead.
         if share < FULL_CORE * whole and used is not None and used > _BUSY * share:
             lacking.add(number)
@@ -227,35 +242,26 @@ def compute_core_delays(
 # ---- clocks of GPUs
 
 
-def _compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
+def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
     """Return the mean SM clock of the ranks' GPUs in MHz; None if it is unknown."""
     clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu is not None and rank.gpu.sm_mhz_mean is not None]
     return fmean(clocks) if clocks else None
 
 
-def compare_clocks(single: Sequence[TrialRecord], apart: Sequence[TrialRecord]) -> GpuClocks | None:
-    alone, together = (
-        _compute_mean_clock([rank for record in records for rank in record.ranks]) for records in (single, apart)
-    )
-    return None if alone is None or together is None else GpuClocks(alone, together)
-
-
 def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
     """Return the GPUs whose clocks something limited in the windows of a point, the slowest first."""
     limited = []
-    for number in sorted({rank.rank for record in records for rank in record.ranks}):
-        ranks = [rank for record in records for rank in record.ranks if rank.rank == number]
+    for number, ranks in _group_by_rank(records).items():
         states = [rank.gpu for rank in ranks if rank.gpu is not None]
-        mhz, highest = _compute_mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
+        mhz, highest = compute_mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
         if mhz is None or not highest or mhz > _HIGH_CLOCK * highest:
             continue
         share = fmean(state.limited_share for state in states)
         if share < _LEAST_LIMITED:
             continue
         reasons: dict[str, float] = {}
-        for state in states:
-            for reason, of_window in state.limited_by.items():
-                reasons[reason] = reasons.get(reason, 0.0) + of_window
+        for reason, of_window in (item for state in states for item in state.limited_by.items()):
+            reasons[reason] = reasons.get(reason, 0.0) + of_window
         by_share = tuple(sorted(reasons, key=lambda reason: -reasons[reason]))
         limited.append(LimitedGpu(number, ranks[-1].host, mhz, highest, share, by_share))
-    return tuple(sorted(limited, key=lambda gpu: gpu.mhz / gpu.highest_mhz))
+    return tuple(sorted(limited, key=lambda gpu: (gpu.mhz / gpu.highest_mhz, gpu.rank)))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ...analyse.cost import Price
 from ...analyse.series import Series
+from ...questions.explain.causes import LOCAL
 from ...questions.explain.explain import PointExplanation, explain_records, make_explaining_command
-from ...questions.explain.sources import LOCAL
 from ...spec.further import remove_exchange
 from ..reported_run import ReportedRun
 from ..table import Grid

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from ...questions.explain.causes import CAUSES, ExplainedPart, format_limits, round_to_percents
+from ...questions.explain.causes import CAUSES, ExplainedPart
 from ...questions.explain.explain import PointExplanation
-from ...questions.explain.wording import describe_verdict, format_milliseconds, list_notes
+from ...questions.explain.text import (
+    describe_verdict,
+    format_limits,
+    format_milliseconds,
+    list_notes,
+    round_to_percents,
+)
 from .. import wording
 from ..drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
 from ..numbers import THIN, format_integer, format_significant

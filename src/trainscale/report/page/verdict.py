@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...analyse.series import Series
 from ...questions.explain.explain import UNKNOWN, PointExplanation
-from ...questions.explain.wording import describe_verdict
+from ...questions.explain.text import describe_verdict
 from .. import numbers, wording
 from .redaction import Redaction
 
