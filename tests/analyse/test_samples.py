@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from trainscale.analyse.witness import RankSamples, find_sample_problem
-from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, unpack_flags
+from trainscale.analyse.witness import find_sample_problem
+from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum
+from trainscale.worker.sample import SeenByRank
 
 Batches = list[list[int]]  # the sample numbers of one rank's epoch
 Epochs = list[list[Batches]]  # of every rank, of every epoch
@@ -29,7 +31,7 @@ def deal(train: int = TRAIN, workers: int = 2, epochs: int = 2) -> Epochs:
     ]  # fmt: skip
 
 
-def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool = True) -> RankSamples:
+def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool = True) -> SeenByRank:
     tracker = SamplesTracker(train)
     for epoch, batches in enumerate(epochs):
         tracker.begin(epoch)
@@ -39,12 +41,12 @@ def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool 
             tracker.end(epoch)
     flags = tracker.pack_first_epoch_flags()
     assert flags is not None
-    return RankSamples(rank, tuple(tracker.list_seen()), unpack_flags(flags))
+    return SeenByRank(rank, train, tuple(tracker.list_seen()), flags)
 
 
 def judge(dealt: Epochs, train: int = TRAIN, complete: bool = True) -> str | None:
     ranks = [report(rank, epochs, train, complete) for rank, epochs in enumerate(dealt)]
-    return find_sample_problem(train, BATCH, ranks)
+    return find_sample_problem(BATCH, ranks)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -112,8 +114,8 @@ def test_a_mistake_is_found(mistake: Callable[[Epochs], None], message: str) -> 
 def test_a_sample_that_does_not_exist_is_found() -> None:
     dealt = deal()
     count_past_the_end(dealt)
-    ranks = [report(rank, epochs, TRAIN + 1) for rank, epochs in enumerate(dealt)]
-    assert find_sample_problem(TRAIN, BATCH, ranks) == "rank 1 trained on a sample beyond the 50 of the data set"
+    ranks = [replace(report(rank, epochs, TRAIN + 1), train=TRAIN) for rank, epochs in enumerate(dealt)]
+    assert find_sample_problem(BATCH, ranks) == "rank 1 trained on a sample beyond the 50 of the data set"
 
 
 @pytest.mark.parametrize("mistake", [train_on_a_sample_twice, train_on_a_sample_of_the_other_rank])

@@ -11,8 +11,7 @@ import pytest
 from factories import make_config, make_rank, make_record
 
 from trainscale.analyse.series import build_series
-from trainscale.analyse.witness import apply_verdict, judge
-from trainscale.analyse.witnessed_steps import Expectation, SampleFacts
+from trainscale.analyse.witness import Expectation, SampleFacts, apply_verdict, judge
 from trainscale.record.parity import PROVEN, REFUTED, UNPROVEN
 from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.worker.data.seen import SamplesSeen, pack_flags

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..analyse.witnessed_steps import Expectation, SampleFacts
+from ..analyse.witness import Expectation, SampleFacts
 from ..launch.inspection.numbers import NumbersFailed, compute_numbers
 from ..launch.launchers.base import ITS_START
 from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial

@@ -12,19 +12,20 @@ import pytest
 from small_sets import write_cifar10
 from test_source import job, opened
 
-from trainscale.analyse.witness import RankSamples, find_sample_problem
+from trainscale.analyse.witness import find_sample_problem
 from trainscale.worker.data import batches, seen
 from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
 from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags
 from trainscale.worker.job import Job
+from trainscale.worker.sample import SeenByRank
 
 TRAIN, BATCH, WORKERS = 45, 4, 2
 
 
-def report(rank: int, tracker: SamplesTracker) -> RankSamples:
+def report(rank: int, tracker: SamplesTracker) -> SeenByRank:
     flags = tracker.pack_first_epoch_flags()
     assert flags is not None
-    return RankSamples(rank, tuple(tracker.list_seen()), unpack_flags(flags))
+    return SeenByRank(rank, TRAIN, tuple(tracker.list_seen()), flags)
 
 
 def ranks_of(folder: Path, **config: Any) -> list[Job]:
@@ -45,8 +46,8 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
                 (0, 20, True),
                 (1, 20, True),
             ]
-    assert find_sample_problem(TRAIN, BATCH, reports) is None
-    assert sum(entry.first_epoch.bit_count() for entry in reports if entry.first_epoch) == 40
+    assert find_sample_problem(BATCH, reports) is None
+    assert sum(unpack_flags(entry.flags).bit_count() for entry in reports) == 40
 
 
 @pytest.mark.processes
@@ -73,13 +74,13 @@ def test_two_ranks_that_both_think_they_are_rank_0_are_found(tmp_path: Path) -> 
         with opened(first) as source:
             list(itertools.islice(source.batches(), 3))
             reports.append(report(rank, source.tracker))
-    assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(TRAIN, BATCH, reports) or "")
+    assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(BATCH, reports) or "")
 
 
 # ---- mistakes in the code that shuffles and deals out
 
 
-def make_epochs(folder: Path, epochs: int = 2) -> list[RankSamples]:
+def make_epochs(folder: Path, epochs: int = 2) -> list[SeenByRank]:
     """Make batches as the loader processes do, but in this process, where a test can replace functions."""
     reports = []
     for rank in range(WORKERS):
@@ -133,9 +134,9 @@ def test_a_mistake_in_dealing_out_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mistake: Any
 ) -> None:
     folder = write_cifar10(tmp_path, TRAIN, 5)
-    assert find_sample_problem(TRAIN, BATCH, make_epochs(folder)) is None
+    assert find_sample_problem(BATCH, make_epochs(folder)) is None
     monkeypatch.setattr(batches, name, mistake)
-    assert find_sample_problem(TRAIN, BATCH, make_epochs(folder))
+    assert find_sample_problem(BATCH, make_epochs(folder))
 
 
 # ---- bounds
