@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import curve, make_config
 
-from trainscale.analyse.boundary import HostBoundary, find_common_boundary, find_host_boundary
-from trainscale.analyse.series import Series, build_series
+from trainscale.analyse.series import HostBoundary, Series, build_series, find_common_boundary, find_host_boundary
 
 
 def climb(hosts: dict[int, int], **config: object) -> Series:

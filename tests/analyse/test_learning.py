@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import failed_record, learning_config, learning_record, make_record
 
-from trainscale.analyse.learning import compute_training_seconds, count_epochs_to, summarise_learning
-from trainscale.analyse.series import build_series
+from trainscale.analyse.series import build_series, compute_training_seconds, count_epochs_to, summarise_learning
 from trainscale.record.trial import TrialRecord
 
 

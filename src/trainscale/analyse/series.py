@@ -1,14 +1,14 @@
 """Points with intervals, and series of points along the ladder, from the records of trials.
 
 This file puts together what other files compute: statistics.py, the speed of one trial in throughput.py, titles in
-titles.py, the flags of suspicious points in checks.py, accuracies in learning.py.
+titles.py, the flags of suspicious points in checks.py. What training to an accuracy came to is computed here.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,6 @@ from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..spec.config import Config, PointKey
 from ..worker.compiled_programs import COLD, NONE, WARM
 from .checks import find_point_flags
-from .columns import column
-from .learning import Learning, summarise_learning
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
     compute_input_overhead,
@@ -40,8 +38,61 @@ if TYPE_CHECKING:
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 _UNPROVEN_WORK = " · work unproven"
+_DISTRIBUTION = (
+    "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
+)  # fmt: skip
 
 __all__ = ["Interval", "Point", "Series", "build_series", "drop_superseded", "find_common_unit"]
+
+
+def column(meaning: str, unit: str = "", **options: Any) -> Any:
+    """Declare a field that people see, with what it means. A value that does not exist is None."""
+    return field(metadata={"meaning": meaning, "unit": unit}, **options)
+
+
+@dataclass(frozen=True)
+class EpochMeans:
+    """One epoch over the repeats that reached it. With a target accuracy, some repeats stop earlier than others."""
+
+    epoch: int  # from 1
+    repeats: int
+    seconds: Interval  # sum of its steps
+    trained_seconds: float  # from the first step to the end of this epoch, mean
+    train_accuracy: Interval
+    valid_accuracy: Interval
+    train_loss: float | None
+    valid_loss: float | None
+    evaluation_seconds: float
+
+
+@dataclass(frozen=True)
+class ToAccuracy:
+    """When a validation accuracy was first reached, if it was.
+
+    There is a mean only if all repeats reached it: a mean over only those that did would be too good.
+    """
+
+    target: float
+    reached: int  # repeats
+    repeats: int
+    seconds: Interval | None = None  # of training
+    epochs: float | None = None  # mean
+
+
+@dataclass(frozen=True)
+class Learning:
+    """All repeats of a point that trains to an accuracy. Accuracies are those after the last epoch of each repeat."""
+
+    epochs: tuple[EpochMeans, ...]
+    training_seconds: Interval  # all epochs and the first step, in which frameworks compile
+    epoch_seconds: Interval  # mean over the epochs, without that first step
+    train_accuracy: Interval
+    valid_accuracy: Interval
+    to_accuracy: ToAccuracy | None = None
+
+    @property
+    def last(self) -> EpochMeans:
+        return self.epochs[-1]
 
 
 @dataclass(frozen=True)
@@ -202,9 +253,6 @@ def find_common_unit(all_series: Iterable[Series]) -> str:
     return units.pop() if len(units) == 1 else "samples" if units else IMAGES
 
 
-Rates = dict[PointKey, list[float]]  # the run speeds of every point
-
-
 def build_series(
     records: Iterable[TrialRecord],
     parity: Sequence[Verdict] = (),
@@ -220,32 +268,47 @@ def build_series(
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in drop_superseded({record.trial: record for record in records}.values()):
         groups[record.trial.config][record.trial.devices].append(record)
-    rates: Rates = {
+    rates = {
         (config, devices): [compute_samples_per_second(record) for record in of_point if is_measured(record)]
         for config, points in groups.items()
         for devices, of_point in points.items()
     }
-    local_rates = _find_best_local(rates)
+    best_local: dict[object, list[float]] = {}  # by work, the run speeds of the fastest 1-device `local` point
+    for (config, devices), speeds in rates.items():
+        if config.strategy == "local" and devices == 1 and speeds:
+            best_local[_make_work_key(config)] = max(best_local.get(_make_work_key(config), speeds), speeds, key=fmean)
     titles = make_series_titles(list(groups))
     all_series = []
     for config, records_by_devices in groups.items():
         verdict = find_verdict(config, parity)
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
+            speeds = rates[config, devices]
             sequential = by_budget or any(record.trial.short for record in of_point)
-            point = _make_point(config, devices, of_point, rates[config, devices], sequential, accuracy)
-            baseline, local = rates.get((config, 1), []), local_rates.get(_make_work_key(config), [])
-            point = _add_speedup(point, rates[point.key], baseline, local, by_budget)
-            points.append(replace(point, flags=_list_flags(point, verdict)))
+            # Under weak and strong scaling, speed-ups are ratios of speeds; under strong scaling that is the ratio of
+            # times for the same work.
+            speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
+            versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
+            point = replace(
+                _make_point(config, devices, of_point, accuracy),
+                samples_per_second=mean_interval(speeds, sequential) if speeds else None,
+                input_overhead=_compute_input_overhead(of_point, sequential),
+                speedup=speedup,
+                efficiency=speedup.scaled(1 / devices) if speedup else None,
+                efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
+            )
+            flags = [verdict.warning] if point.ok and verdict and verdict.warning else []
+            if point.ok and point.verdict and point.verdict.state == UNPROVEN:
+                flags.append(f"it is not proven that the trials did their work: {point.verdict.reason}")
+            points.append(replace(point, flags=(*flags, *find_point_flags(point))))
         is_unproven = any(point.ok and point.witness == UNPROVEN for point in points)
         mark = _TITLE_MARKS[verdict.state if verdict else None] + (_UNPROVEN_WORK if is_unproven else "")
-        title = titles[config] + mark
         of_series = [record for point in points for record in point.records]
         all_series.append(
             Series(
-                title=title,
+                title=titles[config] + mark,
                 config=config,
-                points=tuple(replace(point, series=title) for point in points),
+                points=tuple(replace(point, series=titles[config] + mark) for point in points),
                 versions=next((record.versions for record in reversed(of_series) if record.versions), {}),
                 parameters=next((record.parameters for record in of_series if record.parameters is not None), None),
                 verdict=verdict,
@@ -254,25 +317,34 @@ def build_series(
     return all_series
 
 
-def _list_flags(point: Point, verdict: Verdict | None) -> tuple[str, ...]:
-    warnings = [verdict.warning] if point.ok and verdict and verdict.warning else []
-    if point.ok and point.verdict and point.verdict.state == UNPROVEN:
-        warnings.append(f"it is not proven that the trials did their work: {point.verdict.reason}")
-    return (*warnings, *find_point_flags(point))
+def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the records without the short trials of a search at points that also have a result in full."""
+    all_records = list(records)
+    in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
+    return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
 
 
-def _make_point(
-    config: Config,
-    devices: int,
-    records: Sequence[TrialRecord],
-    rates: Sequence[float],
-    by_budget: bool,
-    accuracy: float | None,
-) -> Point:
-    """Return the point without speed-up, efficiency, flags and the title of its series."""
+def _make_work_key(config: Config) -> tuple[object, ...]:
+    """Return what one device does: the config without how the work is distributed."""
+    return tuple(getattr(config, item.name) for item in fields(config) if item.name not in _DISTRIBUTION)
+
+
+def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
+    if not rates or not baseline:
+        return None
+    # A point against itself is exactly 1, without the error of two independent samples.
+    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
+
+
+def _compute_input_overhead(records: Sequence[TrialRecord], sequential: bool) -> Interval | None:
+    shares = [compute_input_overhead(record) for record in records if is_measured(record)]
+    known = [share for share in shares if share is not None]
+    return mean_interval(known, sequential) if known else None
+
+
+def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], accuracy: float | None) -> Point:
+    """Return the point without intervals, flags and the title of its series."""
     good = [record for record in records if is_measured(record)]
-    jitters = [spread for record in good if (spread := compute_step_jitter(record)) is not None]
-    overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     compilations = Counter(record.compilation for record in good)
     states = [state for state in (COLD, WARM, NONE) if compilations[state]]
@@ -290,72 +362,17 @@ def _make_point(
             for record in records
             if not is_measured(record)
         ),
-        samples_per_second=mean_interval(rates, by_budget) if rates else None,
-        step_seconds=median_over([step for record in good for step in list_step_seconds(record)]),
-        jitter=median_over(jitters),
+        step_seconds=median_over(step for record in good for step in list_step_seconds(record)),
+        jitter=median_over(compute_step_jitter(record) for record in good),
         **summarise_memory(good),
-        startup_seconds=median_over([max(rank.startup_seconds for rank in record.ranks) for record in good]),
-        first_step_seconds=median_over([max(rank.first_step_seconds for rank in record.ranks) for record in good]),
+        startup_seconds=median_over(max(rank.startup_seconds for rank in record.ranks) for record in good),
+        first_step_seconds=median_over(max(rank.first_step_seconds for rank in record.ranks) for record in good),
         compilation=states[0] if len(states) == 1 else ", ".join(f"{compilations[state]} {state}" for state in states),
-        input_overhead=mean_interval(overheads, by_budget) if overheads else None,
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
         learning=summarise_learning(good, accuracy),
         verdict=find_point_verdict(good),
         records=tuple(records),
     )
-
-
-def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the records without the short trials of a search at points that also have a result in full."""
-    all_records = list(records)
-    in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
-    return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
-
-
-def _add_speedup(
-    point: Point, rates: Sequence[float], baseline: Sequence[float], local: Sequence[float], by_budget: bool
-) -> Point:
-    """Return the point with its speed-up over its own 1-device point, and its efficiencies.
-
-    Under weak and strong scaling, all are ratios of speeds; under strong scaling that is the ratio of times for the
-    same work.
-    """
-    if not rates:
-        return point
-    speedup = _compute_ratio(rates, baseline, by_budget)
-    versus_local = _compute_ratio(rates, local, by_budget)
-    return replace(
-        point,
-        speedup=speedup,
-        efficiency=speedup.scaled(1 / point.devices) if speedup else None,
-        efficiency_versus_local=versus_local.scaled(1 / point.devices) if versus_local else None,
-    )
-
-
-def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget: bool) -> Interval | None:
-    if not baseline:
-        return None
-    # A point against itself is exactly 1, without the error of two independent samples.
-    return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
-
-
-def _find_best_local(rates: Rates) -> dict[tuple[object, ...], list[float]]:
-    """Return for each kind of work the run speeds of the fastest 1-device `local` point."""
-    best: dict[tuple[object, ...], list[float]] = {}
-    for (config, devices), values in rates.items():
-        if config.strategy == "local" and devices == 1 and values:
-            work = _make_work_key(config)
-            if work not in best or fmean(values) > fmean(best[work]):
-                best[work] = values
-    return best
-
-
-def _make_work_key(config: Config) -> tuple[object, ...]:
-    """Return what one device does: the config without how the work is distributed."""
-    distribution = {
-        "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
-    }  # fmt: skip
-    return tuple(value for name, value in asdict(config).items() if name not in distribution)
 
 
 def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
@@ -373,3 +390,100 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
             values[f"{name}_sum"] = max((sum(of_trial) for of_trial in peaks if None not in of_trial), default=None)
     notes = dict.fromkeys(rank.nvml_note for record in records for rank in record.ranks if rank.nvml_note)
     return {**values, "nvml_note": "; ".join(notes)}
+
+
+# ---- training to an accuracy
+
+
+def summarise_learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
+    """Summarise the good repeats of a point. None if they trained no epoch. ``target`` replaces that of the config."""
+    trained = [record for record in records if record.epochs]
+    if not trained:
+        return None
+    target = trained[0].trial.config.until_accuracy if target is None else target
+    return Learning(
+        epochs=tuple(_average_epoch(index, trained) for index in range(max(len(record.epochs) for record in trained))),
+        training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
+        epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
+        train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
+        valid_accuracy=mean_interval([record.epochs[-1].valid_accuracy for record in trained]),
+        to_accuracy=None if target is None else _find_time_to_accuracy(trained, target),
+    )
+
+
+def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
+    """Return the time of the first ``epochs``, or of all, and of the very first step, which no epoch includes.
+
+    It is of training alone, without validation.
+    """
+    first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
+    return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
+
+
+def count_epochs_to(record: TrialRecord, target: float) -> int | None:
+    """Return the number of the first epoch that reached an accuracy, even if later ones did not."""
+    return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
+
+
+def _find_time_to_accuracy(records: Sequence[TrialRecord], target: float) -> ToAccuracy:
+    counts = [(record, count_epochs_to(record, target)) for record in records]
+    reached = [(record, count) for record, count in counts if count is not None]
+    if len(reached) < len(records):
+        return ToAccuracy(target, len(reached), len(records))
+    seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
+    return ToAccuracy(target, len(reached), len(records), seconds, fmean(count for _, count in reached))
+
+
+def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
+    trained = [record for record in records if len(record.epochs) > index]
+    epochs = [record.epochs[index] for record in trained]
+    # The mean of losses of which one was not finite does not exist.
+    train_losses = [epoch.train_loss for epoch in epochs if epoch.train_loss is not None]
+    valid_losses = [epoch.valid_loss for epoch in epochs if epoch.valid_loss is not None]
+    return EpochMeans(
+        epoch=epochs[0].epoch,
+        repeats=len(epochs),
+        seconds=mean_interval([epoch.seconds for epoch in epochs]),
+        trained_seconds=fmean(compute_training_seconds(record, index + 1) for record in trained),
+        train_accuracy=mean_interval([epoch.train_accuracy for epoch in epochs]),
+        valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in epochs]),
+        train_loss=fmean(train_losses) if len(train_losses) == len(epochs) else None,
+        valid_loss=fmean(valid_losses) if len(valid_losses) == len(epochs) else None,
+        evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in epochs),
+    )
+
+
+# ---- where a ladder leaves its first host; beyond that point, workers exchange data over a network
+
+
+@dataclass(frozen=True)
+class HostBoundary:
+    """The device counts on both sides, and how many hosts the points beyond it use."""
+
+    last_on_one_host: int
+    first_on_several: int
+    fewest_hosts: int
+    most_hosts: int
+
+
+def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
+    """Return where points leave their first host. None if no device count separates those on one host from those on
+    several.
+    """
+    devices_and_hosts = [(point.devices, point.hosts) for point in points]
+    on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
+    on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
+    if not on_one or not on_several or max(on_one) >= min(on_several):
+        return None
+    beyond = [hosts for _, hosts in devices_and_hosts if hosts > 1]
+    return HostBoundary(max(on_one), min(on_several), min(beyond), max(beyond))
+
+
+def find_common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
+    """Return the boundary of all series that leave their first host somewhere.
+
+    Series that are on several hosts from their first point on (servers on hosts of their own) do not count.
+    """
+    return find_host_boundary(
+        point for series in all_series if find_host_boundary(series.points) for point in series.points
+    )

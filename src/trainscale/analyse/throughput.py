@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import chain
 from statistics import median
 
-from ..record.trial import RankSample, TrialRecord
+from ..record.trial import TrialRecord
 from ..spec.config import Config
 from ..worker.data.facts import SYNTHETIC
 from ..worker.job import ASYNCHRONOUS
@@ -84,7 +85,11 @@ def compute_step_jitter(record: TrialRecord) -> float | None:
     Asynchronous ranks share no steps: their deviations count as independent and add in quadrature.
     """
     if not is_synchronous(record.trial.config):
-        spreads = [_compute_rank_jitter(rank) for rank in record.ranks if rank.step_seconds]
+        spreads = []
+        for rank in record.ranks:
+            if rank.step_seconds:
+                samples_per_step = rank.samples / len(rank.step_seconds)
+                spreads.append(jitter([samples_per_step / step for step in rank.step_seconds if step > 0] or [0.0]))
         return math.hypot(*spreads) if spreads else None
     steps = list_step_seconds(record)
     if not steps or min(steps) <= 0:
@@ -93,10 +98,7 @@ def compute_step_jitter(record: TrialRecord) -> float | None:
     return jitter([samples_per_step / step for step in steps])
 
 
-def _compute_rank_jitter(rank: RankSample) -> float:
-    samples_per_step = rank.samples / len(rank.step_seconds)
-    return jitter([samples_per_step / step for step in rank.step_seconds if step > 0] or [0.0])
-
-
-def median_over(values: list[float]) -> float | None:
-    return median(values) if values else None
+def median_over(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that exist."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

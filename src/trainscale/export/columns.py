@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any, get_args, get_type_hints
 
 from ..analyse.cost import compute_energy_per_sample
-from ..analyse.learning import Learning, summarise_learning
-from ..analyse.series import Point, Series, summarise_memory
+from ..analyse.series import Learning, Point, Series, summarise_learning, summarise_memory
 from ..analyse.throughput import (
     compute_input_overhead,
     compute_samples_per_second,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import altair as alt
 
-from ..analyse.learning import EpochMeans, ToAccuracy
-from ..analyse.series import Point, Series
+from ..analyse.series import EpochMeans, Point, Series, ToAccuracy
 from . import numbers, palette, wording
 from .drawing import Frame, Row, VegaSpec, apply_theme, chart_rows, without_schema_checks
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..analyse.learning import Learning, ToAccuracy
-from ..analyse.series import Interval, Point, Series
+from ..analyse.series import Interval, Learning, Point, Series, ToAccuracy
 from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.compiled_programs import NONE

@@ -13,9 +13,8 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from ..analyse.boundary import find_host_boundary
 from ..analyse.checks import make_busy_flag
-from ..analyse.series import Interval, Point, Series, find_common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import describe_differences
 from ..record.run import RunInfo
 from ..spec.config import Config

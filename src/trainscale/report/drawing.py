@@ -16,8 +16,7 @@ from typing import Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from ..analyse.boundary import HostBoundary, find_common_boundary
-from ..analyse.series import Point, Series
+from ..analyse.series import HostBoundary, Point, Series, find_common_boundary
 from . import palette, wording
 from .drawing_process import render
 

@@ -16,8 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ..analyse.boundary import find_host_boundary
-from ..analyse.series import Interval, Point, Series, find_common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import find_model_title
 from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict

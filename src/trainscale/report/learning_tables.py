@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..analyse.learning import EpochMeans, ToAccuracy
-from ..analyse.series import Point, Series
+from ..analyse.series import EpochMeans, Point, Series, ToAccuracy
 from ..analyse.titles import find_model_title
 from ..record.run import RunInfo
 from . import numbers, wording

@@ -15,8 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.boundary import find_host_boundary
-from ..analyse.series import Series, find_common_unit
+from ..analyse.series import Series, find_common_unit, find_host_boundary
 from . import numbers, wording
 from .columns import TERMINAL, Column, choose_shown, format_heading
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ..analyse.boundary import HostBoundary
-from ..analyse.series import Point, Series
+from ..analyse.series import HostBoundary, Point, Series
 from ..analyse.titles import find_model_title
 from ..record.decoding import find_first_line
 from ..record.parity import PROVEN

@@ -16,9 +16,9 @@ from itertools import pairwise
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from ...analyse.columns import column
 from ...analyse.cost import MILLION, Price
 from ...analyse.race import replay_races_of_run
+from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, ratio_interval, student_t
 from ...spec.config import Config, PointKey
 from .candidates import Candidate, Quantity, Question, choose_memory_count, estimate_value, group_by_work

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analyse.cost import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample
-from ...analyse.learning import compute_training_seconds, count_epochs_to
 from ...analyse.race import neutralise_choices
-from ...analyse.series import drop_superseded
+from ...analyse.series import compute_training_seconds, count_epochs_to, drop_superseded
 from ...analyse.statistics import (
     CONFIDENCE,
     LEAST_REPEATS,

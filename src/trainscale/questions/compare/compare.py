@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...analyse.columns import column
+from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, Estimate, Interval, count_repeats, ratio
 from ...errors import InputError, explain_unknown
 from .differences import NAMES, Difference, Pair, check_sides, list_common_devices, match_sides

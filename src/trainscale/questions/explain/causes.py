@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from ...analyse.columns import column
+from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
 from ...analyse.throughput import is_measured, is_synchronous
 from ...record.trial import RankSample, TrialRecord

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from ...analyse.columns import column
+from ...analyse.series import column
 from ...analyse.statistics import LEAST_REPEATS, Interval
 from ...analyse.throughput import is_measured, is_synchronous
 from ...analyse.titles import make_series_titles
