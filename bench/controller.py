@@ -31,8 +31,7 @@ from trainscale.record.journal import open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import Host
-from trainscale.spec.placement import Slot
+from trainscale.spec.devices import Host, Slot
 from trainscale.worker.job import Device, Measure
 
 _STEPS = 100

@@ -143,7 +143,7 @@ def main() -> int:
             continue
         dataset = find_dataset(f"{data}:{folder}" if folder else data)
         try:
-            dataset.read_facts()
+            _ = dataset.facts  # refuses a damaged folder
             dataset.check()
         except (DataError, ValueError) as error:
             raise SystemExit(str(error)) from None

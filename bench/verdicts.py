@@ -43,10 +43,9 @@ from trainscale.questions.explain.explain import SLOW_RANK, PointExplanation, ex
 from trainscale.questions.explain.text import describe_verdict
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
-from trainscale.spec.config import Config, Trial
+from trainscale.spec.config import Config, Trial, remove_exchange
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.further import remove_exchange
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Measure
 

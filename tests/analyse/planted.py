@@ -9,8 +9,7 @@ from typing import Any
 from factories import make_config, make_rank, make_record
 
 from trainscale.record.trial import RankSample, TrialRecord
-from trainscale.spec.config import Config
-from trainscale.spec.further import remove_exchange
+from trainscale.spec.config import Config, remove_exchange
 
 SPREAD = 0.004  # between the repeats of a point
 REPEATS = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+import this_machine
 from rich.console import Console
 
 from trainscale.cli.plan import _make_placement_table, _make_points_table
@@ -82,11 +83,7 @@ def test_every_point_is_one_line_with_its_number_of_hosts(width: int) -> None:
 
 
 def test_on_one_machine_there_is_no_word_of_hosts() -> None:
-    lines = shown(
-        AvailableDevices.on_this_machine("cpu", cpus(1, 4).devices, 1, "this machine"),
-        _make_points_table,
-        strategies=("ps:1",),
-    )
+    lines = shown(this_machine.cpus(4), _make_points_table, strategies=("ps:1",))
     assert "hosts" not in lines[1]
     assert lines[1].endswith("on core")
     assert lines[-1].endswith("0-3, server 0")

@@ -25,7 +25,7 @@ from trainscale.worker.inspection.host import HostFacts
 def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not exist on this machine."""
     # In this order, because the import of the first module copies the function of the second.
-    for module in ("cli.env", "spec.value_types"):
+    for module in ("cli.env", "spec.settings"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
     monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
 

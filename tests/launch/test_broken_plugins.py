@@ -23,7 +23,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PLUGIN_SOURCE = """
 from dataclasses import dataclass
 from trainscale.spec.settings import SettingGroup, setting
-from trainscale.spec.value_types import whole
+from trainscale.spec.settings import whole
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.frameworks.catalog import Framework

@@ -7,23 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from this_machine import cpus
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import mean_interval
 from trainscale.measure.order import NextTrial, choose_next_trial, find_hopeless_points
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
 from trainscale.spec.config import Trial
-from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.job import Device, Measure
+from trainscale.worker.job import Measure
 
 
 def a_plan(devices: int = 2, **settings: Any) -> Plan:
-    supply = AvailableDevices.on_this_machine(
-        "cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices"
-    )
-    return make_plan(Experiment.of(**{"models": ("mnist:8",), **settings}), supply)
+    return make_plan(Experiment.of(**{"models": ("mnist:8",), **settings}), cpus(devices))
 
 
 def good(trial: Trial, speed: float = 100.0, seconds: float = 12.0, window: float = 2.0) -> TrialRecord:

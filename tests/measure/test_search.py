@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from this_machine import cpus
 
 from trainscale.analyse.race import replay_races_of_run
 from trainscale.analyse.series import build_series
@@ -23,10 +24,9 @@ from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad
 from trainscale.report.search_table import make_search_grids, select_series_in_full
 from trainscale.runs import Run
 from trainscale.spec.config import Trial
-from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.job import Device, Measure
+from trainscale.worker.job import Measure
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
 from factories import make_rank, record_at
@@ -36,10 +36,8 @@ MIB = 2**20
 
 
 def make_search(devices: tuple[int, ...] = (2,), memory_bytes: int = 0, **settings: Any) -> Plan:
-    cores = tuple(Device("cpu", slot, (slot,)) for slot in range(4))
-    available = AvailableDevices.on_this_machine("cpu", cores, 1, "4 cores", memory_bytes=memory_bytes)
     values = {"models": ("mnist",), "strategies": ("allreduce", "ps:1"), "batch": (16, 8), "search": "lists"}
-    return make_plan(Experiment.of(**{**values, "devices": devices, "repeats": 3, **settings}), available)
+    return make_plan(Experiment.of(**{**values, "devices": devices, "repeats": 3, **settings}), cpus(4, memory_bytes))
 
 
 def measure(step: NextTrial) -> TrialRecord:

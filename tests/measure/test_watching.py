@@ -100,7 +100,7 @@ def test_a_training_to_an_accuracy_has_the_facts_that_were_recorded() -> None:
     info = run_info(learning_config())
     info.provenance["data"] = {"name": "cifar10", "classes": 10, "train": 50_000, "valid": 10_000}
     plan = make_plan_of_run(info)
-    assert plan.dataset.read_facts().train == 50_000
+    assert plan.dataset.facts.train == 50_000
     assert plan.estimate_seconds(*plan.points[0]) > 0
 
 

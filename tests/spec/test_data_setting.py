@@ -61,11 +61,11 @@ def test_folders_are_absolute_and_photographs_go_by_their_folder(
 def test_facts_are_counted_once(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
     dataset = find_dataset(f"imagefolder:{tmp_path / 'set'}")
-    assert dataset.read_facts().train == 4
+    assert dataset.facts.train == 4
     (tmp_path / "set" / "train").rename(tmp_path / "elsewhere")
-    assert dataset.read_facts().train == 4
+    assert dataset.facts.train == 4
     with pytest.raises(InputError, match=r"data: .*train cannot be read"):
-        find_dataset(f"imagefolder:{tmp_path / 'set'}").read_facts()
+        _ = find_dataset(f"imagefolder:{tmp_path / 'set'}").facts
 
 
 def test_a_check_is_of_published_sets_and_names_field_and_file(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from trainscale.spec.groups import (
     TrainingSettings,
     WorkSettings,
 )
-from trainscale.spec.settings import SettingGroup, setting
-from trainscale.spec.value_types import whole
+from trainscale.spec.settings import SettingGroup, setting, whole
 
 
 @pytest.fixture

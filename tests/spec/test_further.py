@@ -5,31 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from this_machine import cpus, plan
 
 from trainscale.errors import InputError
-from trainscale.spec.devices import AvailableDevices
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.further import MOST_TIME
-from trainscale.spec.plan import Plan, make_plan
-from trainscale.worker.job import Device
+from trainscale.spec.plan import MOST_TIME, Plan
 
 
 def a_plan(devices: int = 8, ladder: tuple[int, ...] = (), **settings: Any) -> Plan:
     settings |= {"devices": ladder} if ladder else {}
-    supply = AvailableDevices.on_this_machine(
-        "cpu", tuple(Device("cpu", n, (n,)) for n in range(devices)), 1, f"{devices} CPU devices"
-    )
-    return make_plan(Experiment.of(**{"models": ("alexnet:8",), "explain": True, **settings}), supply)
+    return plan(cpus(devices), **{"models": ("alexnet:8",), "explain": True, **settings})
 
 
-def points(plan: Plan) -> list[tuple[str, int]]:
-    return [(further.config.strategy, further.devices) for further in plan.further_points]
+def points(made: Plan) -> list[tuple[str, int]]:
+    return [(further.config.strategy, further.devices) for further in made.further_points]
 
 
 def test_without_the_setting_nothing_is_added() -> None:
-    plan = a_plan(explain=False)
-    assert plan.further_points == ()
-    assert len(plan.list_trials()) == 4 * 5
+    made = a_plan(explain=False)
+    assert made.further_points == ()
+    assert len(made.list_trials()) == 4 * 5
 
 
 def test_ranks_that_exchange_nothing_are_measured_on_the_same_ladder() -> None:
@@ -38,23 +32,23 @@ def test_ranks_that_exchange_nothing_are_measured_on_the_same_ladder() -> None:
 
 def test_it_takes_at_most_40_percent_of_the_ladder() -> None:
     for settings in ({}, {"steps": 20}, {"models": ("mnist:8",)}, {"budget": 300.0}, {"repeats": 3}):
-        plan = a_plan(**settings)
-        assert 0 < plan.further_seconds <= MOST_TIME * plan.ladder_seconds * (1 + 1e-9), settings
-        assert plan.seconds == plan.ladder_seconds + plan.further_seconds
+        made = a_plan(**settings)
+        assert 0 < made.further_seconds <= MOST_TIME * made.ladder_seconds * (1 + 1e-9), settings
+        assert made.seconds == made.ladder_seconds + made.further_seconds
 
 
 def test_what_does_not_fit_is_left_out_but_never_the_most_devices() -> None:
-    plan = a_plan(models=("mnist:1",), repeats=3, steps=20)
-    assert points(plan)[0] == ("independent", 8)
-    assert len(points(plan)) < 4
+    made = a_plan(models=("mnist:1",), repeats=3, steps=20)
+    assert points(made)[0] == ("independent", 8)
+    assert len(points(made)) < 4
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 20}, {"models": ("mnist:1",), "steps": 5}])
 @pytest.mark.parametrize("repeats", [5, 4, 3, 2])
 def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str, Any]) -> None:
-    plan = a_plan(devices=2, repeats=repeats, **settings)
-    assert points(plan)[0] == ("independent", 2)
-    assert plan.further_seconds <= MOST_TIME * plan.ladder_seconds
+    made = a_plan(devices=2, repeats=repeats, **settings)
+    assert points(made)[0] == ("independent", 2)
+    assert made.further_seconds <= MOST_TIME * made.ladder_seconds
 
 
 @pytest.mark.parametrize(("repeats", "further"), [(5, 3), (3, 2), (2, 1), (1, 1)])
@@ -65,14 +59,14 @@ def test_short_trials_beside_a_ladder_of_two_points_have_fewer_repeats(repeats: 
 
 def test_servers_need_one_device_without_them_and_have_fewer_repeats_for_it() -> None:
     """One worker with its server exchanges gradients too, so its step is not the work alone."""
-    plan = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=3, strategies=("ps:1",))
-    assert [(further.devices, further.repeats) for further in plan.further_points] == [(2, 1), (1, 1)]
-    assert plan.further_seconds <= MOST_TIME * plan.ladder_seconds
+    made = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=3, strategies=("ps:1",))
+    assert [(further.devices, further.repeats) for further in made.further_points] == [(2, 1), (1, 1)]
+    assert made.further_seconds <= MOST_TIME * made.ladder_seconds
 
 
 def test_a_ladder_without_one_device_needs_it() -> None:
-    plan = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=6, ladder=(2,))
-    assert [further.devices for further in plan.further_points] == [2, 1]
+    made = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=6, ladder=(2,))
+    assert [further.devices for further in made.further_points] == [2, 1]
 
 
 def test_repeats_are_three_where_the_ladder_has_as_many() -> None:
@@ -81,8 +75,8 @@ def test_repeats_are_three_where_the_ladder_has_as_many() -> None:
 
 
 def test_strategies_of_the_same_work_share_their_points() -> None:
-    plan = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
-    assert len(set(points(plan))) == len(points(plan))
+    made = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
+    assert len(set(points(made))) == len(points(made))
 
 
 def test_what_the_ladder_has_already_is_not_added() -> None:

@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from small_sets import write_mnist
+from this_machine import GIB, cpus, gpus, plan, refusal
 
 from trainscale.errors import InputError
-from trainscale.spec.choices import split_model
+from trainscale.measure.context import make_spec
+from trainscale.spec.choices import CPU, GPUS, split_model
+from trainscale.spec.config import AUTO
 from trainscale.spec.devices import AvailableDevices
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import Plan, make_plan
+from trainscale.spec.groups import SETTINGS
+from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.job import Device
-
-GIB = 1024**3
-
-
-def cpus(count: int = 4) -> AvailableDevices:
-    devices = tuple(Device("cpu", slot, (slot,)) for slot in range(count))
-    return AvailableDevices.on_this_machine("cpu", devices, 1, f"{count} CPU devices ({count} cores, 1 each)")
-
-
-def gpus(count: int = 4, name: str = "NVIDIA H200", memory_gib: int = 139) -> AvailableDevices:
-    devices = tuple(Device("cuda", index) for index in range(count))
-    return AvailableDevices.on_this_machine(
-        "cuda", devices, 0, f"{count} GPU devices ({count} × {name})", name, memory_gib * GIB
-    )
-
-
-def plan(available: AvailableDevices | None = None, **settings: Any) -> Plan:
-    return make_plan(Experiment.of(**{"models": ("mnist",), **settings}), available or cpus())
-
-
-def refusal(available: AvailableDevices | None = None, **settings: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        plan(available, **settings)
-    return str(caught.value)
-
 
 # ---- models and batches
 
@@ -68,13 +47,23 @@ def test_the_batch_of_an_entry_wins_over_the_flag_and_the_flag_over_the_default(
         (gpus(name="NVIDIA H200", memory_gib=139), 256, 1024),
         (gpus(name="NVIDIA A100-PCIE-40GB", memory_gib=40), 128, 1024),
         (gpus(name="Tesla T4", memory_gib=15), 64, 512),
-        (cpus(), 2, 8),
+        (gpus(name="Quadro P400", memory_gib=2), 8, 128),
+        (gpus(name="NVIDIA GB10", memory_gib=0), 8, 128),  # nvidia-smi does not tell its memory
+        (cpus(memory_bytes=512 * GIB), 2, 8),
     ],
-    ids=["P2", "G2", "H200", "A100", "T4", "CPU"],
+    ids=["P2", "G2", "H200", "A100", "T4", "small", "unknown", "CPU"],
 )
 def test_the_default_batch_depends_on_the_device(available: AvailableDevices, inception: int, alexnet: int) -> None:
     made = plan(available, models=("inceptionv3", "alexnet"))
     assert [config.batch for config in made.configs] == [inception, alexnet]
+
+
+def test_more_memory_never_means_a_smaller_batch_and_the_defaults_name_models_that_exist() -> None:
+    by_memory = sorted((row for row in GPUS if not row.name_parts), key=lambda row: row.least_memory_bytes)
+    for name in models.list_names():
+        batches = [row.choose_batch(name) for row in by_memory]
+        assert batches == sorted(batches), name
+    assert {name for row in (*GPUS, CPU) for name in row.batches} <= set(models.list_names())
 
 
 @pytest.mark.parametrize("text", ["mnist:0", "mnist:-4"])
@@ -185,11 +174,67 @@ def test_servers_without_a_strategy_that_has_them_are_refused() -> None:
     assert "no strategy here has servers; valid with ps, ps-async" in refusal(servers=2)
 
 
+def test_the_allocator_is_part_of_the_work_and_not_of_the_parity_check() -> None:
+    with pytest.raises(InputError, match=r"--allocator: unknown value 'jemalloc'\n  valid: tuned, system"):
+        SETTINGS["allocator"].read_text("jemalloc", "--allocator")
+    (tuned,), (system,) = plan().configs, plan(allocator="system").configs
+    assert (tuned.allocator, system.allocator) == ("tuned", "system")
+    assert tuned.key != system.key
+    assert system.reset_training() == tuned.reset_training()
+    assert "allocator" not in make_spec(plan())["series"][0]  # so that older runs continue
+    assert make_spec(plan(allocator="system"))["series"][0]["allocator"] == "system"
+
+
+# ---- the batch auto
+
+
+def test_auto_applies_to_all_models_without_a_batch_or_to_one_entry() -> None:
+    assert [config.batch for config in plan(models=("mnist", "alexnet:4"), batch=AUTO).configs] == [AUTO, 4]
+    assert [config.batch for config in plan(models=("mnist:auto", "alexnet:4")).configs] == [AUTO, 4]
+    assert [config.batch for config in plan(models=("mnist:AUTO",), batch=16).configs] == [AUTO]
+
+
+def test_auto_after_a_name_is_a_batch_unless_it_is_part_of_the_name() -> None:
+    assert split_model("mnist:auto") == ("mnist", AUTO)
+    assert split_model("timm:resnet18:auto") == ("timm:resnet18", AUTO)
+    assert split_model("my.package:build:auto") == ("my.package:build", AUTO)
+    assert split_model("my.package:auto") == ("my.package:auto", None)
+
+
+@pytest.mark.parametrize(
+    ("available", "settings", "message"),
+    [
+        (cpus(), {"batch": AUTO, "scaling": "strong"}, "batch auto: under strong scaling"),
+        (gpus(), {"batch": AUTO, "ranks_per_gpu": 2}, "batch auto: 2 workers share the memory of a GPU"),
+        (cpus(), {"max_batch": 64}, "max batch 64: no batch is searched; valid with --batch auto"),
+    ],
+)
+def test_a_search_for_the_largest_batch_that_cannot_be_is_refused(
+    available: AvailableDevices, settings: dict[str, Any], message: str
+) -> None:
+    assert refusal(available, **settings).startswith(message)
+
+
+def test_the_time_of_a_search_is_estimated_from_the_default_batch(tmp_path: Path) -> None:
+    assert plan(batch=AUTO).seconds > plan().seconds
+    write_mnist(tmp_path)
+    assert plan(batch=AUTO, data=f"mnist:{tmp_path}", epochs=2).seconds > 0
+
+
+def test_a_run_with_another_largest_batch_is_another_run() -> None:
+    assert make_spec(plan(batch=AUTO)) != make_spec(plan(batch=AUTO, max_batch=64))
+    assert "max_batch" not in make_spec(plan())
+
+
 # ---- ladders
 
 
-def test_the_ladder_ends_with_all_devices() -> None:
-    assert plan(cpus(6)).ladders == ((1, 2, 4, 6),)
+@pytest.mark.parametrize(
+    ("most", "counts"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12)), (64, (1, 2, 4, 8, 16, 32, 64))],
+)
+def test_a_ladder_doubles_and_ends_with_all_devices(most: int, counts: tuple[int, ...]) -> None:
+    assert plan(cpus(most)).ladders == (counts,)
 
 
 def test_max_devices_and_explicit_devices_choose_the_ladder() -> None:

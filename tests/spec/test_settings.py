@@ -12,7 +12,7 @@ from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings
-from trainscale.spec.value_types import parse_duration
+from trainscale.spec.settings import parse_duration
 
 SETTINGS = collect_settings(list_launcher_groups())
 
@@ -123,6 +123,7 @@ def test_a_wrong_text_of_a_flag_is_refused_with_the_flag(key: str, text: str, me
         ("augment", True, True),
         ("augment", False, False),
         ("batch", [4, "auto"], (4, AUTO)),
+        ("batch", "auto", (AUTO,)),
         ("layout", "nchw", ("nchw",)),
         ("search", True, "lists"),
         ("search", False, None),

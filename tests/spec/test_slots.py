@@ -8,9 +8,9 @@ import pytest
 
 from trainscale.errors import InputError
 from trainscale.spec.config import Config
-from trainscale.spec.devices import AvailableDevices, Host
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.placement import (
+from trainscale.spec.devices import (
+    AvailableDevices,
+    Host,
     Slot,
     check_room,
     count_hosts,
@@ -18,6 +18,7 @@ from trainscale.spec.placement import (
     count_server_hosts,
     place_processes,
 )
+from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
 from trainscale.worker.job import Device
 

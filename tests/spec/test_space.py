@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_plan import cpus, gpus, plan, refusal
+from this_machine import cpus, gpus, plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.spec.config import AUTO

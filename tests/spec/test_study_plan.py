@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_plan import plan, refusal
+from this_machine import cpus, plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.measure.context import make_spec
 from trainscale.measure.submission import select_directory_settings
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment
-from trainscale.spec.plan import compute_even_batch
 
 
 def test_a_study_has_a_weak_and_a_strong_ladder_of_each_network() -> None:
@@ -32,10 +31,11 @@ def test_without_study_nothing_is_added() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "ladder", "expected"),
-    [(64, (1, 2, 4), 64), (65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24), (8, (1,), 8)],
+    [(64, (1, 2, 4), 64), (65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24)],
 )
 def test_the_strong_batch_can_be_split_evenly(batch: int, ladder: tuple[int, ...], expected: int) -> None:
-    assert compute_even_batch(batch, ladder) == expected
+    made = plan(cpus(6), models=(f"mnist:{batch}",), devices=ladder, study=True)
+    assert [config.batch for config in made.configs] == [batch, expected]
 
 
 def test_the_strong_batch_may_be_given() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from photographs import write_folder
 from small_sets import write_cifar10
-from test_plan import cpus, plan, refusal
+from this_machine import cpus, plan, refusal
 
 from trainscale.errors import InputError
 from trainscale.spec.experiment import make_experiment
@@ -93,7 +93,7 @@ def test_photographs_are_counted(tmp_path: Path) -> None:
     )
     (config,) = dataset.configs
     assert config.data == "imagefolder:photographs"
-    assert config.classes == dataset.dataset.read_facts().classes
+    assert config.classes == dataset.dataset.facts.classes
     assert dataset.dataset.directory == str(folder)
 
 

@@ -12,7 +12,7 @@ from planted import PARAMETERS, STEPS
 
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
-from trainscale.spec.further import remove_exchange
+from trainscale.spec.config import remove_exchange
 
 HOSTS = {
     f"a-long-host-name-of-a-cluster-{number}": {

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.spec.settings import SettingGroup, setting
-from trainscale.spec.value_types import whole
+from trainscale.spec.settings import SettingGroup, setting, whole
 
 
 @dataclass(frozen=True)

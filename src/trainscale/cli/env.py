@@ -8,7 +8,7 @@ from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import format_decimal_size, format_rough_duration
-from ..spec.value_types import find_python
+from ..spec.settings import find_python
 from ..worker.inspection.host import read_machine
 from .actions import run_action
 from .parser import Parser

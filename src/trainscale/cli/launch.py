@@ -20,7 +20,7 @@ from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramReq
 from ..launch.programs import ProgramRun, pack_folder, prepare_hosts, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST, Host
-from ..spec.value_types import parse_duration, whole
+from ..spec.settings import parse_duration, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals

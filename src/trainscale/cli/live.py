@@ -79,7 +79,7 @@ class RunProgress:
         self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
         # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
-        self.facts = plan.dataset.read_facts() if plan.dataset.is_real else None
+        self.facts = plan.dataset.facts if plan.dataset.is_real else None
         further = {point.point: plan.estimate_seconds(*point.point, point.measure) for point in plan.further_points}
         self._estimates = {**{point: plan.estimate_seconds(*point) for point in plan.points}, **further}
 

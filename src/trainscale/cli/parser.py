@@ -12,8 +12,7 @@ from ..errors import InputError, explain_unknown, shorten
 from ..launch.launchers.target import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
-from ..spec.settings import SettingValues
-from ..spec.value_types import SWITCH, ValueType
+from ..spec.settings import SWITCH, SettingValues, ValueType
 
 _MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number

@@ -18,9 +18,9 @@ from ..measure.search import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings, should_submit
 from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
+from ..spec.devices import Slot, count_hosts
 from ..spec.experiment import Experiment
 from ..spec.groups import MeasurementSettings
-from ..spec.placement import Slot, count_hosts
 from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import read_job_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..questions.predict.predict import MOST_TIMES
-from ..spec.value_types import whole
+from ..spec.settings import whole
 from .damage import warn_of_damage
 from .parser import Parser
 

@@ -17,7 +17,7 @@ from ..measure.submission import should_submit
 from ..runs import Run, RunInterrupted, load, measure
 from ..spec.experiment import make_experiment
 from ..spec.groups import collect_settings
-from ..spec.value_types import SWITCH
+from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
 from .submit import submit_run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, explain_unknown
 from ..questions.study.study import FORMATS, GOOD_EFFICIENCY, Training
 from ..record.files import write_atomically
-from ..spec.value_types import whole
+from ..spec.settings import whole
 from .damage import warn_of_damage
 from .parser import Parser
 

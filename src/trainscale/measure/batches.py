@@ -18,8 +18,8 @@ from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
-from ..spec import placement
 from ..spec.config import AUTO, Config, Trial
+from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import Plan
 from ..worker.job import Measure
 from .context import RunContext, select_configs
@@ -169,7 +169,7 @@ def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tu
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
     if plan.dataset.is_real:
-        facts = plan.dataset.read_facts()
+        facts = plan.dataset.facts
         reason = f"the {facts.train:,} training images of {facts.name}"
         reason += f" on {counts[-1]} devices" if counts[-1] > 1 else ""
         steps = 2 if config.epochs else 1  # the first step is not timed, so an epoch needs two
@@ -182,7 +182,7 @@ def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> f
     """Return the part of a host's free memory for each worker, at the end of the ladder; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
-    workers = placement.place_processes(config, counts[-1], plan.available)[: counts[-1]]
+    workers = place_processes(config, counts[-1], plan.available)[: counts[-1]]
     return SHARE / max(Counter(worker.host.name for worker in workers).values())
 
 
@@ -211,7 +211,7 @@ def make_out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> li
         if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = placement.count_hosts(config, devices, plan.available)
+        hosts = count_hosts(config, devices, plan.available)
         trial = Trial(replace(config, batch=1), devices, 0)
         records.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
     return records

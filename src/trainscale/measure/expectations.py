@@ -127,7 +127,7 @@ def _describe_files(dataset: Dataset) -> list[Any]:
     except OSError:
         entries = []
     stamps = [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
-    return [dataset.directory, dataset.read_facts().train, dataset.read_facts().valid, stamps]
+    return [dataset.directory, dataset.facts.train, dataset.facts.valid, stamps]
 
 
 def _read(folder: Path, workers: int) -> Expectation | None:

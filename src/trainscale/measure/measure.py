@@ -28,8 +28,8 @@ from ..record.parity import write_parity
 from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec.config import Trial
+from ..spec.devices import count_hosts
 from ..spec.experiment import Experiment
-from ..spec.placement import count_hosts
 from ..spec.plan import Plan, make_plan
 from .batches import SearchListener, needs_search, settle_batches
 from .context import RunContext, choose_directory, make_spec, select_configs
@@ -105,7 +105,7 @@ def measure_experiment(
         context = check_frameworks(context, cluster.hosts)
         for name, reason in context.missing.items():
             view.warn(f"framework {name!r}: {reason}\n  the others are measured")
-        images = plan.dataset.read_facts() if plan.dataset.is_real else None
+        images = plan.dataset.facts if plan.dataset.is_real else None
         allocator = experiment.resources.allocator
         facts = collect_provenance([*command], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
         patience = _LOCK_PATIENCE if was_requeued(os.environ) else 0.0

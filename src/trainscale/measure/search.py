@@ -16,7 +16,7 @@ from ..analyse.race import Race, count_most_rounds, replay_races
 from ..analyse.throughput import is_measured
 from ..record.trial import OUT_OF_MEMORY, SKIPPED, Failure, RankSample, TrialRecord
 from ..spec.config import Config, PointKey, Trial
-from ..spec.placement import count_hosts, place_processes
+from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import Plan
 from .context import select_configs
 

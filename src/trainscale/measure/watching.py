@@ -28,8 +28,7 @@ from ..spec.data import SYNTHETIC_DATASET, Dataset
 from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan
-from ..spec.settings import SettingValues
-from ..spec.value_types import SEARCH_LISTS
+from ..spec.settings import SEARCH_LISTS, SettingValues
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts
 from ..worker.job import Device
 from .following import FollowedRun

@@ -5,18 +5,18 @@ combination of the settings that are lists.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ..errors import InputError, explain_unknown, shorten
 from ..worker import models
 from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
-from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG
+from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config
 from .data import Dataset
 from .devices import AvailableDevices
 from .experiment import Experiment
-from .groups import ResourceSettings, WorkSettings
-from .value_types import SEARCH_DEFAULT
+from .groups import WorkSettings
+from .settings import SEARCH_DEFAULT
 
 _MOST_SERVERS = 65536  # each needs a port
 _IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them
@@ -31,19 +31,15 @@ class NetworkChoice:
     channels: int
 
 
-@dataclass(frozen=True)
-class StrategyChoice:
-    name: str
-    servers: int  # or EACH_HOST
-
-
 def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> NetworkChoice:
     """Read an entry of --models. The network is built once, so that a wrong size is found here."""
     name, batch = split_model(text)
     info = models.resolve(name)
-    classes = work.classes or (dataset.read_facts().classes if dataset.is_real else None)
-    if info is None:
-        if not _is_reference(name, framework):
+    classes = work.classes or (dataset.facts.classes if dataset.is_real else None)
+    if info is None:  # a library's network or a user's function
+        library, colon, attribute = name.partition(":")
+        is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
+        if not (attribute if library in framework.libraries else colon and is_function):
             libraries = [f"{library}:NAME" for library in framework.libraries]
             raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
         return NetworkChoice(name, batch, work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
@@ -76,42 +72,30 @@ def split_model(text: str) -> tuple[str, int | None]:
     return name, int(last)
 
 
-def _is_reference(name: str, framework: Framework) -> bool:
-    """Return whether the name can be that of a library's network or of a user's function."""
-    library, colon, attribute = name.partition(":")
-    if library in framework.libraries:
-        return bool(attribute)
-    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
-
-
-def choose_strategies(experiment: Experiment, framework: Framework) -> list[StrategyChoice]:
-    """Read --strategies: «ps:2» has two servers, «ps:each» has servers on each host, plain «ps» has --servers, or 1."""
-    servers = experiment.resources.servers
-    texts = experiment.work.strategies or (framework.usual_strategy,)
-    choices = [_choose_strategy(text, experiment.resources) for text in texts]
-    if servers is not None and not any(choice.servers for choice in choices):
-        raise InputError(f"servers {servers}: no strategy here has servers; valid with {', '.join(WITH_SERVERS)}")
+def choose_strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
+    """Return the strategies of --strategies with their servers: «ps:2» has two, «ps:each» has servers on each host,
+    plain «ps» has --servers, or 1.
+    """
+    resources, choices = experiment.resources, []
+    for text in experiment.work.strategies or (framework.usual_strategy,):
+        name, _, count = text.lower().partition(":")
+        if name not in STRATEGIES:
+            raise explain_unknown("strategy", text, STRATEGIES)
+        if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
+            raise InputError(
+                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"
+            )
+        if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
+            raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
+        if count == "each" and (APART in resources.server_placement or ROUND_ROBIN in resources.placement):
+            other = "servers apart" if APART in resources.server_placement else "round-robin placement"
+            raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
+        servers = EACH_HOST if count == "each" else int(count) if count else resources.servers or 1
+        choices.append((name, servers if name in WITH_SERVERS else 0))
+    if resources.servers is not None and not any(servers for _, servers in choices):
+        valid = ", ".join(WITH_SERVERS)
+        raise InputError(f"servers {resources.servers}: no strategy here has servers; valid with {valid}")
     return choices
-
-
-def _choose_strategy(text: str, resources: ResourceSettings) -> StrategyChoice:
-    name, _, count = text.lower().partition(":")
-    if name not in STRATEGIES:
-        raise explain_unknown("strategy", text, STRATEGIES)
-    if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
-        raise InputError(
-            f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"
-        )
-    if name not in WITH_SERVERS:
-        return StrategyChoice(name, 0)
-    if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
-        raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
-    if count != "each":
-        return StrategyChoice(name, int(count) if count else resources.servers or 1)
-    if APART in resources.server_placement or ROUND_ROBIN in resources.placement:
-        other = "servers apart" if APART in resources.server_placement else "round-robin placement"
-        raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
-    return StrategyChoice(name, EACH_HOST)
 
 
 # ---- all combinations
@@ -121,63 +105,44 @@ _NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image t
 _SERVERS = (1, 2)
 
 
-@dataclass(frozen=True)
-class Combination:
-    """One value of every setting that may be a list, for one framework and network."""
-
-    strategy: StrategyChoice
-    batch: int
-    precision: str
-    layout: str
-    compile: bool
-    server_placement: str
-    placement: str
-
-
-def choose_combinations(
-    experiment: Experiment, framework: Framework, network: NetworkChoice, available: AvailableDevices, usual_batch: int
-) -> list[Combination]:
-    """Return all combinations, the strategies outermost. Settings that are not given have one value each, or, in the
-    default space of a search, all values that the framework offers on this kind of device.
+def combine_choices(
+    experiment: Experiment, framework: Framework, network: NetworkChoice, config: Config
+) -> list[Config]:
+    """Return the config with all combinations of the settings that may be lists, the strategies outermost. Those that
+    are not given have one value each, or, in the default space of a search, all values that the framework offers on
+    this kind of device. The batch of ``config`` is the usual one.
     """
-    work, search = experiment.work, experiment.measurement.search
-    batches = (network.batch,) if network.batch is not None else work.batch or (usual_batch,)
+    work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
+    sides: tuple[str, ...]
+    batches = (network.batch,) if network.batch is not None else work.batch or (config.batch,)
     strategies = choose_strategies(experiment, framework)
-    layouts = work.layout or (framework.choose_layout(available.kind),)
+    layouts = work.layout or (framework.choose_layout(config.device),)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
-        batches = (
-            batches if network.batch is not None or work.batch else _choose_default_batches(experiment, usual_batch)
-        )
-        strategies = strategies if work.strategies else _choose_default_strategies(framework)
-        layouts = work.layout or framework.layouts.get(available.kind, layouts)
+        if network.batch is None and not work.batch and config.scaling != STRONG:  # there the batch is part of the work
+            batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
+        if not work.strategies:
+            names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
+            strategies = [(name, n) for name in names for n in (_SERVERS if name in WITH_SERVERS else (0,))]
+        layouts = work.layout or framework.layouts.get(config.device, layouts)
         precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)
-        compiles = work.compile or ((False, True) if framework.compiles and available.kind == "cuda" else (False,))
-    if search and any(strategy.name == "independent" for strategy in strategies):
+        if not work.compile and framework.compiles and config.device == "cuda":
+            compiles = (False, True)
+    if search and any(name == "independent" for name, _ in strategies):
         raise InputError("strategy 'independent': nothing is exchanged, so it cannot be the best; leave --search out")
     if search and AUTO in batches:
         raise InputError("batch auto: a search compares batches by speed; valid with --search: numbers")
-    resources = experiment.resources
-    return [
-        Combination(*values)
-        for strategy in strategies
-        for values in product(
-            (strategy,), batches, precisions, layouts, compiles,
-            resources.server_placement if strategy.servers else (BESIDE,), resources.placement,
-        )
-    ]  # fmt: skip
-
-
-def _choose_default_batches(experiment: Experiment, usual: int) -> tuple[int, ...]:
-    """Return half, once and twice the usual batch. Under strong scaling the batch is part of the work."""
-    if experiment.measurement.scaling == STRONG:
-        return (usual,)
-    return tuple(dict.fromkeys((max(1, usual // 2), usual, 2 * usual)))
-
-
-def _choose_default_strategies(framework: Framework) -> list[StrategyChoice]:
-    names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
-    return [StrategyChoice(name, count) for name in names for count in (_SERVERS if name in WITH_SERVERS else (0,))]
+    configs = []
+    for strategy, servers in strategies:
+        sides, per_host = (BESIDE,), 0
+        if servers:
+            sides, per_host = resources.server_placement, resources.servers_per_host or 0
+        base = replace(config, strategy=strategy, servers=servers, servers_per_host=per_host)
+        for batch, precision, layout, compiled in product(batches, precisions, layouts, compiles):
+            base = replace(base, batch=batch, precision=precision, layout=layout, compile=compiled)
+            for side, placement in product(sides, resources.placement):
+                configs.append(replace(base, server_placement=side, placement=placement))
+    return configs
 
 
 # ---- default batches
@@ -247,10 +212,10 @@ CPU = DeviceDefaults(
 )  # fmt: skip
 
 
-def choose_defaults(kind: str, device_name: str = "", memory_bytes: int = 0) -> DeviceDefaults:
-    if kind == "cpu":
+def choose_defaults(available: AvailableDevices) -> DeviceDefaults:
+    if available.kind == "cpu":
         return CPU
     for gpu in GPUS:
-        if any(part in device_name for part in gpu.name_parts):
+        if any(part in available.device_name for part in gpu.name_parts):
             return gpu
-    return next(gpu for gpu in GPUS if not gpu.name_parts and memory_bytes >= gpu.least_memory_bytes)
+    return next(gpu for gpu in GPUS if not gpu.name_parts and available.memory_bytes >= gpu.least_memory_bytes)

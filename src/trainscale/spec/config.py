@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..worker.config import APART, AUTO, BESIDE, EACH_HOST, FILL, ROUND_ROBIN, STRONG, WEAK, Config, compute_digest
 
@@ -19,6 +19,7 @@ __all__ = [
     "PointKey",
     "Trial",
     "compute_digest",
+    "remove_exchange",
 ]
 
 
@@ -51,3 +52,8 @@ class Trial:
             f"{config.framework} {config.model} b{config.batch} {config.strategy_label}{scaling}"
             f" · {self.devices} device{'s' if self.devices > 1 else ''} · {which}"
         )
+
+
+def remove_exchange(config: Config) -> Config:
+    """Return the config of the same work on the same devices that exchanges nothing."""
+    return replace(config, strategy="independent", servers=0, server_placement=BESIDE, servers_per_host=0)

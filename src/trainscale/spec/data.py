@@ -29,11 +29,8 @@ class Dataset:
         """The modules that loader processes import besides numpy."""
         return ("PIL",) if parse_data_kind(self.name) == FOLDER else ()
 
-    def read_facts(self) -> DatasetFacts:
-        return self._facts
-
     @cached_property  # it takes long to list a folder of a million photographs
-    def _facts(self) -> DatasetFacts:
+    def facts(self) -> DatasetFacts:
         try:
             return read_facts(self.name, self.directory)
         except DataError as error:
@@ -44,12 +41,12 @@ class Dataset:
 
         Photographs are only counted: ``trainscale data check`` opens them all.
         """
-        if parse_data_kind(self.name) not in KNOWN:
-            return
-        try:
-            published_files.check_files(parse_data_kind(self.name), self.directory)
-        except DataError as error:
-            raise InputError(f"data: {error}") from None
+        kind = parse_data_kind(self.name)
+        if kind in KNOWN:
+            try:
+                published_files.check_files(kind, self.directory)
+            except DataError as error:
+                raise InputError(f"data: {error}") from None
 
 
 SYNTHETIC_DATASET = Dataset(SYNTHETIC, "")

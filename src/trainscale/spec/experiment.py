@@ -27,7 +27,7 @@ from .settings import SettingGroup, SettingValues
 
 _TRAINING_SECONDS = 7 * 86400.0
 _MOST_BYTES = 1 << 20  # of an experiment file
-_LONGEST_REASON, _REASON_END = 300, 40  # characters
+_LONGEST_REASON = 300  # characters
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LauncherGroups = Sequence[type[SettingGroup]]
@@ -72,15 +72,8 @@ class Experiment:
         wrong = values.keys() - collect_settings(launcher_groups).keys()
         if wrong:
             raise TypeError(f"no such setting: {', '.join(sorted(wrong))}")
-        return cls(
-            WorkSettings.of(values),
-            TrainingSettings.of(values),
-            ResourceSettings.of(values),
-            ClusterSettings.of(values),
-            MeasurementSettings.of(values),
-            SafetySettings.of(values),
-            tuple(group.of(values) for group in launcher_groups),
-        )
+        groups: dict[str, Any] = {group.table: group.of(values) for group in GROUPS}
+        return cls(**groups, launcher_groups=tuple(group.of(values) for group in launcher_groups))
 
     def select_settings(self, group: type[Group]) -> Group:
         """Return the settings that a launcher declares."""
@@ -110,8 +103,10 @@ def make_experiment(
     then from ``further``, which is called with all of these, then from the default.
     """
     values = read_experiment_file(file, launcher_groups) if file else {}
-    _check_exclusive(values)
-    _check_exclusive(flags)
+    for pair, reason in _EXCLUSIVE.items():
+        for given in (values, flags):
+            if all(_is_set(given, key) for key in pair):
+                raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
     for pair in _EXCLUSIVE:
         if any(_is_set(flags, key) for key in pair):  # a flag also wins over the keys of the file that it excludes
             values = {key: value for key, value in values.items() if key not in pair}
@@ -128,12 +123,6 @@ def _is_set(values: Mapping[str, Any], key: str) -> bool:
     return key in values and values[key] is not False
 
 
-def _check_exclusive(values: Mapping[str, Any]) -> None:
-    for pair, reason in _EXCLUSIVE.items():
-        if all(_is_set(values, key) for key in pair):
-            raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
-
-
 def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> SettingValues:
     """Read the settings of an experiment file: flat, or in tables named after their groups."""
     try:
@@ -145,10 +134,7 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
     except RecursionError:
         raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
     except ValueError as error:  # not TOML, a whole number of thousands of digits, or a date such as day 40
-        reason = str(error)  # its end says the line
-        if len(reason) > _LONGEST_REASON:
-            reason = f"{shorten(reason)} … {reason[-_REASON_END:]}"
-        raise InputError(f"{path}: not TOML: {reason}") from None
+        raise InputError(f"{path}: not TOML: {shorten(str(error), _LONGEST_REASON)}") from None
     settings = collect_settings(launcher_groups)
     groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
     values: SettingValues = {}

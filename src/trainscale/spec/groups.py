@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from ..errors import TrainscaleError
@@ -12,8 +13,7 @@ from ..worker.allocator import ALLOCATORS, TUNED
 from ..worker.data import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from .config import APART, BESIDE, FILL, ROUND_ROBIN, Config
-from .settings import Setting, SettingGroup, setting
-from .value_types import (
+from .settings import (
     BATCHES,
     COUNTS,
     DATA,
@@ -27,11 +27,16 @@ from .value_types import (
     SHARE,
     SWITCH,
     SWITCHES,
+    Setting,
+    SettingGroup,
     choice,
     listed,
     number,
+    setting,
     whole,
 )
+
+rare = partial(setting, is_rare=True)  # --help only names it
 
 MOST_EPOCHS = 100  # the limit where only an accuracy is given
 
@@ -66,11 +71,10 @@ class WorkSettings(SettingGroup):
         "-b",
         default_text="depends on the device",
     )
-    max_batch: int | None = setting(
+    max_batch: int | None = rare(
         whole(1),
         "largest batch to try where the batch is auto",
         default_text="65536, and at most the number of training images",
-        is_rare=True,
     )
     image_size: int | None = setting(
         whole(1), "height and width of an image, in pixels", default_text="set by the network"
@@ -130,28 +134,23 @@ class TrainingSettings(SettingGroup):
         default_text=f"set by the network with --epochs, else {Config.learning_rate:g}",
         metavar="RATE",
     )
-    momentum: float = setting(number(0, 0.9999), "momentum of SGD", default=Config.momentum, is_rare=True)
-    weight_decay: float | None = setting(
+    momentum: float = rare(number(0, 0.9999), "momentum of SGD", default=Config.momentum)
+    weight_decay: float | None = rare(
         number(0, 1),
         "weight decay of SGD",
         default_text=f"set by the network with --epochs, else {Config.weight_decay:g}",
-        is_rare=True,
     )
-    schedule: str | None = setting(
+    schedule: str | None = rare(
         SCHEDULE,
         "how the learning rate changes: constant, cosine, step:30,60 (to a tenth at epochs 30 and 60) or step:30,60:0.5"
         " (to half)",
         default_text=f"set by the network with --epochs, else {Config.schedule}",
-        is_rare=True,
     )
-    warmup_epochs: float = setting(
-        number(0, 1000), "number of epochs in which the learning rate rises from zero", default=0.0, is_rare=True
+    warmup_epochs: float = rare(
+        number(0, 1000), "number of epochs in which the learning rate rises from zero", default=0.0
     )
-    deterministic: bool = setting(
-        SWITCH,
-        "use slower operations of the framework that give the same numbers in every run",
-        default=False,
-        is_rare=True,
+    deterministic: bool = rare(
+        SWITCH, "use slower operations of the framework that give the same numbers in every run", default=False
     )
 
 
@@ -180,50 +179,44 @@ class ResourceSettings(SettingGroup):
     cores_per_device: int | None = setting(
         whole(1), "number of cores per CPU device", default_text="an eighth of the cores, rounded up"
     )
-    ranks_per_gpu: int = setting(whole(1), "number of workers that share one GPU", default=1, is_rare=True)
-    loaders: int | None = setting(
+    ranks_per_gpu: int = rare(whole(1), "number of workers that share one GPU", default=1)
+    loaders: int | None = rare(
         whole(1),
         "number of processes per worker that prepare real images",
         default_text="depends on the images and cores",
-        is_rare=True,
     )
     python: tuple[tuple[str, str], ...] | None = setting(
         PYTHONS,
         "Python that runs a framework, such as mxnet=/path/to/python",
         default_text="this Python if it has the framework, else an environment's",
     )
-    servers: int | None = setting(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
-    server_placement: tuple[str, ...] = setting(
+    servers: int | None = rare(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
+    server_placement: tuple[str, ...] = rare(
         listed(choice(BESIDE, APART)),
         "run servers beside the workers (on their cores) or apart (on cores of their own); or a list of both",
         default=(BESIDE,),
-        is_rare=True,
     )
-    servers_per_host: int | None = setting(
+    servers_per_host: int | None = rare(
         whole(1),
         "number of parameter servers per host that runs servers",
         default_text="spread over the workers' hosts; 1 if servers are apart",
-        is_rare=True,
     )
-    placement: tuple[str, ...] = setting(
+    placement: tuple[str, ...] = rare(
         listed(choice(FILL, ROUND_ROBIN)),
         "fill: use all devices of a host before the next host; round-robin: assign processes to the hosts in turn,"
         " servers first; or a list of both",
         default=(FILL,),
-        is_rare=True,
     )
-    allocator: str = setting(
+    allocator: str = rare(
         choice(*ALLOCATORS),
         "the C library's memory allocator in the processes of a trial: tuned: keep freed memory for the next step;"
         " system: use the host's default settings",
         default=TUNED,
-        is_rare=True,
     )
-    cache: bool = setting(
+    cache: bool = rare(
         SWITCH,
         "keep programs that JAX, XLA and torch.compile have compiled in the user's cache folder, for later trials",
         default=True,
-        is_rare=True,
     )
 
 
@@ -243,12 +236,8 @@ class ClusterSettings(SettingGroup):
     remote_dir: str = setting(
         NAME, "folder on each host into which the worker is copied", "-r", default="/tmp", metavar="DIR"
     )
-    remote_python: str | None = setting(
-        NAME,
-        "Python on the hosts that starts the worker, 3.9 or newer",
-        default_text="python3",
-        metavar="PATH",
-        is_rare=True,
+    remote_python: str | None = rare(
+        NAME, "Python on the hosts that starts the worker, 3.9 or newer", default_text="python3", metavar="PATH"
     )
     setup: tuple[str, ...] = setting(
         LINES,
@@ -256,18 +245,13 @@ class ClusterSettings(SettingGroup):
         default=(),
         metavar="LINE",
     )
-    interface: str | None = setting(
+    interface: str | None = rare(
         NAME,
         "network for training: an interface such as eth1 or a range such as 10.0.0.0/16",
         default_text="that of the hosts' addresses",
-        is_rare=True,
     )
-    controller_address: str | None = setting(
-        NAME,
-        "address of this machine to which the hosts connect",
-        default_text="detected",
-        metavar="ADDRESS",
-        is_rare=True,
+    controller_address: str | None = rare(
+        NAME, "address of this machine to which the hosts connect", default_text="detected", metavar="ADDRESS"
     )
     nodes: int | None = setting(
         whole(1), "number of nodes to request from Slurm, YARN or Ray", default_text="all with Ray"
@@ -320,11 +304,10 @@ class MeasurementSettings(SettingGroup):
         "measure weak and strong scaling of the same networks, each point at least 5 times, for trainscale study",
         default=False,
     )
-    strong_batch: int | None = setting(
+    strong_batch: int | None = rare(
         whole(1),
         "images of all devices together on the strong ladder of --study",
         default_text="the batch of the network, as a multiple of every device count",
-        is_rare=True,
     )
 
     @property
@@ -351,9 +334,7 @@ class SafetySettings(SettingGroup):
     timeout: float = setting(
         DURATION, "time limit of a trial", default=1800.0, default_text="{}, or 7 days with --epochs"
     )
-    stall_timeout: float = setting(
-        DURATION, "time without progress after which a rank counts as hung", default=180.0, is_rare=True
-    )
+    stall_timeout: float = rare(DURATION, "time without progress after which a rank counts as hung", default=180.0)
 
 
 # What a person sets first comes first, as in --help.
@@ -370,15 +351,15 @@ GROUPS: tuple[type[SettingGroup], ...] = (
 def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
     """Return every setting by its key, with those that launchers declare. No two may have the same key or flag."""
     settings: dict[str, Setting] = {}
-    flags: set[str] = set()
+    taken: set[str] = set()
     for group in (*GROUPS, *launcher_groups):
         for declared in group.settings():
-            taken = flags.intersection(declared.flags)
-            if declared.key in settings or taken:
-                name = min(taken, default=declared.key)
+            names = {declared.key, *declared.flags}
+            if names & taken:
+                name = min(names & taken)
                 raise TrainscaleError(f"{group.__module__}.{group.__name__} declares {name}, which exists already")
             settings[declared.key] = declared
-            flags.update(declared.flags)
+            taken |= names
     return settings
 
 

@@ -8,28 +8,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, zip_longest
 
 from ..errors import InputError, explain_unknown
 from ..worker import models
 from ..worker.data.facts import DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
-from ..worker.job import Measure
-from . import data, placement
-from .choices import (
-    OVERHEAD_SECONDS,
-    Combination,
-    DeviceDefaults,
-    NetworkChoice,
-    choose_combinations,
-    choose_defaults,
-    choose_network,
-)
-from .config import AUTO, STRONG, Config, PointKey, Trial
-from .data import SYNTHETIC_DATASET, Dataset
-from .devices import AvailableDevices
+from ..worker.job import ASYNCHRONOUS, Measure
+from .choices import OVERHEAD_SECONDS, NetworkChoice, choose_defaults, choose_network, combine_choices
+from .config import AUTO, STRONG, Config, PointKey, Trial, remove_exchange
+from .data import SYNTHETIC_DATASET, Dataset, find_dataset
+from .devices import AvailableDevices, check_room, count_most_workers
 from .experiment import Experiment
-from .further import FurtherPoint, choose_further_points
-from .groups import ResourceSettings, TrainingSettings
+from .groups import ResourceSettings
 
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
 # At least, of a window before its length can be chosen (--until-interval): noisy run means would stay in the mean.
@@ -40,6 +31,28 @@ _TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and
 _UNKNOWN_MACS = 4e9  # of a user's own network: those of a ResNet-50
 _AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be
 _VALIDATION_COST = 1 / 3  # of an image in training
+
+# What --explain measures beside the ladder takes at most 40 % of its estimated time: this share, and up to 5 % of a
+# window for exchanges alone and other batches (worker/training/explanation.py).
+MOST_TIME = 0.36
+_FURTHER_REPEATS = 3  # the fewest that give an interval
+_FURTHER_LEAST_STEPS = 20
+_FURTHER_STEPS = (0.5, 0.3, 0.2)  # of the steps of the ladder; fewer, if more points fit then
+_FURTHER_LEAST_WINDOW = 1.0  # seconds, where a budget limits a trial
+
+
+@dataclass(frozen=True)
+class FurtherPoint:
+    """A point that is measured beside the ladder: how often, and for how long each time."""
+
+    config: Config
+    devices: int
+    repeats: int
+    measure: Measure
+
+    @property
+    def point(self) -> PointKey:
+        return self.config, self.devices
 
 
 @dataclass(frozen=True)
@@ -63,8 +76,57 @@ class Plan:
 
     @cached_property
     def further_points(self) -> tuple[FurtherPoint, ...]:
-        """What is measured beside the ladder, for an explanation. It does not make the run another one."""
-        return choose_further_points(self)
+        """The points of --explain: the same work with nothing exchanged. They do not make the run another one.
+
+        Those that an explanation needs most come first, and those that fit into the time are chosen, with fewer repeats
+        if the needed ones do not fit otherwise. The first is always among them, and measured at least once.
+        """
+        measurement, candidates = self.experiment.measurement, self._list_further_candidates()
+        if not measurement.explain or not candidates:
+            return ()
+        # Without these the first series has no answer. On one device, it may be the work alone itself.
+        needed, of_first = set(candidates[:1]), candidates[0][0]
+        for config, ladder in zip(self.configs, self.ladders, strict=True):
+            if remove_exchange(config) == of_first and (config.servers or 1 not in ladder):
+                needed |= {(of_first, 1)} & set(candidates)
+        allowed = MOST_TIME * self.ladder_seconds
+        most = _FURTHER_REPEATS if measurement.is_sequential else min(_FURTHER_REPEATS, measurement.repeats)
+        found: list[FurtherPoint] = []
+        for repeats in range(most, 0, -1):
+            chosen: list[FurtherPoint] = []
+            for share in _FURTHER_STEPS:
+                steps = max(min(_FURTHER_LEAST_STEPS, measurement.steps), int(share * measurement.steps))
+                measure = Measure(measurement.warmup, steps)
+                if measurement.budget is not None:
+                    window = MOST_TIME * measurement.budget / (repeats * len(candidates))
+                    window = max(_FURTHER_LEAST_WINDOW, window - OVERHEAD_SECONDS[self.available.kind])
+                    measure = Measure(measurement.warmup, measurement.steps, window)
+                fitting: list[FurtherPoint] = []
+                taken = 0.0
+                for config, devices in candidates:
+                    seconds = repeats * self.estimate_seconds(config, devices, measure)
+                    if taken + seconds <= allowed:
+                        fitting.append(FurtherPoint(config, devices, repeats, measure))
+                        taken += seconds
+                    elif not fitting:
+                        break
+                chosen = max(chosen, fitting, key=len)  # of as many points those with the most steps
+            if needed <= {further.point for further in chosen}:
+                return tuple(chosen)
+            found = found or chosen
+        return tuple(found or [FurtherPoint(*candidates[0], 1, measure)])
+
+    def _list_further_candidates(self) -> list[PointKey]:
+        """Return the points by priority: each series' largest device count, then one device, then the rest."""
+        orders = []
+        for config, ladder in zip(self.configs, self.ladders, strict=True):
+            is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
+            if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].strategies:
+                alone, counts = remove_exchange(config), (max(ladder), 1, *sorted(ladder, reverse=True))
+                orders.append([(alone, n) for n in counts])
+        candidates = dict.fromkeys(chain.from_iterable(zip_longest(*orders)))
+        planned = set(self.points)
+        return [point for point in candidates if point is not None and point not in planned]
 
     def list_further_trials(self, repeat: int) -> list[Trial]:
         return [Trial(*further.point, repeat) for further in self.further_points if repeat < further.repeats]
@@ -76,24 +138,20 @@ class Plan:
 
     def choose_default_batch(self, config: Config) -> int:
         """Return the batch that the network has on this kind of device where nobody names one."""
-        return _choose_device_defaults(self.available).choose_batch(config.model)
-
-    def estimate_step_seconds(self, config: Config, devices: int = 1) -> float:
-        """Estimate the time of a step, roughly. Where the largest batch is still to be searched, it is estimated."""
-        if config.batch == AUTO:
-            config = replace(config, batch=_AUTO_BATCH_FACTOR * self.choose_default_batch(config))
-        macs: float = _UNKNOWN_MACS
-        if models.resolve(config.model):
-            macs = models.build(config.model, config.image_size, config.classes).macs
-        flops = _choose_device_defaults(self.available).flops * max(1, self.available.cores_per_device)
-        return config.batch_per_device(devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
+        return choose_defaults(self.available).choose_batch(config.model)
 
     def estimate_seconds(self, config: Config, devices: int, measure: Measure | None = None) -> float:
         """Estimate the time of a trial, roughly: at most that of --timeout. ``measure`` is how long it measures, where
-        that is not the usual length.
+        that is not the usual length. Where the largest batch is still to be searched, it is estimated.
         """
-        overhead, step = OVERHEAD_SECONDS[self.available.kind], self.estimate_step_seconds(config, devices)
-        measurement = self.experiment.measurement
+        measurement, overhead = self.experiment.measurement, OVERHEAD_SECONDS[self.available.kind]
+        usual_batch = self.choose_default_batch(config)
+        batch = _AUTO_BATCH_FACTOR * usual_batch if config.batch == AUTO else config.batch_per_device(devices)
+        macs: float = _UNKNOWN_MACS
+        if models.resolve(config.model):
+            macs = models.build(config.model, config.image_size, config.classes).macs
+        flops = choose_defaults(self.available).flops * max(1, self.available.cores_per_device)
+        step = batch * macs * _TRAINING_FLOPS_PER_MAC / flops
         if measure is None:
             measure = Measure(measurement.warmup, measurement.steps)
             if measurement.until_interval is not None:
@@ -101,17 +159,12 @@ class Plan:
                 measure = replace(measure, seconds=overhead, least_steps=FIRST_WINDOW_STEPS)
         steps: float = measure.warmup + measure.steps
         if config.epochs:
-            facts = self.dataset.read_facts()
-            batch = self.choose_default_batch(config) if config.batch == AUTO else config.global_batch(devices)
+            facts = self.dataset.facts
+            batch = usual_batch if config.batch == AUTO else config.global_batch(devices)
             steps = config.epochs * (facts.train + facts.valid * _VALIDATION_COST) / batch
         if measure.seconds is not None:
             steps = min(steps, max(measure.least_steps, measure.seconds / step))
         return min(overhead + steps * step, self.experiment.safety.timeout)
-
-    @property
-    def knows_its_networks(self) -> bool:
-        """Whether the operations of all networks are known, without which an estimate of their time is a guess."""
-        return all(models.resolve(config.model) for config in self.configs)
 
     @property
     def seconds(self) -> float:
@@ -136,7 +189,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
-    dataset = data.find_dataset(experiment.work.data)
+    dataset = find_dataset(experiment.work.data)
     _check_settings(experiment, dataset)
     configs = []
     for name in experiment.work.frameworks:
@@ -156,12 +209,8 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
     if dataset.is_real:
         for config, counts in zip(configs, ladders, strict=True):
-            _check_images_fit(config, counts, dataset.read_facts())
+            _check_images_fit(config, counts, dataset.facts)
     return Plan(experiment, tuple(configs), ladders, available, dataset)
-
-
-def _choose_device_defaults(available: AvailableDevices) -> DeviceDefaults:
-    return choose_defaults(available.kind, available.device_name, available.memory_bytes)
 
 
 # ---- configs
@@ -175,41 +224,15 @@ def _make_configs(
     dataset: Dataset,
 ) -> list[Config]:
     """Return the configs of all combinations. A search leaves out those that the framework does not offer."""
-    usual_batch = _choose_device_defaults(available).choose_batch(network.name)
-    combinations = choose_combinations(experiment, framework, network, available, usual_batch)
-    configs = [_make_config(experiment, available, framework, network, dataset, choice) for choice in combinations]
-    offered = [config for config in configs if framework.refuses(config) is None]
-    if experiment.measurement.search and offered:
-        configs = offered
-    for config in configs:
-        _check_config(config, framework)
-    return configs
-
-
-def _make_config(
-    experiment: Experiment,
-    available: AvailableDevices,
-    framework: Framework,
-    network: NetworkChoice,
-    dataset: Dataset,
-    choice: Combination,
-) -> Config:
-    work, resources, strategy = experiment.work, experiment.resources, choice.strategy
-    config = Config(
+    work, resources, training = experiment.work, experiment.resources, experiment.training
+    base = Config(
         framework=framework.name,
         model=network.name,
-        batch=choice.batch,
-        strategy=strategy.name,
+        batch=choose_defaults(available).choose_batch(network.name),
+        strategy=framework.usual_strategy,
         image_size=network.image_size,
         classes=network.classes,
         channels=network.channels,
-        servers=strategy.servers,
-        server_placement=choice.server_placement,
-        servers_per_host=(resources.servers_per_host or 0) if strategy.servers else 0,
-        placement=choice.placement,
-        precision=choice.precision,
-        layout=choice.layout,
-        compile=choice.compile,
         scaling=experiment.measurement.scaling,
         data=dataset.name,
         augment=work.augment or not dataset.is_real,
@@ -218,26 +241,33 @@ def _make_config(
         cores_per_device=available.cores_per_device,
         ranks_per_gpu=resources.ranks_per_gpu,
         allocator=resources.allocator,
-    )
-    return _set_training(config, experiment.training)
-
-
-def _set_training(config: Config, training: TrainingSettings) -> Config:
-    """Return the config with the training that the experiment sets. What it does not set is the network's own default
-    if the network is trained to an accuracy; where speed is measured it is the same for all networks.
-    """
-    usual = models.find_training_defaults(config.model) if training.epochs else config
-    return replace(
-        config,
         epochs=training.epochs or 0,
         until_accuracy=training.until_accuracy,
         momentum=training.momentum,
         warmup_epochs=training.warmup_epochs,
         deterministic=training.deterministic,
-        learning_rate=usual.learning_rate if training.learning_rate is None else training.learning_rate,
-        weight_decay=usual.weight_decay if training.weight_decay is None else training.weight_decay,
-        schedule=usual.schedule if training.schedule is None else training.schedule,
     )
+    # Where speed is measured, training is the same for all networks.
+    usual = models.find_training_defaults(network.name) if training.epochs else base
+    names = ("learning_rate", "weight_decay", "schedule")
+    given = {name: getattr(training, name) for name in names}
+    base = replace(base, **{name: getattr(usual, name) if value is None else value for name, value in given.items()})
+    configs = combine_choices(experiment, framework, network, base)
+    offered = [config for config in configs if framework.refuses(config) is None]
+    if experiment.measurement.search and offered:
+        configs = offered
+    for config in configs:
+        refusal = framework.refuses(config)
+        if refusal:
+            raise InputError(refusal)
+        if config.batch == AUTO and config.scaling == STRONG:
+            raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
+        if config.batch == AUTO and config.ranks_per_gpu > 1:
+            raise InputError(
+                f"batch auto: {config.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
+                " --ranks-per-gpu 1"
+            )
+    return configs
 
 
 def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, experiment: Experiment) -> list[Config]:
@@ -248,39 +278,23 @@ def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, 
             raise InputError("batch auto: a study has a weak and a strong ladder; valid with --study: a number")
         ladder = choose_ladder(config, available, experiment.resources)
         if ladder[-1] > 1:
-            batch = experiment.measurement.strong_batch or compute_even_batch(config.batch, ladder)
+            # The largest multiple of every device count that is at most the batch: what fits on one device under weak
+            # scaling then fits under strong scaling too. If there is none, the smallest multiple.
+            step = math.lcm(*ladder)
+            batch = experiment.measurement.strong_batch or max(step, config.batch // step * step)
             strong[replace(config, scaling=STRONG, batch=batch)] = None
     if not strong:
         raise InputError("study: only one device would be used, so nothing scales; valid: more devices, not local")
     return list(strong)
 
 
-def compute_even_batch(batch: int, ladder: Sequence[int]) -> int:
-    """Return the largest multiple of every device count that is at most the batch, or else the smallest multiple.
-
-    A batch that fits on one device under weak scaling then fits under strong scaling too, unless it had to be raised.
-    """
-    step = math.lcm(*ladder)
-    return max(step, batch // step * step)
-
-
-# ---- ladders
-
-
-def double_up_to(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, … and always the maximum itself."""
-    counts = []
-    count = 1
-    while count < most:
-        counts.append(count)
-        count *= 2
-    return (*counts, most)
-
-
 def choose_ladder(config: Config, available: AvailableDevices, resources: ResourceSettings) -> tuple[int, ...]:
-    placement.check_room(config, 1, available)
-    counts = resources.devices or double_up_to(resources.max_devices or placement.count_most_workers(config, available))
-    placement.check_room(config, counts[-1], available, "devices" if resources.devices else "max devices")
+    """Return the device counts that are asked for, or 1, 2, 4, … and always the maximum itself."""
+    check_room(config, 1, available)
+    most = resources.devices[-1] if resources.devices else resources.max_devices
+    most = most or count_most_workers(config, available)
+    check_room(config, most, available, "devices" if resources.devices else "max devices")
+    counts = resources.devices or tuple(sorted({*(2**power for power in range(most.bit_length())), most}))
     if config.strategy == "local":
         counts = (1,)
     uneven = [count for count in counts if config.scaling == STRONG and config.batch % count]
@@ -314,22 +328,6 @@ def _check_settings(experiment: Experiment, dataset: Dataset) -> None:
         raise InputError(
             f"repeats {measurement.repeats}: a study repeats every point at least {STUDY_REPEATS} times; valid:"
             f" {STUDY_REPEATS} or more"
-        )
-
-
-def _check_config(config: Config, framework: Framework) -> None:
-    """Refuse what the framework does not offer, and a search for the largest batch that one device cannot answer."""
-    refusal = framework.refuses(config)
-    if refusal:
-        raise InputError(refusal)
-    if config.batch != AUTO:
-        return
-    if config.scaling == STRONG:
-        raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
-    if config.ranks_per_gpu > 1:
-        raise InputError(
-            f"batch auto: {config.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
-            " --ranks-per-gpu 1"
         )
 
 

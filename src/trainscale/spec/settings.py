@@ -1,19 +1,262 @@
-"""A setting, declared once, and groups of settings.
+"""A setting, declared once: its type of value, its flags and its help. groups.py declares those of an experiment.
 
 The command line, the experiment file, the help texts and the messages about wrong values are made from these
-declarations. The groups of an experiment are in groups.py; a launcher may declare a group of its own.
+declarations. A launcher may declare a group of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
-from ..errors import InputError
-from .value_types import ValueType
+from ..errors import InputError, explain_unknown, shorten, shorten_path
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.training.learning_rate import check_schedule
+from . import data
+from .config import AUTO
+
+SEARCH_LISTS, SEARCH_DEFAULT = "lists", "default"  # which space a search looks at
+
+_MOST = 10**12
+_LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
+_LARGEST_SHARE = 0.5
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_SHARE = re.compile(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)")
+_COMMA, _LINE_BREAK = r",", r"[\r\n]+"
+_COMMA_BEFORE_PAIR = r",(?=[\w -]*=)|,\s*$"  # a path may contain commas
+_SWITCH_WORDS = {"yes": True, "on": True, "no": False, "off": False}  # besides those that msgspec knows
 
 SettingValues = dict[str, Any]  # values of settings, by key
+
+
+# ---- types of values
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """A type of value. A value of an experiment file must have the ``type``; the text of a flag is converted to it.
+
+    ``parse`` makes the value of the setting from that, and raises ValueError. A type with a ``separator`` (a regular
+    expression) is a list: ``type`` and ``parse`` are those of an item, ``collect`` makes a tuple of all. With
+    ``is_table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag may
+    stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text. ``choices`` are
+    texts that a shell may offer; other texts may be valid too.
+    """
+
+    name: str  # says in a message what is valid
+    type: Any
+    parse: Callable[[Any], Any] = lambda value: value
+    limits: Mapping[str, Any] = field(default_factory=dict)  # of a number, as msgspec.Meta takes them
+    metavar: str = "NAME"
+    separator: str = ""
+    collect: Callable[[list[Any]], tuple[Any, ...]] = tuple
+    is_table: bool = False
+    format: Callable[[Any], str] = str  # for the defaults in help texts
+    bare: str = ""
+    negated: str = ""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_plural(self) -> bool:
+        return bool(self.separator)
+
+    def read_text(self, text: str | Sequence[str]) -> Any:
+        """Return the value that a flag means. A list may be given in several texts. Raise ValueError."""
+        return self._read([text] if isinstance(text, str) else list(text), strict=False)
+
+    def read_value(self, value: Any) -> Any:
+        """Return the value that a value of an experiment file means. Raise ValueError."""
+        if self.is_table and isinstance(value, dict):
+            value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
+        return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
+
+    def _read(self, items: list[Any], strict: bool) -> Any:
+        if not self.is_plural:
+            return self._convert(items[0], strict)
+        parts = []
+        for item in items:
+            parts += re.split(self.separator, item) if isinstance(item, str) else [item]
+        parts = [part.strip() if isinstance(part, str) else part for part in parts]
+        values = [self._convert(part, strict) for part in parts if part != ""]
+        if not values:
+            raise ValueError(f"the list is empty; valid: {self.name}")
+        return self.collect(values)
+
+    def _convert(self, item: Any, strict: bool) -> Any:
+        """Convert a value from outside, which may be anything: text with a NUL, which no system call takes, or a number
+        with a thousand digits.
+        """
+        import msgspec  # here, so that --help does without it
+
+        if isinstance(item, str) and "\0" in item:
+            raise ValueError(f"{shorten(item)!r} has a NUL character")
+        limited = Annotated[self.type, msgspec.Meta(**self.limits)] if self.limits else self.type
+        try:
+            if isinstance(item, str) and not strict and self.type is bool:
+                item = _SWITCH_WORDS.get(item.lower(), item)
+            elif isinstance(item, str) and not strict and self.type is not str:
+                item = item.strip().replace("_", "")  # 1_000 is a number
+            return self.parse(msgspec.convert(item, limited, strict=strict))
+        except (msgspec.ValidationError, OverflowError):
+            try:
+                shown = shorten(repr(item))
+            except (ValueError, RecursionError):  # a hexadecimal number may be too long to be written in decimal
+                shown = "a number that is too long to show"
+            raise ValueError(f"{shown} is not valid; valid: {self.name}") from None
+
+
+def whole(least: int, most: int = _MOST) -> ValueType:
+    limit = f"{least} or more" if most == _MOST else f"{least} … {most}"
+    return ValueType(f"a whole number, {limit}", int, limits={"ge": least, "le": most}, metavar="N")
+
+
+def number(least: float, most: float, above: bool = False) -> ValueType:
+    """Return the type of a number in this range. With ``above``, the value must be larger than ``least``."""
+    limits = {"gt" if above else "ge": least}
+    name = f"a number, {'above' if above else 'at least'} {least:g}"
+    if most != math.inf:
+        limits["le"] = most
+        name += f", at most {most:g}"
+    return ValueType(name, float, limits=limits, metavar="N", format="{:g}".format)
+
+
+def choice(*valid: str) -> ValueType:
+    def parse(text: str) -> str:
+        if text.lower() not in valid:
+            raise ValueError(str(explain_unknown("value", text, valid)))
+        return text.lower()
+
+    return ValueType(f"one of {', '.join(valid)}", str, parse, choices=valid)
+
+
+def listed(kind: ValueType, **options: Any) -> ValueType:
+    """Return the type of a list of values, each of which is measured. Values that are repeated count once."""
+    name = f"{kind.name}, or a list of these"
+    options = {"name": name, "collect": lambda items: tuple(dict.fromkeys(items)), "format": ",".join, **options}
+    return replace(kind, separator=_COMMA, **options)
+
+
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of "90", "90s", "5m" or "1h30m"."""
+    match = _DURATION.fullmatch(str(text).strip().lower())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
+    total = 3600 * hours + 60 * minutes + seconds
+    if not 0 < total <= _LONGEST_SECONDS:
+        reason = "is too long" if total else "is not a duration"
+        raise ValueError(f"{shorten(str(text))!r} {reason}; valid: 90s, 5m, 1h30m")
+    return total
+
+
+def _parse_share(text: str | float) -> float:
+    """Return the share that "1%" or "0.01" means."""
+    match = _SHARE.fullmatch(str(text).strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= _LARGEST_SHARE:
+        valid = f"above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01"
+        raise ValueError(f"{shorten(str(text))!r} is not valid; valid: {valid}")
+    return share
+
+
+def _parse_batch(value: int | str) -> int:
+    if str(value).lower() == "auto":
+        return AUTO
+    return int(replace(whole(1), name=BATCH.name).read_text(str(value)))
+
+
+def _parse_search(value: bool | str) -> str | None:
+    words = {"lists": SEARCH_LISTS, "on": SEARCH_LISTS, "true": SEARCH_LISTS, "default": SEARCH_DEFAULT}
+    text = str(value).lower()
+    if text not in (*words, "off", "false"):
+        raise ValueError(f"{shorten(str(value))!r} is not valid; valid: lists (the settings that are lists) or default")
+    return words.get(text)
+
+
+def find_python(text: str) -> str:
+    """Return the absolute path of the interpreter that a path or a name means. Links are not followed, because the
+    Python of a virtual environment is a link.
+    """
+    path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
+    if not text or path is None:
+        raise ValueError(
+            f"there is no Python {shorten_path(text)!r} on the PATH; valid: a path to one, or the name of one"
+        )
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; valid: the Python in it, such as {Path(path) / 'bin/python'}")
+    if not Path(path).exists():
+        raise ValueError(f"there is no Python at {shorten_path(path)}")
+    if not os.access(path, os.X_OK):
+        raise ValueError(f"{path} is not executable")
+    return path
+
+
+def _parse_pythons(pairs: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return frameworks and their Pythons from texts such as ``FRAMEWORK=PATH``."""
+    pythons: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, path = (part.strip() for part in pair.partition("="))
+        name = name.lower()
+        if not equals:
+            valid = "FRAMEWORK=PATH, such as mxnet=/path/to/python"
+            raise ValueError(f"{shorten(pair)!r} has no framework; valid: {valid}")
+        if name not in FRAMEWORKS:
+            raise ValueError(str(explain_unknown("framework", name, FRAMEWORKS)))
+        if name in pythons:
+            raise ValueError(f"two Pythons for {name}; valid: one")
+        # A path that does not exist here may exist on the hosts; the local launcher checks it.
+        is_on_hosts = path.startswith(os.sep) and not Path(path).exists()
+        pythons[name] = path if is_on_hosts else find_python(path)
+    return tuple(pythons.items())
+
+
+NAME = ValueType("a name", str)
+NAMES = ValueType("a list of names", str, metavar="LIST", separator=_COMMA, format=",".join)
+COUNTS = replace(
+    whole(1),
+    name="a list of whole numbers, 1 or more",
+    metavar="LIST",
+    separator=_COMMA,
+    collect=lambda counts: tuple(sorted(set(counts))),
+)
+LINES = ValueType("a list of lines", str, metavar="LINE", separator=_LINE_BREAK)
+PYTHONS = ValueType(
+    "a table of frameworks and their Pythons",
+    str,
+    metavar="LIST",
+    separator=_COMMA_BEFORE_PAIR,
+    collect=_parse_pythons,
+    is_table=True,
+)
+SWITCH = ValueType("true or false", bool, format=lambda value: "on" if value else "off")
+SWITCHES = listed(SWITCH, name=SWITCH.name, metavar="[on,off]", choices=("on", "off"), bare="on", negated="off")
+DURATION = ValueType(
+    'a duration such as "5m"',
+    str | int | float,
+    parse_duration,
+    metavar="TIME",
+    format=lambda seconds: f"{seconds:g}s" if seconds % 60 else f"{seconds / 60:g}m",
+)
+SHARE = ValueType("a share", str | int | float, _parse_share, metavar="SHARE", format="{:.0%}".format)
+BATCH = ValueType('a whole number, 1 or more, or "auto"', int | str, _parse_batch, metavar="N", choices=("auto",))
+BATCHES = listed(BATCH)
+SEARCH = ValueType(
+    'true, false, "lists" or "default"',
+    bool | str,
+    _parse_search,
+    metavar="[default]",
+    bare=SEARCH_LISTS,
+    choices=(SEARCH_LISTS, SEARCH_DEFAULT),
+)
+DATA = ValueType("a source of images", str, data.parse_data)
+SCHEDULE = ValueType("a schedule", str, check_schedule, choices=("constant", "cosine"))
+
+
+# ---- settings
 
 
 @dataclass(frozen=True)
@@ -40,8 +283,7 @@ class Setting:
     @property
     def flags(self) -> tuple[str, ...]:
         """All flags; short ones come first."""
-        short = [alias for alias in self.aliases if not alias.startswith("--")]
-        return (*short, self.flag, *(alias for alias in self.aliases if alias not in short))
+        return tuple(sorted((self.flag, *self.aliases), key=lambda flag: flag.startswith("--")))
 
     @property
     def default_phrase(self) -> str:
@@ -52,12 +294,6 @@ class Setting:
     @property
     def help(self) -> str:
         return f"{self.description} (default: {self.default_phrase})" if self.default_phrase else self.description
-
-    def complete(self, value: Any) -> Any:
-        """Return a value as the setting holds it: lists are tuples, and a single value of a list is a list of one."""
-        if not self.value_type.is_plural or value is None or isinstance(value, tuple):
-            return value
-        return tuple(value) if isinstance(value, list) else (value,)
 
     def read_text(self, text: str | Sequence[str], flag: str) -> Any:
         """Return the value that the text of a flag means."""
@@ -74,19 +310,12 @@ class Setting:
             raise InputError(f"{where}: {self.key}: {error}") from None
 
 
-def setting(
-    value_type: ValueType,
-    description: str,
-    *aliases: str,
-    default: Any = None,
-    default_text: str = "",
-    metavar: str = "",
-    is_rare: bool = False,
-) -> Any:
-    """Declare a field of a SettingGroup. The field's name is the setting's key."""
-    metavar = metavar or value_type.metavar
-    declared = Setting("", value_type, description, aliases, default, default_text, metavar, is_rare=is_rare)
-    return field(default=default, metadata={"setting": declared})
+def setting(value_type: ValueType, description: str, *aliases: str, default: Any = None, **options: Any) -> Any:
+    """Declare a field of a SettingGroup. The field's name is the setting's key. ``options`` are fields of Setting."""
+    options = {"metavar": value_type.metavar, **options}
+    return field(
+        default=default, metadata={"setting": Setting("", value_type, description, aliases, default, **options)}
+    )
 
 
 @dataclass(frozen=True)
@@ -106,5 +335,11 @@ class SettingGroup:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Make the group from those of the values that belong to it. A list of one value may be given as that value."""
-        own = [declared for declared in cls.settings() if declared.key in values]
-        return cls(**{declared.key: declared.complete(values[declared.key]) for declared in own})
+        own = {}
+        for declared in cls.settings():
+            if declared.key in values:
+                value = values[declared.key]
+                if declared.value_type.is_plural and not (value is None or isinstance(value, tuple)):
+                    value = tuple(value) if isinstance(value, list) else (value,)
+                own[declared.key] = value
+        return cls(**own)

@@ -30,8 +30,8 @@ from trainscale.measure.context import RunContext
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
+from trainscale.spec.devices import Slot
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.placement import Slot
 from trainscale.spec.plan import make_plan
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job, Measure, Task

@@ -16,7 +16,7 @@ from trainscale.launch.trial.jobs import (
     place_trial,
 )
 from trainscale.spec.config import Config, Trial
-from trainscale.spec.devices import AvailableDevices, Host
+from trainscale.spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, Task
 
 CPUS = tuple(Device("cpu", slot, (2 * slot, 2 * slot + 1)) for slot in range(4))
@@ -28,8 +28,7 @@ def placed(devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[Host, ...
                        "image_size": 28, "classes": 10, "device": here[0].kind, **settings})  # fmt: skip
     trial = Trial(config, devices, 0)
     kind = here[0].kind
-    here_only = AvailableDevices.on_this_machine(kind, here, 1, "devices")
-    slots = place_trial(trial, AvailableDevices(kind, sites, 1, "hosts") if sites else here_only)
+    slots = place_trial(trial, AvailableDevices(kind, sites or (Host(LOOPBACK, LOCALHOST, devices=here),), 1, "hosts"))
     return build_tasks(
         trial,
         slots,

@@ -19,7 +19,7 @@ from trainscale.questions.explain.causes import (
 )
 from trainscale.questions.explain.explain import PointExplanation, explain_records
 from trainscale.record.trial import ServerResult, TrialRecord
-from trainscale.spec.further import remove_exchange
+from trainscale.spec.config import remove_exchange
 
 CONFIG = small_config()
 

@@ -25,8 +25,7 @@ from trainscale.questions.explain.ranks import (
 )
 from trainscale.questions.explain.text import render_text
 from trainscale.record.trial import GpuState, MachineLoad, TrialRecord
-from trainscale.spec.config import Config
-from trainscale.spec.further import remove_exchange
+from trainscale.spec.config import Config, remove_exchange
 
 CONFIG = small_config()
 APART = small_config(strategy="independent")

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import InputError, TrainscaleError
-from ...spec.settings import SettingGroup, setting
-from ...spec.value_types import NAME
+from ...spec.settings import NAME, SettingGroup, setting
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
 from ..callback import LauncherProcess
 from ..events import AnyEvent, find_events

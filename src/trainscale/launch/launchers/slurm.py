@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...cluster.allocation import read_gpus_per_host
-from ...spec.settings import SettingGroup, setting
-from ...spec.value_types import LINES, NAME
+from ...spec.settings import LINES, NAME, SettingGroup, setting
 from ..connection import KeeperConnection
 from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
 from .ssh import make_shell_command

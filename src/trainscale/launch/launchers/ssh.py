@@ -12,8 +12,7 @@ from ...cluster.hosts import HostAccess, HostList
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
-from ...spec.settings import SettingGroup, setting
-from ...spec.value_types import NAME, SWITCH
+from ...spec.settings import NAME, SWITCH, SettingGroup, setting
 from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher, PipeLauncher
 

@@ -19,8 +19,7 @@ from ...cluster.hosts import HostAccess
 from ...cluster.yarn import YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
-from ...spec.settings import SettingGroup, setting
-from ...spec.value_types import LINES, NAME
+from ...spec.settings import LINES, NAME, SettingGroup, setting
 from ..callback import Caller, LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
 from .leased import LeasedHostsLauncher, make_leased_host_program

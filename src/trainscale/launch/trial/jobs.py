@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...spec.config import Config, Trial
-from ...spec.devices import LOOPBACK, AvailableDevices
-from ...spec.placement import Slot, place_processes
+from ...spec.devices import LOOPBACK, AvailableDevices, Slot, place_processes
 from ...worker import models
 from ...worker.allocator import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS

@@ -18,7 +18,7 @@ from typing import IO
 
 from ...record.trial import IMAGES, LOST, OK, REFUSED, Failure, RankSample, ServerResult, TrialRecord
 from ...spec.config import Trial
-from ...spec.placement import Slot
+from ...spec.devices import Slot
 from ...worker.events import LogLine
 from ...worker.sample import Report
 from ..connected_hosts import ConnectedHosts, ConnectOptions

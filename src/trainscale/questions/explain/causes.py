@@ -20,8 +20,7 @@ from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
 from ...analyse.throughput import is_measured, is_synchronous
 from ...record.trial import RankSample, TrialRecord
 from ...report.wording import join_names
-from ...spec.config import Config, PointKey
-from ...spec.further import remove_exchange
+from ...spec.config import Config, PointKey, remove_exchange
 from ...worker.data.facts import SYNTHETIC
 from .ranks import SlowRank, compute_core_delays, compute_rank_step, find_slow_ranks
 

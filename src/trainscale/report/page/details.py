@@ -10,7 +10,7 @@ from ...analyse.cost import Price
 from ...analyse.series import Series
 from ...questions.explain.causes import LOCAL
 from ...questions.explain.explain import PointExplanation, explain_records, make_explaining_command
-from ...spec.further import remove_exchange
+from ...spec.config import remove_exchange
 from ..reported_run import ReportedRun
 from ..table import Grid
 from .costs import make_cost_grid
