@@ -28,7 +28,7 @@ from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
 from trainscale.measure.trial import run_trial
-from trainscale.worker.allocator import ALLOCATORS, TUNED
+from trainscale.worker.config import ALLOCATORS, TUNED
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure
 

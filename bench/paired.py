@@ -119,7 +119,7 @@ class PairedRanks:
             text=True,
             env={**task.defaults, **os.environ, **task.environment},
         )
-        _stream(rank.stdin).write(task.document + "\n")
+        _stream(rank.stdin).write(task.job + "\n")
         _stream(rank.stdin).flush()
         return rank
 

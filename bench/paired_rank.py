@@ -25,17 +25,19 @@ package = types.ModuleType("trainscale")
 package.__path__ = [str(Path(__file__).parents[1] / "src" / "trainscale")]
 sys.modules.setdefault("trainscale", package)
 
+
 from paired_loops import bare_loop  # noqa: E402
-from trainscale.worker.data import open_source  # noqa: E402
+from trainscale.worker.data.source import open_source  # noqa: E402
 from trainscale.worker.emitter import Emitter, HeartbeatSender, claim_stdout  # noqa: E402
 from trainscale.worker.events import Event  # noqa: E402
 from trainscale.worker.frameworks.base import Adapter  # noqa: E402
 from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
+from trainscale.worker.inspection.usage import read_process_usage  # noqa: E402
 from trainscale.worker.job import WORKER, Job  # noqa: E402
-from trainscale.worker.pinning import die_with_parent, pin  # noqa: E402
+from trainscale.worker.keeper.leased_host import end_with_parent  # noqa: E402
 from trainscale.worker.sample import RankSample, Report, keep_finite  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
-from trainscale.worker.training.rank import compute_weights_digest  # noqa: E402
+from trainscale.worker.training.rank import compute_weights_digest, pin  # noqa: E402
 from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402
 from trainscale.worker.witness import count_first_steps  # noqa: E402
 from trainscale.worker.witness.witness import Witness  # noqa: E402
@@ -124,7 +126,7 @@ SIDES = {"harness": HarnessSides, "witness": WitnessSides}
 
 
 def main(sides: str) -> int:
-    die_with_parent()
+    end_with_parent()
     job = Job.from_json(sys.stdin.readline())
     descriptor = claim_stdout()
     pin(job.device.cores)
@@ -159,9 +161,9 @@ def take_block(sides: Any, rendezvous: Rendezvous, side: str, steps: int) -> dic
     """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
     sides.prepare(side)
     rendezvous.exchange("begin")
-    cpu_before = loop.read_process_usage().cpu_seconds
+    cpu_before = read_process_usage().cpu_seconds
     seconds = sides.seconds(side, steps)
-    cpu_seconds = loop.read_process_usage().cpu_seconds - cpu_before
+    cpu_seconds = read_process_usage().cpu_seconds - cpu_before
     values = rendezvous.exchange("end", [seconds, cpu_seconds])
     return {"seconds": max(value[0] for value in values), "cpu_seconds": sum(value[1] for value in values)}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trainscale.analyse.witness import find_sample_problem
-from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum
+from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, pack_flags
 from trainscale.worker.sample import SeenByRank
 
 Batches = list[list[int]]  # the sample numbers of one rank's epoch
@@ -39,9 +39,7 @@ def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool 
             tracker.add(epoch, np.array(batch), compute_hash_sum(batch))
         if complete:
             tracker.end(epoch)
-    flags = tracker.pack_first_epoch_flags()
-    assert flags is not None
-    return SeenByRank(rank, train, tuple(tracker.list_seen()), flags)
+    return SeenByRank(rank, train, tuple(tracker.epochs.values()), pack_flags(tracker.flags))
 
 
 def judge(dealt: Epochs, train: int = TRAIN, complete: bool = True) -> str | None:

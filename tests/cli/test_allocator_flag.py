@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import trainscale
 
-from trainscale.worker.allocator import ALLOCATORS
+from trainscale.worker.config import ALLOCATORS
 
 pytestmark = pytest.mark.framework
 

@@ -13,7 +13,7 @@ from trainscale.launch.events import decode_line
 from trainscale.report.epoch_table import FORMATS, render_epoch_table
 from trainscale.report.step_table import render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
-from trainscale.worker.keeper.keeper import _extract_event
+from trainscale.worker.keeper.keeper import extract_event
 
 KINDS = st.sampled_from([*sorted(EVENTS), "unknown", ""])
 FIELDS = sorted({name for event in EVENTS.values() for name in event.__dataclass_fields__})
@@ -38,7 +38,7 @@ def test_event_lines(line: str) -> None:
     """What a rank prints goes through the keeper, which reads bytes, to the controller."""
     line = line[:LIMIT].encode(errors="replace").decode()
     decode_line(line, "node1")
-    relayed = _extract_event(line, 3)
+    relayed = extract_event(line, 3)
     if relayed is not None:
         decode_line(relayed.decode().removesuffix("\n"), "node1")
 

@@ -25,8 +25,7 @@ from trainscale.launch.connection import (
 from trainscale.launch.fan_out import fan_out as ask_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import SignalRequest, encode_request, encode_tasks
+from trainscale.worker.job import SignalRequest, Task, TasksRequest, encode_request
 
 
 @pytest.fixture
@@ -215,8 +214,10 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     assert try_ready(opened[:1], {})["a"] == []
     mark = tmp_path / "started"
     opened[0].write(
-        encode_tasks(
-            [Task("a", 0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600
+        encode_request(
+            TasksRequest(
+                [Task("a", 0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600
+            )
         )
     )
     until(mark.exists, "the process of the first keeper")
@@ -251,7 +252,7 @@ def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_
     start(opened, ["a"])
     ready(opened, {})
     command = [ITS_PYTHON, "-c", ENDLESS.format(newline=newline)]
-    opened[0].write(encode_tasks([Task("a", 0, command, most_output=100_000)], 1.5))
+    opened[0].write(encode_request(TasksRequest([Task("a", 0, command, most_output=100_000)], 1.5)))
     received = read_until(opened, lambda so_far: bool(events_of(so_far, Deadline)))
     lines = events_of(received, LogLine)
     assert 100_000 <= sum(len(line.text) for line in lines) < 101_000
@@ -263,7 +264,7 @@ def test_a_keeper_whose_task_prints_for_ever_still_hears_the_controller(opened: 
     start(opened, ["a"])
     ready(opened, {})
     command = [ITS_PYTHON, "-c", ENDLESS.format(newline="")]
-    opened[0].write(encode_tasks([Task("a", 0, command, most_output=1000)], 600.0))
+    opened[0].write(encode_request(TasksRequest([Task("a", 0, command, most_output=1000)], 600.0)))
     read_until(opened, lambda so_far: bool(events_of(so_far, LogLine)))
     opened[0].write(encode_request(SignalRequest(signal.SIGTERM)))
     received = read_until(opened, lambda so_far: bool(events_of(so_far, Exit)))

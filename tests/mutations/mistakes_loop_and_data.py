@@ -10,7 +10,6 @@ _LOOP = "worker/training/loop.py"
 _RANK = "worker/training/rank.py"
 _SAMPLING = "worker/data/batches.py"
 _SOURCE = "worker/data/source.py"
-_SYNTHETIC = "worker/data/synthetic.py"
 
 _EPOCH = ("--epochs", "1")
 
@@ -19,14 +18,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "ranks-get-the-same-images",
         "Rank 1 gets rank 0's images",
         two("torch", "allreduce"),
-        _SYNTHETIC,
+        _SOURCE,
         ("job.rank * job.batch,", "0 * job.batch,"),
     ),
     single(
         "ranks-overlap",
         "The images of neighbouring ranks overlap by one",
         two("jax", "allreduce"),
-        _SYNTHETIC,
+        _SOURCE,
         ("job.rank * job.batch,", "job.rank * (job.batch - 1),"),
     ),
     single(
@@ -144,21 +143,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "images-are-zeros",
         "All random images are zeros",
         local("torch"),
-        _SYNTHETIC,
+        _SOURCE,
         ("        random.standard_normal(out=samples[row], dtype=samples.dtype)\n", "        samples[row] = 0\n"),
     ),
     single(
         "images-are-alike",
         "All random images are the same",
         two("jax", "allreduce"),
-        _SYNTHETIC,
+        _SOURCE,
         ("random = np.random.default_rng([seed, first + row])", "random = np.random.default_rng([seed, 0])"),
     ),
     single(
         "labels-are-zeros",
         "All random labels are zero",
         local("tensorflow", "plain-graph:16"),
-        _SYNTHETIC,
+        _SOURCE,
         ("        labels[row] = random.integers(classes)\n", "        labels[row] = 0 * random.integers(classes)\n"),
     ),
     single(
@@ -175,7 +174,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "labels-of-another-batch",
         "Rank 1 gets the labels of rank 0",
         two("keras-torch", "allreduce"),
-        _SYNTHETIC,
+        _SOURCE,
         (
             "    return place(*make_samples(",
             "    labels = make_samples(job.seed, 0, job.batch, shape, job.config.classes, samples.dtype)[1]\n"

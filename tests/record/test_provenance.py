@@ -6,7 +6,7 @@ import pytest
 
 from trainscale.record.run import RunInfo, collect_provenance
 from trainscale.report.provenance_tables import make_machines_grid
-from trainscale.worker.allocator import ALLOCATORS
+from trainscale.worker.config import ALLOCATORS
 from trainscale.worker.inspection.host import HostFacts, Machine
 
 pytestmark = pytest.mark.processes

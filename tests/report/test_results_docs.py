@@ -12,8 +12,8 @@ from factories import learning_config, learning_record, make_run
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
 from trainscale.report.csv_json import render_results_json
+from trainscale.worker.config import SCHEDULES
 from trainscale.worker.models import MODELS, TrainingDefaults
-from trainscale.worker.training.learning_rate import SCHEDULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 

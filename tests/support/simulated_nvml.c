@@ -1,8 +1,6 @@
 /* A stand-in for libnvidia-ml.so.1. What the GPUs hold is in a file that tests write, one process a line: GPU, number,
-   bytes. Every question is noted in a second file, so that a test knows when it was asked. Compiled with -DENTRY=16, 24
-   or 32 (bytes of an entry, as drivers have had them), -DLIST=the name of the function that lists processes,
-   -DGPUS=how many there are, -DREASONS=the name of the function that tells what limits clocks, and -DINIT= or
-   -DANSWER=an error code. */
+   bytes. Every question is noted in a second file, so that a test knows when it was asked. Compiled with -DGPUS=how many
+   there are, -DLIST=the name of the function that lists processes, and -DINIT= or -DANSWER=an error code. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +11,11 @@ int nvmlInit_v2(void) { return INIT; }
 
 int nvmlDeviceGetCount_v2(uint *count) { *count = GPUS; return 0; }
 
-int nvmlDeviceGetHandleByIndex_v2(uint index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(uint index, void **device) {
+    if (index >= GPUS) return 2;
+    *device = (void *)(long)(index + 1);
+    return 0;
+}
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
     uint index;
@@ -42,11 +44,9 @@ int LIST(void *device, uint *count, unsigned char *entries) {
     while (file && fscanf(file, "%u %u %llu", &gpu, &pid, &bytes) == 3) {
         if (gpu + 1 != (uint)(long)device) continue;
         if (found < room) {
-            unsigned char *entry = entries + (size_t)found * ENTRY;
-            memset(entry, 0xff, ENTRY); /* GPU and compute instances: none */
+            unsigned char *entry = entries + (size_t)found * 16;
             memcpy(entry, &pid, 4);
             memcpy(entry + 8, &bytes, 8);
-            if (ENTRY == 32) memset(entry + 24, 0, 8);
         }
         found++;
     }
@@ -83,7 +83,7 @@ int nvmlDeviceGetPcieThroughput(void *device, uint counter, uint *kilobytes) {
     return number(state(5 + counter), kilobytes);
 }
 
-int REASONS(void *device, unsigned long long *bits) { *bits = (unsigned long long)state(4); return state(4) < 0 ? 3 : ANSWER; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *bits) { *bits = (unsigned long long)state(4); return state(4) < 0 ? 3 : ANSWER; }
 
 struct field {
     uint id, scope;

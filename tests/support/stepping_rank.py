@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainscale.worker import plugins
-from trainscale.worker.data import synthetic
+from trainscale.worker.data import source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import WORKER, Job
 
@@ -29,7 +29,7 @@ def main() -> None:
     if job.role != WORKER:
         adapter.serve()
         return
-    batch = synthetic.make_batch(job, adapter.place)
+    batch = source.make_batch(job, adapter.place)
     results = [act(adapter, action, batch) for action in request["actions"]]
     Path(request["results"]).write_text(json.dumps({"can_switch": adapter.can_switch_dropout, "results": results}))
     adapter.leave()

@@ -8,8 +8,18 @@ from dataclasses import replace
 import pytest
 
 from trainscale.worker.config import Config
-from trainscale.worker.job import Device, Job, Measure, Task
-from trainscale.worker.keeper.requests import TasksRequest, decode_request, encode_tasks
+from trainscale.worker.job import (
+    Device,
+    EndTasksRequest,
+    Job,
+    Measure,
+    PortsRequest,
+    SignalRequest,
+    Task,
+    TasksRequest,
+    decode_request,
+    encode_request,
+)
 
 JOB = Job(
     role="worker",
@@ -68,18 +78,7 @@ def test_which_strategies_keep_their_ranks_in_step(strategy: str, asynchronous: 
     assert replace(JOB, config=replace(JOB.config, strategy=strategy)).is_asynchronous is asynchronous
 
 
-def test_what_all_ranks_share_is_sent_to_a_host_once_and_every_rank_reads_a_whole_job() -> None:
-    jobs = [replace(JOB, rank=rank, addresses=("10.0.0.1", "10.0.0.2"), ports=(20000, 20001)) for rank in (0, 1)]
-    tasks = [
-        Task("node1", job.rank, ["true"], job.encode_own_fields(), shared=job.encode_shared_fields()) for job in jobs
-    ]
-    line = encode_tasks(tasks, 60.0)
-    assert line.count(b"10.0.0.2") == 1
-    request = decode_request(line)
-    assert isinstance(request, TasksRequest)
-    assert [Job.from_json(task.document) for task in request.tasks] == jobs
-
-
-def test_a_task_without_anything_shared_reads_its_job_as_it_is() -> None:
-    (task,) = decode_request(encode_tasks([Task("node1", 0, ["true"], '{"a":1}')], 60.0)).tasks
-    assert task.document == '{"a":1}'
+def test_requests_survive_their_lines() -> None:
+    tasks = (Task("node1", 0, ["PYTHON", "START"], JOB.to_json(), folder="/a"), Task("node1", 1, ["true"], gpu=1))
+    for request in (TasksRequest(tasks, 60.0, 2.5, True), PortsRequest(3), SignalRequest(15), EndTasksRequest()):
+        assert decode_request(encode_request(request)) == request

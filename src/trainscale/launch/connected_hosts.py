@@ -23,8 +23,7 @@ from typing import TypeVar
 
 from ..errors import TrainscaleError
 from ..worker.events import End
-from ..worker.job import Task
-from ..worker.keeper.requests import EndTasksRequest, SignalRequest, encode_request, encode_tasks
+from ..worker.job import EndTasksRequest, SignalRequest, Task, TasksRequest, encode_request
 from .connection import READY_SECONDS, HostError, KeeperConnection, select_causes, stop_all
 from .events import HostLost, ReceivedEvent, name_signal
 from .fan_out import fan_out
@@ -134,7 +133,8 @@ class ConnectedHosts:
         self._started = set(by_host)
         silence_seconds, stays = None if self._is_local else _SILENCE_SECONDS, self._idle is not None
         for host, host_tasks in by_host.items():
-            self._connections[host].write(encode_tasks(host_tasks, deadline_seconds, silence_seconds, stays=stays))
+            request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, stays)
+            self._connections[host].write(encode_request(request))
         if not self._is_local:
             self._keep_alive = _KeepAlive(connections)
             self._keep_alive.start()

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..errors import TrainscaleError
 from ..worker.events import MARK, Bootstrap, Ports
-from ..worker.keeper.requests import PortsRequest, encode_request
+from ..worker.job import PortsRequest, encode_request
 from .events import AnyEvent, ReceivedEvent, decode_line
 from .ssh_errors import explain_ssh_error
 from .worker_archive import build_archive, make_bootstrap_line

@@ -17,7 +17,7 @@ from ..spec.config import Trial, compute_digest
 from ..spec.data import Dataset
 from ..spec.plan import Plan
 from ..worker import models
-from ..worker.allocator import ALLOCATORS, TUNED
+from ..worker.config import ALLOCATORS, TUNED
 from ..worker.frameworks.catalog import FRAMEWORKS, explain_foreign
 from ..worker.job import Measure, Task
 from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..worker.allocator import ALLOCATORS, TUNED, select_allocator_variables
-from ..worker.config import compute_digest
+from ..worker.config import ALLOCATORS, TUNED, compute_digest, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host import HostFacts, Machine

@@ -9,8 +9,8 @@ from functools import partial
 from typing import ClassVar
 
 from ..errors import TrainscaleError
-from ..worker.allocator import ALLOCATORS, TUNED
-from ..worker.data import SOURCES
+from ..worker.config import ALLOCATORS, TUNED
+from ..worker.data.facts import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from .config import APART, BESIDE, FILL, ROUND_ROBIN, Config
 from .settings import (

@@ -33,7 +33,7 @@ _AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may
 _VALIDATION_COST = 1 / 3  # of an image in training
 
 # What --explain measures beside the ladder takes at most 40 % of its estimated time: this share, and up to 5 % of a
-# window for exchanges alone and other batches (worker/training/explanation.py).
+# window for exchanges alone and other batches (worker/training/loop.py).
 MOST_TIME = 0.36
 _FURTHER_REPEATS = 3  # the fewest that give an interval
 _FURTHER_LEAST_STEPS = 20

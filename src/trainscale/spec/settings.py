@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from ..errors import InputError, explain_unknown, shorten, shorten_path
+from ..worker.config import check_schedule
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.training.learning_rate import check_schedule
 from . import data
 from .config import AUTO
 

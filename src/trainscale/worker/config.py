@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from .allocator import TUNED
 from .type_aliases import JsonObject
 
 WEAK, STRONG = "weak", "strong"
@@ -17,6 +17,26 @@ BESIDE, APART = "beside", "apart"
 FILL, ROUND_ROBIN = "fill", "round-robin"
 EACH_HOST = -1  # a number of servers: the same number on every host that has workers
 AUTO = 0  # a batch: the largest that fits, not known yet
+
+TUNED, SYSTEM = "tuned", "system"
+# The C library's memory allocator: the variables of each setting. They yield to those that the host sets. The allocator
+# reads them when a process starts, so the keeper sets them.
+#
+# With ``tuned`` the allocator keeps what a step frees for the next step. By its defaults it returns large tensors to
+# the system and requests them again. That is 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch, a
+# tenth or more of the step, and differs between processes.
+ALLOCATORS: dict[str, dict[str, str]] = {
+    TUNED: {
+        "MALLOC_MMAP_THRESHOLD_": "1073741824",
+        "MALLOC_TRIM_THRESHOLD_": "2147483647",
+        "MALLOC_TOP_PAD_": "67108864",
+    },
+    SYSTEM: {},
+}
+
+CONSTANT, COSINE, STEPS = "constant", "cosine", "step"
+SCHEDULES = (CONSTANT, COSINE, STEPS)
+_STEP_FACTOR = 0.1
 
 _TRAINING = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
 # Fields that came after the first journals. Where one has its default it is left out, so that old keys stay valid.
@@ -53,13 +73,13 @@ class Config(Mapping[str, Any]):
     augment: bool = True
     loaders: int = 0  # loader processes per rank; 0 chooses a number
     deterministic: bool = False
-    allocator: str = TUNED  # the C library's memory allocator, see allocator.py
+    allocator: str = TUNED  # see ALLOCATORS
     epochs: int = 0  # 0: measure speed, in steps
     until_accuracy: float | None = None
     learning_rate: float = 0.001  # ten times this makes AlexNet with a batch of 8 overflow within seven steps
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    schedule: str = "constant"  # see training/learning_rate.py
+    schedule: str = CONSTANT  # of the learning rate, see compute_learning_rate
     warmup_epochs: float = 0.0
 
     def __getitem__(self, name: str) -> Any:
@@ -125,3 +145,47 @@ def compute_digest(value: Any) -> str:
     """Return twelve hexadecimal digits that identify a JSON value, whatever the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def select_allocator_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment that choose or configure the C allocator, sorted by name.
+
+    Another allocator, such as jemalloc or tcmalloc, is loaded by LD_PRELOAD.
+    """
+    others = ("GLIBC_TUNABLES", "LD_PRELOAD")
+    return {name: environment[name] for name in sorted(environment) if name.startswith("MALLOC_") or name in others}
+
+
+def compute_learning_rate(config: Config, update: int, updates_per_epoch: int) -> float:
+    """Return the learning rate of an update; the first update is number 0.
+
+    ``constant`` keeps the rate, ``cosine`` lowers it to 0 at the last epoch, ``step:30,60`` divides it by ten after
+    each of these epochs, and ``step:30,60:0.5`` halves it there. During ``warmup_epochs`` the rate rises linearly
+    from 0.
+    """
+    epoch = update / updates_per_epoch if updates_per_epoch else 0.0
+    if epoch < config.warmup_epochs:
+        return config.learning_rate * (update + 1) / (config.warmup_epochs * updates_per_epoch)
+    kind, *options = config.schedule.split(":")
+    if kind == COSINE and config.epochs:
+        return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, epoch / config.epochs)))
+    if kind == STEPS:
+        factor = float(options[1]) if len(options) > 1 else _STEP_FACTOR
+        return config.learning_rate * factor ** sum(epoch >= float(step) for step in options[0].split(","))
+    return config.learning_rate
+
+
+def check_schedule(text: str) -> str:
+    """Return the schedule as a config stores it. Raise ValueError, naming the valid forms, if it is not one."""
+    valid = "valid: constant, cosine, step:30,60 (a tenth after epochs 30 and 60), step:30,60:0.5"
+    kind, *options = text.strip().lower().split(":")
+    if kind not in SCHEDULES or (kind != STEPS and options) or (kind == STEPS and len(options) not in (1, 2)):
+        raise ValueError(f"{text!r} is not a schedule; {valid}")
+    try:
+        epochs = [float(epoch) for epoch in options[0].split(",")] if options else []
+        factor = float(options[1]) if len(options) > 1 else _STEP_FACTOR
+    except ValueError:
+        raise ValueError(f"{text!r}: epochs and factor must be numbers; {valid}") from None
+    if epochs != sorted(epochs) or any(epoch <= 0 for epoch in epochs) or not 0 < factor < 1:
+        raise ValueError(f"{text!r}: epochs must rise from above 0, and the factor lie between 0 and 1; {valid}")
+    return text.strip().lower()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
-from .events import LIMIT, MARK, CallStack, Event, Heartbeat, ReportPiece
+from .events import LIMIT, MARK, CallStack, Event, Heartbeat, NumbersPiece, ReportPiece
 from .sample import Report
 
 _LONGEST_PIECE = LIMIT - 250  # of a report's text as JSON has it: the rest of its line is short
+_ARRAY_PIECE = 2700  # bytes in an event line: 3,600 as text
 _HEARTBEAT_SECONDS = 1.0
 _BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent, and again if it has changed
 _MOST_CALLS, _LONGEST_NAME = 50, 30  # calls of a stack, and characters of a name: together they fit into a line
@@ -75,6 +79,16 @@ class Emitter:
             is_last = start + len(piece) == len(text)
             self(ReportPiece(piece, start, is_last, report.window_began, sample.window_seconds))
             start += len(piece)
+
+    def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
+        """Send numpy arrays in as many lines as they need: a line of JSON with what was counted and how many values
+        each array has; then the values, eight bytes each. The controller reads them without numpy.
+        """
+        sizes = {name: values.size for name, values in arrays.items()}
+        head = json.dumps({**counts, "arrays": sizes}).encode() + b"\n"
+        data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
+        for start in range(0, len(data), _ARRAY_PIECE):
+            self(NumbersPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode()))
 
 
 class HeartbeatSender:

@@ -1,13 +1,16 @@
-"""Contract 1, job → process: the JSON document from which a process learns all that it needs.
+"""Contract 1, job → process: the JSON document from which a process learns all that it needs, and the requests by which
+the controller has a keeper start processes.
 
-A launcher writes it; the process reads it from its standard input. Ranks 0 … workers-1 are workers; parameter servers
-follow. Where a framework needs a scheduler, it is the last rank.
+Each is a line of JSON on standard input. Ranks 0 … workers-1 are workers; parameter servers follow. Where a framework
+needs a scheduler, it is the last rank.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Union
 
 from .config import Config
 
@@ -15,8 +18,6 @@ WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
 # Strategies whose ranks do not wait for each other. Their throughput is the sum of the ranks' throughputs.
 ASYNCHRONOUS = ("ps-async", "independent")
-
-_SHARED = ("addresses", "ports")  # fields of a job: with them, the jobs of n ranks would have n² entries
 
 
 @dataclass(frozen=True)
@@ -59,33 +60,6 @@ class Device:
     index: int = 0
     cores: tuple[int, ...] = ()
     shared: bool = False  # with another rank, which NCCL does not allow
-
-
-@dataclass(frozen=True)
-class Task:
-    """A process that the controller requests from a keeper. It reads ``document`` as one line from its standard
-    input: ``job``, with what it has in common with the other tasks of its request (``shared``), which is sent to a
-    host only once.
-
-    In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
-    ``environment`` are variables that replace the host's own; ``defaults`` yield to them.
-    """
-
-    host: str
-    rank: int
-    command: list[str]
-    job: str = ""
-    environment: dict[str, str] = field(default_factory=dict)
-    folder: str | None = None
-    defaults: dict[str, str] = field(default_factory=dict)
-    uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
-    gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
-    most_output: int | None = None  # characters that the keeper relays of what it prints, besides events; None: all
-    shared: str = ""  # a JSON object like ``job``, with other keys; empty if there is nothing
-
-    @property
-    def document(self) -> str:
-        return f"{self.shared[:-1]},{self.job[1:]}" if self.shared else self.job
 
 
 @dataclass(frozen=True)
@@ -136,15 +110,6 @@ class Job:
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
-    def encode_shared_fields(self) -> str:
-        """Return the fields that are long where there are many ranks, and the same for all of them."""
-        return json.dumps({name: getattr(self, name) for name in _SHARED}, separators=(",", ":"))
-
-    def encode_own_fields(self) -> str:
-        """Return the other fields."""
-        values = asdict(replace(self, addresses=(), ports=()))
-        return json.dumps({name: values[name] for name in values if name not in _SHARED}, separators=(",", ":"))
-
     @classmethod
     def from_json(cls, text: str) -> Job:
         values = json.loads(text)
@@ -155,3 +120,70 @@ class Job:
         for name in ("addresses", "ports", "python_path"):
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A process that the controller requests from a keeper, which writes ``job`` to its standard input as one line.
+
+    In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
+    ``environment`` are variables that replace the host's own; ``defaults`` yield to them.
+    """
+
+    host: str
+    rank: int
+    command: list[str]
+    job: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: str | None = None
+    defaults: dict[str, str] = field(default_factory=dict)
+    uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
+    gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
+    most_output: int | None = None  # characters that the keeper relays of what it prints, besides events; None: all
+
+
+@dataclass(frozen=True)
+class PortsRequest:
+    """Find this many free ports of the host. Valid until tasks are started."""
+
+    ports: int
+
+
+@dataclass(frozen=True)
+class TasksRequest:
+    """Start these tasks. End them after the deadline, or when the controller was silent for too long."""
+
+    tasks: Sequence[Task]
+    deadline_seconds: float
+    silence_seconds: float | None = None  # None: silence does not matter
+    stays: bool = False  # whether the keeper waits for further requests after its tasks have ended
+
+
+@dataclass(frozen=True)
+class SignalRequest:
+    """Send a signal to all tasks."""
+
+    signal: int
+
+
+@dataclass(frozen=True)
+class EndTasksRequest:
+    """End all tasks. For keepers that do not stay, the end of their input means the same."""
+
+    end_tasks: bool = True
+
+
+KeeperRequest = Union[PortsRequest, TasksRequest, SignalRequest, EndTasksRequest]
+
+
+def encode_request(request: KeeperRequest) -> bytes:
+    return json.dumps(asdict(request)).encode() + b"\n"
+
+
+def decode_request(line: bytes) -> KeeperRequest:
+    values = json.loads(line)
+    if "tasks" in values:
+        return TasksRequest(**{**values, "tasks": tuple(Task(**task) for task in values["tasks"])})
+    if "ports" in values:
+        return PortsRequest(**values)
+    return SignalRequest(**values) if "signal" in values else EndTasksRequest()

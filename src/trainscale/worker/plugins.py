@@ -12,7 +12,6 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import operator
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -26,8 +25,11 @@ from .models import catalog as models
 FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 
 
-def use(plugins: Iterable[PluginReference]) -> None:
-    """Add these plug-ins in this process, also where their packages are not installed."""
+def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> None:
+    """Add these plug-ins in this process, also where their packages are not installed. They may import numpy, so cores
+    are chosen before. ``python_path``: folders to put first on the module path.
+    """
+    sys.path[:0] = python_path
     for plugin in plugins:
         if plugin.folder and importlib.util.find_spec(plugin.package) is None:
             sys.meta_path.append(_PackageFinder(plugin.package, plugin.folder))
@@ -41,33 +43,27 @@ def add(plugin: PluginReference) -> Any:
         raise ValueError(f"{plugin.reference!r} names a module; valid: module:name")
     loaded = operator.attrgetter(name)(importlib.import_module(module))
     if plugin.kind == FRAMEWORK:
-        _check_type(loaded, frameworks.Framework, plugin)
-        _check_name(loaded.name, frameworks.FRAMEWORKS, plugin)
+        _check_type_and_name(loaded, frameworks.Framework, frameworks.FRAMEWORKS, plugin)
         _check_framework(loaded)
         frameworks.FRAMEWORKS[loaded.name] = replace(loaded, plugin=plugin)
     elif plugin.kind == MODEL:
-        _check_type(loaded, models.ModelInfo, plugin)
-        _check_name(loaded.name, models.MODELS, plugin)
+        _check_type_and_name(loaded, models.ModelInfo, models.MODELS, plugin)
         _check_reference("builder", loaded.builder)
         models.add(replace(loaded, plugin=plugin))
     return loaded
 
 
-def _check_type(loaded: Any, kind: type, plugin: PluginReference) -> None:
+def _check_type_and_name(loaded: Any, kind: type[Any], known: Any, plugin: PluginReference) -> None:
     if not isinstance(loaded, kind):
         raise TypeError(f"{plugin.reference} is of type {type(loaded).__name__}, not {kind.__name__}")
-
-
-def _check_name(name: str, known: Any, plugin: PluginReference) -> None:
+    name = loaded.name
     if plugin.name != name:
         raise ValueError(f"the entry point is called {plugin.name!r}, what it names calls itself {name!r}")
     if name != name.lower():
         raise ValueError(f"{name!r} has capitals; people may type them, names do not have them")
-    if name not in known:
-        return
-    if known[name].plugin is None:
+    if name in known and known[name].plugin is None:
         raise ValueError(f"{name!r} is the name of a built-in")
-    if known[name].plugin.reference != plugin.reference:
+    if name in known and known[name].plugin.reference != plugin.reference:
         raise ValueError(f"{name!r} is taken by another plug-in, {known[name].plugin.reference}")
 
 
@@ -77,18 +73,24 @@ def _check_framework(framework: frameworks.Framework) -> None:
     # A plug-in may be one of ours with another adapter, and then has our environment.
     if framework.environment not in ("", *(known.environment for known in frameworks.FRAMEWORKS.values())):
         _check_reference("environment", framework.environment)
-    _check_names("imports", framework.imports, None)
-    _check_names("libraries", framework.libraries, None)
-    _check_names("precisions", framework.precisions, frameworks.PRECISIONS)
-    for name, table, valid in (
-        ("engines", framework.engines, frameworks.STRATEGIES),
-        ("layouts", framework.layouts, ("cpu", "cuda")),
-    ):
+    for field in ("engines", "layouts"):
+        table = getattr(framework, field)
         if not isinstance(table, dict) or not table:
-            raise TypeError(f"{name} must be a dictionary that is not empty, not {table!r}")
-        _check_names(name, tuple(table), valid)
+            raise TypeError(f"{field} must be a dictionary that is not empty, not {table!r}")
+    for field, names, valid in (
+        ("imports", framework.imports, None),
+        ("libraries", framework.libraries, None),
+        ("precisions", framework.precisions, frameworks.PRECISIONS),
+        ("engines", tuple(framework.engines), frameworks.STRATEGIES),
+        ("layouts", tuple(framework.layouts), ("cpu", "cuda")),
+        *((f"layouts of {device}", names, frameworks.LAYOUTS) for device, names in framework.layouts.items()),
+    ):
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"{field} must be a tuple of names, not {names!r}")
+        for name in names:
+            if valid is not None and name not in valid:
+                raise ValueError(f"{field}: {name!r} is unknown; valid: {', '.join(valid)}")
     for device, layouts in framework.layouts.items():
-        _check_names(f"layouts of {device}", layouts, frameworks.LAYOUTS)
         if not layouts:
             raise ValueError(f"layouts of {device}: none is given; valid: {', '.join(frameworks.LAYOUTS)}")
 
@@ -96,14 +98,6 @@ def _check_framework(framework: frameworks.Framework) -> None:
 def _check_reference(field: str, value: Any) -> None:
     if not isinstance(value, str) or value.startswith(".") or not all(value.partition(":")):
         raise ValueError(f"{field} {value!r} must be 'module:name', with the module's full name")
-
-
-def _check_names(field: str, names: Any, valid: Iterable[str] | None) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{field} must be a tuple of names, not {names!r}")
-    for name in names:
-        if valid is not None and name not in valid:
-            raise ValueError(f"{field}: {name!r} is unknown; valid: {', '.join(valid)}")
 
 
 class _PackageFinder(importlib.abc.MetaPathFinder):
@@ -117,13 +111,4 @@ class _PackageFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        package = os.path.join(self._folder, self._name)  # noqa: PTH118
-        start = os.path.join(package, "__init__.py")  # noqa: PTH118
-        if os.path.isfile(start):  # noqa: PTH113
-            return importlib.util.spec_from_file_location(fullname, start, submodule_search_locations=[package])
-        if not os.path.isdir(package):  # noqa: PTH112
-            return importlib.util.spec_from_file_location(fullname, f"{package}.py")
-        # A folder without __init__.py is a namespace package.
-        spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
-        spec.submodule_search_locations = [package]
-        return spec
+        return importlib.machinery.PathFinder.find_spec(fullname, [self._folder])

@@ -21,8 +21,7 @@ from trainscale.launch.launchers.callback import (
 )
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.inspection.host import list_addresses
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import encode_tasks
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 # ---- keepers that come
 
@@ -36,7 +35,7 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
         assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
         program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_tasks([Task(keeper.host, number, ["PYTHON", "-c", program])], 30))
+            keeper.write(encode_request(TasksRequest([Task(keeper.host, number, ["PYTHON", "-c", program])], 30)))
         received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     finally:
         stop_all(keepers)

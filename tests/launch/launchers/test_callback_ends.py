@@ -22,8 +22,7 @@ from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import KeeperConnection, stop_all
 from trainscale.launch.events import HostLost, ReceivedEvent
 from trainscale.worker.events import LogLine
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import encode_tasks
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 
@@ -32,7 +31,7 @@ def start_tasks(keepers: Sequence[KeeperConnection]) -> list[ReceivedEvent]:
     """Start a task on every keeper. Return the events until each task has printed the process id of its keeper."""
     ready(keepers, {})
     for rank, keeper in enumerate(keepers):
-        keeper.write(encode_tasks([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600))
+        keeper.write(encode_request(TasksRequest([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600)))
     return read_until(keepers, lambda received: len(events_of(received, LogLine)) == len(keepers))
 
 
@@ -134,8 +133,11 @@ def hold(folder: str) -> None:
     ready(keepers, {})
     for number, keeper in enumerate(keepers):
         keeper.write(
-            encode_tasks(
-                [Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])], 600
+            encode_request(
+                TasksRequest(
+                    [Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])],
+                    600,
+                )
             )
         )
     read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)

@@ -28,8 +28,7 @@ from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
 from trainscale.spec.devices import Host
 from trainscale.worker.inspection.host import HostFacts
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import encode_tasks
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """
@@ -155,7 +154,7 @@ def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_pat
     ready([keeper], {})
     sign = tmp_path / "sign"
     program = f"import pathlib, time; pathlib.Path({str(sign)!r}).touch(); time.sleep(600)"
-    keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 600.0))
+    keeper.write(encode_request(TasksRequest([Task("beta", 0, [ITS_PYTHON, "-c", program])], 600.0)))
     until(sign.exists, "what the keeper shall start")
     lender.close()
     assert lender.code == 0
@@ -218,7 +217,7 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp
         f"import json, os; open({str(seen)!r} + '.part', 'w').write(json.dumps(dict(os.environ)));"
         f" os.rename({str(seen)!r} + '.part', {str(seen)!r})"
     )
-    keeper.write(encode_tasks([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0))
+    keeper.write(encode_request(TasksRequest([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0)))
     until(seen.exists, "the program")
     keeper.stop()
     assert not [name for name in json.loads(seen.read_text()) if name.startswith("TRAINSCALE_CALL")]

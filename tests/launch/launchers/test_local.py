@@ -11,8 +11,7 @@ from jobs import make_config, make_job
 import trainscale
 from trainscale.launch.launchers.base import ITS_START, START
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.worker.job import Device, Job, Measure, Task
-from trainscale.worker.keeper.requests import TasksRequest, decode_request, encode_tasks
+from trainscale.worker.job import Device, Job, Measure, Task, TasksRequest, decode_request, encode_request
 
 JOB = make_job(device=Device("cpu", 0, (0,)), config=make_config(model="a'; echo foo"), batch=4, measure=Measure(2, 3))
 
@@ -30,7 +29,7 @@ def test_a_keeper_runs_on_this_interpreter() -> None:
 
 def test_the_keepers_tasks_are_one_line_with_every_job_as_it_is() -> None:
     task = Task("localhost", 0, ["/a path/python3.9", ITS_START, "rank"], JOB.to_json(), {"A": "b"})
-    line = encode_tasks([task], 60.0)
+    line = encode_request(TasksRequest([task], 60.0))
     assert line.count(b"\n") == 1
     values = json.loads(line)
     assert values["deadline_seconds"] == 60.0

@@ -25,8 +25,7 @@ from trainscale.launch.connection import HostError, stop_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.spec.devices import Host
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import encode_tasks
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.hosts
 
@@ -255,7 +254,7 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
     try:
         ready(keepers, {})
         sleeper = Task("node1", 0, [ITS_PYTHON, "-c", "import time; time.sleep(1000)"])
-        keepers[0].write(encode_tasks([sleeper], 600, silence_seconds=2.0))
+        keepers[0].write(encode_request(TasksRequest([sleeper], 600, silence_seconds=2.0)))
         until(lambda: len(left(lab).get("node1", [])) == 2, "the keeper and its process")
         lab.link("node1", up=False)
         until(lambda: left(lab) == {}, "the end of the keeper and its process")

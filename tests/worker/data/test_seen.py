@@ -15,7 +15,7 @@ from test_source import job, opened
 from trainscale.analyse.witness import find_sample_problem
 from trainscale.worker.data import batches, seen
 from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
-from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, unpack_flags
+from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, pack_flags, unpack_flags
 from trainscale.worker.job import Job
 from trainscale.worker.sample import SeenByRank
 
@@ -23,9 +23,7 @@ TRAIN, BATCH, WORKERS = 45, 4, 2
 
 
 def report(rank: int, tracker: SamplesTracker) -> SeenByRank:
-    flags = tracker.pack_first_epoch_flags()
-    assert flags is not None
-    return SeenByRank(rank, TRAIN, tuple(tracker.list_seen()), flags)
+    return SeenByRank(rank, TRAIN, tuple(tracker.epochs.values()), pack_flags(tracker.flags))
 
 
 def ranks_of(folder: Path, **config: Any) -> list[Job]:
@@ -42,7 +40,7 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
                 list(source.load_epoch(number))
                 list(source.load_validation_set())
             reports.append(report(rank, source.tracker))
-            assert [(part.epoch, part.count, part.complete) for part in source.tracker.list_seen()] == [
+            assert [(part.epoch, part.count, part.complete) for part in source.tracker.epochs.values()] == [
                 (0, 20, True),
                 (1, 20, True),
             ]
@@ -55,13 +53,12 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
     (tmp_path / "set").mkdir()
     with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
         list(itertools.islice(source.batches(), 7))
-        counted = source.tracker.list_seen()
+        counted = list(source.tracker.epochs.values())
         assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
         next(source.batches())  # as the loop does for steps on one batch
-        assert source.tracker.list_seen() == counted
-        flags = source.tracker.pack_first_epoch_flags()
-        assert flags is not None
-        first = [number for number in range(TRAIN) if unpack_flags(flags) >> number & 1]
+        assert list(source.tracker.epochs.values()) == counted
+        flags = unpack_flags(pack_flags(source.tracker.flags))
+        first = [number for number in range(TRAIN) if flags >> number & 1]
         assert len(first) == 20
         assert counted[0].hash_sum == compute_hash_sum(first)
 
@@ -147,8 +144,8 @@ def test_flags_of_a_very_large_set_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     tracker = SamplesTracker(11)
     tracker.begin(0)
     tracker.add(0, np.array([3, 7]), compute_hash_sum([3, 7]))
-    assert tracker.pack_first_epoch_flags() is None
-    assert tracker.list_seen() == [SamplesSeen(0, 2, compute_hash_sum([3, 7]), False)]
+    assert tracker.flags is None
+    assert list(tracker.epochs.values()) == [SamplesSeen(0, 2, compute_hash_sum([3, 7]), False)]
 
 
 def test_damaged_flags_are_an_error() -> None:

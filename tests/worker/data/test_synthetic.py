@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainscale.worker.config import Config
-from trainscale.worker.data import synthetic
-from trainscale.worker.data.synthetic import SyntheticSource
+from trainscale.worker.data import source
+from trainscale.worker.data.source import SyntheticSource
 from trainscale.worker.job import Device, Job
 
 SHAPE = (3, 8, 8)
@@ -17,14 +17,14 @@ JOB = Job("worker", 0, 2, 0, ("127.0.0.1",) * 2, 1, 2, Device(), CONFIG, batch=4
 
 
 def test_an_image_is_the_same_whatever_batch_it_is_in() -> None:
-    whole, labels = synthetic.make_samples(5, 0, 8, SHAPE, 10)
-    half, half_labels = synthetic.make_samples(5, 4, 4, SHAPE, 10)
+    whole, labels = source.make_samples(5, 0, 8, SHAPE, 10)
+    half, half_labels = source.make_samples(5, 4, 4, SHAPE, 10)
     assert np.array_equal(whole[4:], half)
     assert np.array_equal(labels[4:], half_labels)
 
 
 def test_images_are_random_and_never_zero_and_labels_are_classes() -> None:
-    pixels, labels = synthetic.make_samples(5, 0, 64, SHAPE, 10)
+    pixels, labels = source.make_samples(5, 0, 64, SHAPE, 10)
     assert pixels.dtype == np.float32
     assert labels.dtype == np.int64
     assert abs(float(pixels.mean())) < 0.05
@@ -35,8 +35,8 @@ def test_images_are_random_and_never_zero_and_labels_are_classes() -> None:
 
 
 def test_another_seed_gives_other_images() -> None:
-    first, _ = synthetic.make_samples(5, 0, 2, SHAPE, 10)
-    other, _ = synthetic.make_samples(6, 0, 2, SHAPE, 10)
+    first, _ = source.make_samples(5, 0, 2, SHAPE, 10)
+    other, _ = source.make_samples(6, 0, 2, SHAPE, 10)
     assert not np.array_equal(first, other)
 
 
@@ -52,7 +52,7 @@ def test_ranks_get_disjoint_parts_and_the_same_batch_in_every_step() -> None:
 
     first = SyntheticSource(JOB, Placing()).batches()
     second = SyntheticSource(replace(JOB, rank=1), Placing()).batches()
-    whole, _ = synthetic.make_samples(5, 0, 8, SHAPE, 10)
+    whole, _ = source.make_samples(5, 0, 8, SHAPE, 10)
     assert np.array_equal(np.concatenate([next(first), next(second)]), whole)
     assert next(first) is next(first)
     assert placed == [4, 4]

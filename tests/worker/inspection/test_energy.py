@@ -66,11 +66,11 @@ def test_a_counter_that_was_not_started_tells_nothing() -> None:
 
 @pytest.mark.processes
 def test_the_driver_counts_the_energy_of_the_gpu_that_is_named(tmp_path: Path) -> None:
-    nvml = Nvml(Driver(tmp_path).compile(gpus=2).library)
-    assert [nvml.read_energy_joules(name) for name in ("0", "1", "GPU-1")] == [1000.0, 2000.0, 2000.0]
+    nvml, function = Nvml(Driver(tmp_path).compile(gpus=2).library), "nvmlDeviceGetTotalEnergyConsumption"
+    assert [nvml.read_number(function, name, wide=True) / 1000 for name in ("0", "1", "GPU-1")] == [1000, 2000, 2000]
     for unknown in ("2", "GPU-7"):
         with pytest.raises(NvmlError):
-            nvml.read_energy_joules(unknown)
+            nvml.read_number(function, unknown, wide=True)
 
 
 @pytest.mark.processes

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from test_nvml import Driver
 
-from trainscale.worker.inspection.gpus import GpuLimits, GpuReader, GpuSample, Nvml, NvmlError, summarise
+from trainscale.worker.inspection.gpus import GpuSample, Nvml, find_visible_gpu, read_sample, summarise
 from trainscale.worker.sample import GpuState
+
+LIMITS: dict[str, Any] = {"sm_mhz_limit": 1980, "memory_mhz_limit": 3201, "watts_limit": 700.0}
 
 # A rank that has measured for a while, and reports its window as loop.py does.
 RANK = """
@@ -34,14 +36,12 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def read(driver: Driver, gpu: str = "0") -> GpuSample:
-    return replace(GpuReader(Nvml(driver.library), gpu).read(), seconds=0.0)
+    return replace(read_sample(Nvml(driver.library), gpu), seconds=0.0)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("reasons", ["Event", "Throttle"])
-def test_a_sample_holds_what_the_driver_says(driver: Driver, reasons: str) -> None:
-    """The second name of the function is that of older drivers."""
-    driver.compile(reasons=reasons).set_state(1200, 2619, 650_500, 61, 0x4 | 0x20 | 0x1, 7, 8, 9, 2**33)
+def test_a_sample_holds_what_the_driver_says(driver: Driver) -> None:
+    driver.compile().set_state(1200, 2619, 650_500, 61, 0x4 | 0x20 | 0x1, 7, 8, 9, 2**33)
     assert read(driver) == GpuSample(
         seconds=0.0,
         sm_mhz=1200,
@@ -53,46 +53,37 @@ def test_a_sample_holds_what_the_driver_says(driver: Driver, reasons: str) -> No
         pcie_received=8000.0,
         nvlink_sent=9 * 1024,
         nvlink_received=2**43,
+        **LIMITS,
     )
-
-
-@pytest.mark.processes
-def test_limits_are_those_of_the_gpu_and_its_power_cap(driver: Driver) -> None:
-    reader = GpuReader(Nvml(driver.compile().library), "0")
-    assert reader.limits == GpuLimits(sm_mhz=1980, memory_mhz=3201, watts=700.0)
 
 
 @pytest.mark.processes
 def test_what_a_gpu_does_not_offer_is_left_out(driver: Driver) -> None:
     driver.compile().set_state(1200, -1, -1, -1, -1, -1, -1, -1, -1)
-    assert read(driver) == GpuSample(seconds=0.0, sm_mhz=1200)
-
-
-@pytest.mark.processes
-def test_a_gpu_that_does_not_exist_is_an_error(driver: Driver) -> None:
-    with pytest.raises(NvmlError):
-        GpuReader(Nvml(driver.compile().library), "1")
+    assert read(driver) == GpuSample(seconds=0.0, sm_mhz=1200, **LIMITS)
+    assert read(driver, "1") == GpuSample(seconds=0.0)  # there is no such GPU
 
 
 def samples() -> list[GpuSample]:
-    return [
-        GpuSample(1.0, 1000, 2000, 100.0, 50, (), 5.0, 50.0, 0, 1000),  # before the window
-        GpuSample(2.0, 1900, 2600, 600.0, 60, (), 10.0, 100.0, 100, 1000),
-        GpuSample(3.0, 1200, 2600, 700.0, 65, ("power cap",), 20.0, 200.0, 200, 2000),
-        GpuSample(4.0, 1100, 2500, 700.0, 70, ("power cap", "temperature"), 30.0, 300.0, 500, 4000),
-        GpuSample(5.0, 100, 100, 50.0, 90, ("hardware slowdown",), 0.0, 0.0, 900, 9000),  # after it
+    values = [
+        (1.0, 1000, 2000, 100.0, 50, (), 5.0, 50.0, 0, 1000),  # before the window
+        (2.0, 1900, 2600, 600.0, 60, (), 10.0, 100.0, 100, 1000),
+        (3.0, 1200, 2600, 700.0, 65, ("power cap",), 20.0, 200.0, 200, 2000),
+        (4.0, 1100, 2500, 700.0, 70, ("power cap", "temperature"), 30.0, 300.0, 500, 4000),
+        (5.0, 100, 100, 50.0, 90, ("hardware slowdown",), 0.0, 0.0, 900, 9000),  # after it
     ]
+    return [GpuSample(*row, **LIMITS) for row in values]
 
 
 def test_only_samples_in_the_window_are_summarised() -> None:
-    assert summarise(samples(), GpuLimits(1980, 2619, 700.0), 1.5, 4.5) == GpuState(
+    assert summarise(samples(), 1.5, 4.5) == GpuState(
         samples=3,
         sm_mhz_mean=1400.0,
         sm_mhz_min=1100,
         sm_mhz_limit=1980,
         memory_mhz_mean=pytest.approx(2566.667),
         memory_mhz_min=2500,
-        memory_mhz_limit=2619,
+        memory_mhz_limit=3201,
         watts_mean=pytest.approx(666.667),
         watts_limit=700.0,
         celsius_max=70,
@@ -106,15 +97,15 @@ def test_only_samples_in_the_window_are_summarised() -> None:
 
 
 def test_a_window_without_samples_has_no_summary() -> None:
-    assert summarise(samples(), GpuLimits(), 2.1, 2.9) is None
+    assert summarise(samples(), 2.1, 2.9) is None
 
 
 def test_a_counter_with_one_value_or_that_began_again_has_no_rate() -> None:
-    alone = summarise(samples(), GpuLimits(), 1.9, 2.1)
+    alone = summarise(samples(), 1.9, 2.1)
     assert alone is not None
     assert (alone.nvlink_sent_per_second, alone.sm_mhz_mean) == (None, 1900.0)
     fallen = [samples()[4], replace(samples()[1], seconds=6.0)]
-    summary = summarise(fallen, GpuLimits(), 0.0, 9.0)
+    summary = summarise(fallen, 0.0, 9.0)
     assert summary is not None
     assert summary.nvlink_sent_per_second is None
 
@@ -149,3 +140,22 @@ def test_a_rank_without_a_window_or_without_a_driver_has_no_state(driver: Driver
     assert list_states(driver.keeps(RANK.format(body="time.sleep(0.6)"))) == [None, None]  # there is no library yet
     driver.compile()
     assert list_states(driver.keeps("import time; time.sleep(0.6)")) == [None]
+
+
+# ---- which GPU a rank has
+
+
+@pytest.mark.parametrize(
+    ("shown", "index", "name"), [("", 2, "2"), ("3,5", 1, "5"), ("GPU-a, GPU-b", 1, "GPU-b"), ("7", 0, "7")]
+)
+def test_an_index_counts_among_the_gpus_that_are_shown(
+    shown: str, index: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    assert find_visible_gpu(index) == name
+
+
+def test_a_gpu_that_is_not_shown_is_an_error_not_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    with pytest.raises(ValueError, match="GPU 2 is not among CUDA_VISIBLE_DEVICES=3,5"):
+        find_visible_gpu(2)

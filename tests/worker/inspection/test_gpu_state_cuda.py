@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trials import run_trial
 
-from trainscale.worker.inspection.gpus import GpuReader, Nvml
+from trainscale.worker.inspection.gpus import Nvml, read_sample
 from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
 
@@ -17,17 +17,16 @@ pytestmark = [pytest.mark.framework, pytest.mark.skipif(GPUS == 0, reason="there
 
 
 def test_the_driver_tells_the_state_of_a_gpu() -> None:
-    reader = GpuReader(Nvml(), "0")
-    sample = reader.read()
+    sample = read_sample(Nvml(), "0")
     assert sample.sm_mhz
     assert sample.memory_mhz
     assert sample.watts
     assert sample.celsius
     assert sample.pcie_sent is not None
-    assert reader.limits.sm_mhz
-    assert sample.sm_mhz <= reader.limits.sm_mhz
-    assert reader.limits.watts
-    print(sample, reader.limits)
+    assert sample.sm_mhz_limit
+    assert sample.sm_mhz <= sample.sm_mhz_limit
+    assert sample.watts_limit
+    print(sample)
 
 
 def test_a_trial_records_its_gpu(tmp_path: Path) -> None:

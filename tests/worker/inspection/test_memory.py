@@ -100,10 +100,10 @@ class Named:
         return self.found
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> nvml.GpuMemory:
+def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> nvml.GpuMonitor:
     monkeypatch.setattr(nvml, "Nvml", lambda: named)
     monkeypatch.setattr(nvml, "is_in_container", lambda: inner)
-    gpus = nvml.GpuMemory()
+    gpus = nvml.GpuMonitor()
     gpus.watch(0, os.getpid())
     for _ in range(3):
         named.asked.acquire(timeout=2)
@@ -135,7 +135,7 @@ def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch)
         raise NvmlError("no driver")
 
     monkeypatch.setattr(nvml, "Nvml", refuse)
-    gpus = nvml.GpuMemory()
+    gpus = nvml.GpuMonitor()
     gpus.watch(0, os.getpid())
     gpus._thread.join()
     gpus.watch(1, os.getpid())

@@ -18,13 +18,13 @@ from event_lines import decode
 from trainscale.launch.launchers.base import START
 from trainscale.worker.inspection import gpus as nvml
 from trainscale.worker.inspection.gpus import Nvml, NvmlError
-from trainscale.worker.job import Task
-from trainscale.worker.keeper.requests import encode_tasks
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.processes
 
 SOURCE = Path(__file__).parents[2] / "support" / "simulated_nvml.c"
 GIB = 1024**3
+LIST = "nvmlDeviceGetComputeRunningProcesses"
 
 # A rank that a test writes: it says what it holds, and leaves when the driver was asked twice after that.
 RANK = """
@@ -56,23 +56,8 @@ class Driver:
 
     folder: Path
 
-    def compile(
-        self,
-        entry: int = 24,
-        version: int = 3,
-        gpus: int = 1,
-        init: int = 0,
-        answer: int = 0,
-        reasons: str = "Event",
-    ) -> Driver:
-        defines = {
-            "REASONS": f"nvmlDeviceGetCurrentClocks{reasons}Reasons",
-            "ENTRY": entry,
-            "LIST": f"nvmlDeviceGetComputeRunningProcesses_v{version}",
-            "GPUS": gpus,
-            "INIT": init,
-            "ANSWER": answer,
-        }
+    def compile(self, gpus: int = 1, init: int = 0, answer: int = 0, function: str = LIST) -> Driver:
+        defines = {"LIST": function, "GPUS": gpus, "INIT": init, "ANSWER": answer}
         flags = [f"-D{name}={value}" for name, value in defines.items()]
         library = self.folder / "libnvidia-ml.so.1"
         if shutil.which("cc") is None:
@@ -122,7 +107,7 @@ class Driver:
         ) as keeper:
             assert keeper.stdin is not None
             assert keeper.stdout is not None
-            keeper.stdin.write(encode_tasks(tasks, 60))
+            keeper.stdin.write(encode_request(TasksRequest(tasks, 60)))
             keeper.stdin.flush()
             events = [event for line in keeper.stdout if (event := decode(line.decode()))]
         assert keeper.returncode == 0
@@ -206,27 +191,18 @@ def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driv
     assert event["peak_bytes"] is None
 
 
-@pytest.mark.parametrize("entry", [16, 24, 32])
-@pytest.mark.parametrize("version", [2, 3])
-def test_entries_of_every_length_are_read(library: Driver, entry: int, version: int) -> None:
-    library.compile(entry, version).holds("0 101 1000", "0 102 2000", "0 103 18446744073709551615")
-    assert Nvml(library.library).sum_process_bytes() == {101: 1000, 102: 2000, 103: None}
+@pytest.mark.parametrize(
+    "held", [{}, {101: 1000, 102: 2000, 103: None}, {1000 + number: number for number in range(200)}]
+)
+def test_all_processes_are_read_also_more_than_there_was_room_for(library: Driver, held: dict[int, int | None]) -> None:
+    library.compile().holds(*(f"0 {pid} {2**64 - 1 if size is None else size}" for pid, size in held.items()))
+    assert Nvml(library.library).sum_process_bytes() == held
 
 
-def test_no_process_at_all_is_an_answer(library: Driver) -> None:
-    library.compile().holds()
-    assert Nvml(library.library).sum_process_bytes() == {}
-
-
-def test_more_processes_than_there_was_room_for_are_all_read(library: Driver) -> None:
-    library.compile().holds(*(f"0 {1000 + number} {number}" for number in range(200)))
-    assert Nvml(library.library).sum_process_bytes() == {1000 + number: number for number in range(200)}
-
-
-def test_a_library_without_the_functions_is_an_error_that_names_them(library: Driver) -> None:
-    library.compile(version=1)
-    with pytest.raises(NvmlError, match=r"has no nvmlDeviceGetComputeRunningProcesses_v3 and no .*_v2"):
-        Nvml(library.library)
+def test_a_library_without_a_function_is_an_error_that_names_it(library: Driver) -> None:
+    nvml = Nvml(library.compile(function="other").library)
+    with pytest.raises(NvmlError, match=rf"has no {LIST}$"):
+        nvml.sum_process_bytes()
 
 
 def test_an_error_of_every_gpu_is_an_error(library: Driver) -> None:

@@ -11,7 +11,7 @@ from jobs import make_job
 from trainscale.worker.config import Config
 from trainscale.worker.frameworks.base import Adapter, Proof
 from trainscale.worker.job import Job
-from trainscale.worker.training import explanation, loop
+from trainscale.worker.training import loop
 from trainscale.worker.training.rendezvous import Rendezvous
 
 LATENCY, RATE = 0.001, 1e8
@@ -96,7 +96,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> ExchangingDevice:
 
 def exchanges(device: ExchangingDevice, parameters: int, window_seconds: float = 50.0) -> Any:
     rendezvous = Rendezvous("127.0.0.1", 0, 0, 1)
-    return explanation.measure_exchanges(device, parameters, rendezvous, Heartbeat(), window_seconds)  # type: ignore[arg-type]
+    return loop.measure_exchanges(device, parameters, rendezvous, Heartbeat(), window_seconds)  # type: ignore[arg-type]
 
 
 def test_sizes_go_up_to_the_gradients_of_the_network(device: ExchangingDevice) -> None:
@@ -136,19 +136,20 @@ def test_an_adapter_without_exchanges_reports_none(device: ExchangingDevice, mon
 
 
 def test_a_half_and_a_quarter_of_the_batch_are_timed(device: ExchangingDevice) -> None:
-    times = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    times = loop.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
     assert [time.batch for time in times] == [8, 4]
     assert [time.seconds / time.steps for time in times] == pytest.approx([0.008, 0.004])
 
 
-def test_small_batches_are_doubled() -> None:
-    assert explanation.choose_further_batches(1) == [2, 4]
-    assert explanation.choose_further_batches(4) == [2, 1]
+@pytest.mark.parametrize(("batch", "others"), [(1, [2, 4]), (3, [6, 12]), (4, [2, 1])])
+def test_small_batches_are_doubled(device: ExchangingDevice, batch: int, others: list[int]) -> None:
+    device.job = make_job(batch=batch)
+    assert [time.batch for time in loop.measure_batches(device, Heartbeat(), 10.0)] == others  # type: ignore[arg-type]
 
 
 def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: ExchangingDevice) -> None:
     device.refused_batch = 4
-    (time,) = explanation.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
+    (time,) = loop.measure_batches(device, Heartbeat(), 10.0)  # type: ignore[arg-type]
     assert time.batch == 8
 
 
@@ -156,4 +157,4 @@ def test_a_network_that_would_be_compiled_is_not_asked(
     device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ExchangingDevice, "takes_any_batch", False)
-    assert explanation.measure_batches(device, Heartbeat(), 10.0) == ()  # type: ignore[arg-type]
+    assert loop.measure_batches(device, Heartbeat(), 10.0) == ()  # type: ignore[arg-type]

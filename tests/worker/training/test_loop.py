@@ -13,6 +13,7 @@ from jobs import make_config, make_job
 
 from trainscale.worker.config import Config
 from trainscale.worker.frameworks.base import Adapter, Proof
+from trainscale.worker.inspection.usage import read_host_peak_bytes
 from trainscale.worker.job import Measure
 from trainscale.worker.sample import RankSample, Report
 from trainscale.worker.training import loop
@@ -395,4 +396,4 @@ def test_the_heartbeat_is_told_every_phase_and_step(clock: Clock) -> None:
 
 
 def test_the_most_memory_of_this_process_is_known() -> None:
-    assert loop.read_host_peak_bytes() > 1024 * 1024
+    assert read_host_peak_bytes() > 1024 * 1024

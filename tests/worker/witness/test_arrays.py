@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainscale.worker import models
-from trainscale.worker.data import synthetic
+from trainscale.worker.data import source
 from trainscale.worker.witness.layers import Arrays
 from trainscale.worker.witness.reference import ReferenceNetwork
 
@@ -54,7 +54,7 @@ def test_pytorchs_tensors_compute_what_numpys_arrays_do(arithmetic: str) -> None
     assert count_free_bytes(1000) == 0
     graph_nets.register()
     graph = models.build("every-kind")
-    samples, labels = synthetic.make_samples(1, 0, 4, (3, 33, 33), 7)
+    samples, labels = source.make_samples(1, 0, 4, (3, 33, 33), 7)
     losses, gradients = [], []
     for arrays in (Arrays(arithmetic), TorchArrays("fp64", "cpu").make_like(arithmetic)):
         weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, 1).items()}

@@ -12,10 +12,11 @@ import pytest
 from jobs import make_config, make_job
 
 from trainscale.worker import models
-from trainscale.worker.data import synthetic
+from trainscale.worker.data import source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
-from trainscale.worker.inspection.numbers import CannotCompute
 from trainscale.worker.job import Job
+from trainscale.worker.training.rank import CannotCompute
+from trainscale.worker.witness import expectation
 from trainscale.worker.witness.expectation import ReferenceSteps, choose_arrays, compute_expectation
 from trainscale.worker.witness.layers import Arrays
 from trainscale.worker.witness.reference import ReferenceNetwork, estimate_needed_bytes
@@ -83,7 +84,7 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
     config, graph = job.config, models.build("plain-graph")
     network = ReferenceNetwork(graph, Arrays())
     start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
-    images = [synthetic.make_samples(job.seed, 4 * rank, 4, (3, 16, 16), 10) for rank in range(2)]
+    images = [source.make_samples(job.seed, 4 * rank, 4, (3, 16, 16), 10) for rank in range(2)]
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
     loss0, gradient0 = network.compute_gradients(start, *images[0])
     velocity = {name: gradient0[name] + decay * start[name] for name in start}
@@ -106,7 +107,7 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
 def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
     job, graph = job_for("local"), models.build("plain-graph")
     start = {name: values.astype(np.float64) for name, values in models.initial_weights(graph, job.seed).items()}
-    samples = synthetic.make_samples(job.seed, 0, 4, (3, 16, 16), 10)
+    samples = source.make_samples(job.seed, 0, 4, (3, 16, 16), 10)
     _, gradients = ReferenceNetwork(graph, Arrays()).compute_gradients(start, *samples)
     decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
     expected = compute_expectation(job, Arrays())
@@ -133,7 +134,7 @@ def test_the_samples_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert deviation == pytest.approx(1, abs=0.05)
     assert (copies, count) == (0, 8)  # of rank 0 and of the last rank
     assert 1 < label_kinds <= 8
-    monkeypatch.setattr(synthetic, "make_samples", lambda *_: (np.zeros((4, 3, 16, 16), "f4"), np.zeros(4, "i8")))
+    monkeypatch.setattr(expectation, "make_samples", lambda *_: (np.zeros((4, 3, 16, 16), "f4"), np.zeros(4, "i8")))
     assert expect("allreduce", workers=3, batch=4)["samples"].tolist() == [0, 7, 1, 8]
 
 
@@ -163,8 +164,6 @@ def test_a_reference_in_the_timed_precision_still_has_a_spread() -> None:
 
 def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """During a warm-up of one epoch of four updates, the first rate is a quarter. Of epochs, one step is compared."""
-    from trainscale.worker.data import source
-
     monkeypatch.setattr(source, "count_updates_per_epoch", lambda job: 4)
     slow, fast = expect("local", epochs=2, warmup_epochs=1.0), expect("local", epochs=2)
     assert slow["losses"].shape == fast["losses"].shape == (1, 1)
@@ -203,7 +202,7 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
     adapter.join()
     adapter.build()
     before = sketch_weights(adapter.weights())
-    batch, losses = synthetic.make_batch(job, adapter.place), []
+    batch, losses = source.make_batch(job, adapter.place), []
     for _ in range(2):
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())

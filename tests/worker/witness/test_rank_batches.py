@@ -10,7 +10,7 @@ import pytest
 import small_sets
 from jobs import make_config, make_job
 
-from trainscale.worker.data import batches, synthetic
+from trainscale.worker.data import batches, source
 from trainscale.worker.data.facts import KNOWN
 from trainscale.worker.data.source import Normalization
 from trainscale.worker.witness.expectation import RankBatches
@@ -21,7 +21,7 @@ def test_synthetic_samples_are_those_of_the_rank_in_every_step() -> None:
     job = make_job(config=config, workers=3, addresses=("127.0.0.1",) * 3)
     rank_batches = RankBatches(job)
     for rank in range(3):
-        placed = synthetic.make_batch(replace(job, rank=rank), lambda *arrays: arrays)
+        placed = source.make_batch(replace(job, rank=rank), lambda *arrays: arrays)
         for step in range(2):
             for seen, expected in zip(rank_batches.make_batch(rank, step), placed, strict=True):
                 assert (seen == expected).all()

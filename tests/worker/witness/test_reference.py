@@ -8,7 +8,7 @@ import pytest
 from jobs import make_config, make_job
 
 from trainscale.worker import models
-from trainscale.worker.data import synthetic
+from trainscale.worker.data import source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
 from trainscale.worker.witness.layers import Arrays
@@ -30,7 +30,7 @@ def reference_steps(job: Job, steps: int) -> Steps:
     config, arrays = job.config, Arrays()
     graph = models.build(config.model, config.image_size, config.classes)
     shape = models.find_samples(config.model).shape(config)
-    samples, labels = synthetic.make_samples(job.seed, 0, job.batch, shape, config.classes)
+    samples, labels = source.make_samples(job.seed, 0, job.batch, shape, config.classes)
     weights = models.initial_weights(graph, job.seed)
     optimizer = ReferenceOptimizer(weights, config.momentum, config.weight_decay, arrays)
     network, losses = ReferenceNetwork(graph, arrays), []
@@ -45,7 +45,7 @@ def torch_steps(job: Job, steps: int) -> Steps:
     adapter = FRAMEWORKS["torch"].load(job)(job)
     adapter.join()
     adapter.build()
-    batch, losses = synthetic.make_batch(job, adapter.place), []
+    batch, losses = source.make_batch(job, adapter.place), []
     for _ in range(steps):
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())
@@ -82,7 +82,7 @@ def test_two_steps_are_those_of_pytorch(model: str, image_size: int, classes: in
 def test_the_gradient_is_the_derivative_of_the_loss_of_all_heads() -> None:
     job = make_fp64_job("every-kind", 33, 7, 3)
     graph, arrays = models.build("every-kind", 33, 7), Arrays()
-    samples, labels = synthetic.make_samples(1, 0, 3, (3, 33, 33), 7)
+    samples, labels = source.make_samples(1, 0, 3, (3, 33, 33), 7)
     weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
     network = ReferenceNetwork(graph, arrays)
     _, gradients = network.compute_gradients(weights, samples, labels)
@@ -104,7 +104,7 @@ def test_samples_in_two_batches_give_the_mean_of_their_gradients() -> None:
     job = make_fp64_job("plain-graph", 16, 10, 4)
     graph, arrays = models.build("plain-graph", 16, 10), Arrays()
     weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
-    samples, labels = synthetic.make_samples(1, 0, 4, (3, 16, 16), 10)
+    samples, labels = source.make_samples(1, 0, 4, (3, 16, 16), 10)
     network = ReferenceNetwork(graph, arrays)
     loss, gradients = network.compute_gradients(weights, samples, labels)
     halves = [network.compute_gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
@@ -126,7 +126,7 @@ def test_momentum_and_weight_decay() -> None:
 def test_a_precision_is_off_by_as_much_as_its_rounding(precision: str, least: float, most: float) -> None:
     job = make_fp64_job("every-kind", 33, 7, 4)
     graph = models.build("every-kind", 33, 7)
-    samples, labels = synthetic.make_samples(1, 0, 4, (3, 33, 33), 7)
+    samples, labels = source.make_samples(1, 0, 4, (3, 33, 33), 7)
     initial = models.initial_weights(graph, job.seed)
     gradients = {}
     for arithmetic in ("fp64", precision):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...spec.config import Config
 from ...spec.devices import LOOPBACK, Host
-from ...worker.allocator import ALLOCATORS, TUNED
+from ...worker.config import ALLOCATORS, TUNED
 from ...worker.job import WORKER, Device, Job, Measure, Task
 from ..connected_hosts import ConnectedHosts
 from ..launchers.base import ITS_START, Launcher

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...spec.config import Config, Trial
 from ...spec.devices import LOOPBACK, AvailableDevices, Slot, place_processes
 from ...worker import models
-from ...worker.allocator import ALLOCATORS
+from ...worker.config import ALLOCATORS
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, PluginReference, Task
 from ..launchers.base import ITS_START
@@ -71,7 +71,6 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
-    shared = jobs[0].encode_shared_fields()
     for job, slot in zip(jobs, slots, strict=True):
         command = [slot.host.pythons.get(framework) or settings.pythons[framework], ITS_START, "rank"]
         is_sampled = job.device.kind == "cuda" and not job.config.trains_epochs
@@ -80,13 +79,12 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
                 slot.host.name,
                 job.rank,
                 command,
-                job.encode_own_fields(),
+                job.to_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
                 # Training to an accuracy has no window, and may take days: its GPU's state is not sampled.
                 gpu=job.device.index if job.role == WORKER and is_sampled else None,
                 most_output=_MOST_OUTPUT,
-                shared=shared,
             )
         )
     return tasks

@@ -60,17 +60,13 @@ class BatchMaker:
         """Return the numbers of the samples that were written, in their order."""
         settings = self._settings
         if epoch != self._epoch:
-            self._start_epoch(epoch)
+            count, seed, self._epoch = len(self._stored[f"{TRAIN} labels"]), settings.seed, epoch
+            self._order = shuffle_epoch(count, seed, epoch)
+            self._draws = draw_numbers(count, seed, epoch, self.draws_per_image) if settings.augment else None
         chosen = select_rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
         return chosen
-
-    def _start_epoch(self, epoch: int) -> None:
-        count, seed = len(self._stored[f"{TRAIN} labels"]), self._settings.seed
-        self._order = shuffle_epoch(count, seed, epoch)
-        self._draws = draw_numbers(count, seed, epoch, self.draws_per_image) if self._settings.augment else None
-        self._epoch = epoch
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
         """Return how many of the images count. The others are black and only fill the batch."""
@@ -110,33 +106,28 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
     Raises DataError.
     """
-    kind = parse_data_kind(data)
-    return _load_file_names(directory) if kind == FOLDER else _load_images(kind, directory)
-
-
-def _load_file_names(directory: str) -> SharedArrays:
     import numpy as np
 
-    arrays: NamedArrays = {}
-    for split in (TRAIN, VALID):
-        photographs = folder.list_photographs(directory, split)
-        names = [os.fsencode(path) for path in photographs.paths]
-        arrays[f"{split} names"] = np.frombuffer(b"".join(names), np.uint8)
-        arrays[f"{split} ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
-        arrays[f"{split} labels"] = np.asarray(photographs.labels, np.int64)
-    return SharedArrays.from_arrays(arrays)
+    kind = parse_data_kind(data)
+    if kind == FOLDER:
+        arrays: NamedArrays = {}
+        for split in (TRAIN, VALID):
+            photographs = folder.list_photographs(directory, split)
+            names = [os.fsencode(path) for path in photographs.paths]
+            arrays[f"{split} names"] = np.frombuffer(b"".join(names), np.uint8)
+            arrays[f"{split} ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+            arrays[f"{split} labels"] = np.asarray(photographs.labels, np.int64)
+        return SharedArrays.from_arrays(arrays)
 
-
-def _load_images(name: str, directory: str) -> SharedArrays:
-    known = KNOWN[name]
+    known = KNOWN[kind]
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for split, count in published_files.count_images(name, directory).items():
+    for split, count in published_files.count_images(kind, directory).items():
         shapes[f"{split} images"] = ("|u1", (count, known.channels, known.image_size, known.image_size))
         shapes[f"{split} labels"] = ("<i8", (count,))
     shared = SharedArrays.allocate(shapes)
     for split in (TRAIN, VALID):
         first = 0
-        for images, labels in published_files.read_files(name, directory, split):
+        for images, labels in published_files.read_files(kind, directory, split):
             last = first + len(images)
             shared[f"{split} images"][first:last] = images
             shared[f"{split} labels"][first:last] = labels
@@ -220,15 +211,9 @@ def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
     """Move each image by whole pixels, repeating its edge, and mirror it with probability one half."""
     import numpy as np
 
-    count, channels, side = len(chosen), stored.shape[1], stored.shape[-1]
-    margin = int(side * SHIFT_SHARE)
-    padded = np.empty((count, channels, side + 2 * margin, side + 2 * margin), stored.dtype)
-    padded[:, :, margin : margin + side, margin : margin + side] = stored[chosen]
-    padded[:, :, :margin] = padded[:, :, margin : margin + 1]
-    padded[:, :, margin + side :] = padded[:, :, margin + side - 1 : margin + side]
-    padded[:, :, :, :margin] = padded[:, :, :, margin : margin + 1]
-    padded[:, :, :, margin + side :] = padded[:, :, :, margin + side - 1 : margin + side]
-    crop(out, padded, np.arange(count), draws)
+    margin = int(stored.shape[-1] * SHIFT_SHARE)
+    padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
+    crop(out, padded, np.arange(len(chosen)), draws)
 
 
 def enlarge(out: Any, stored: Any, chosen: Any) -> None:
@@ -279,7 +264,11 @@ class SharedArrays:
             layout[name] = (dtype, list(shape), end)
             end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             end += -end % _ALIGNMENT
-        descriptor = _open_unnamed_file()
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("trainscale")
+        else:  # on disk: containers often have only 64 MB of /dev/shm
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
         try:
             # Reserve the memory now. A page that is missing later would be a bus error.
             os.posix_fallocate(descriptor, 0, max(1, end))
@@ -294,11 +283,3 @@ class SharedArrays:
         for name, array in arrays.items():
             shared[name][...] = array
         return shared
-
-
-def _open_unnamed_file() -> int:
-    """Open a file in memory, or on disk where that is not possible. Containers often have only 64 MB of /dev/shm."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("trainscale")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -17,12 +17,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..emitter import claim_stdout
-from ..pinning import die_with_parent
-from .batches import BatchMaker, BatchSettings, SharedArrays, make_batch_maker
+from ..keeper.leased_host import end_with_parent
+from .batches import BatchSettings, SharedArrays, make_batch_maker
 from .facts import DataError
 from .seen import compute_hash_sum
 
@@ -36,8 +36,7 @@ class LoaderError(RuntimeError):
     """A loader process could not make a batch, or has ended."""
 
 
-@dataclass(frozen=True)
-class BatchRequest:
+class BatchRequest(NamedTuple):
     """A batch to be made: of a training epoch, or of the validation set where ``epoch`` is None."""
 
     step: int
@@ -55,8 +54,7 @@ class LoadedBatch(NamedTuple):
     hash_sum: int  # of ``samples``, by seen.py
 
 
-@dataclass(frozen=True)
-class _Pending:
+class _Pending(NamedTuple):
     """A batch that a process is making."""
 
     request: BatchRequest
@@ -84,28 +82,27 @@ class Loader:
         self._pending: deque[_Pending] = deque()
         self._next_process = 0
         self._ahead = _AHEAD * processes
-        self._processes = [self._start(settings) for _ in range(processes)]
-
-    def _start(self, settings: BatchSettings) -> subprocess.Popen[bytes]:
         start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
-        process = subprocess.Popen(
-            [sys.executable, start, "loader"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(self._stored.descriptor, self._batches.descriptor),
-            bufsize=0,
-        )
-        stored, batches = self._stored, self._batches
-        _send(
-            process,
-            {
-                "stored": [stored.descriptor, stored.layout],
-                "batches": [batches.descriptor, batches.layout],
-                "settings": asdict(settings),
-                "path": [entry for entry in sys.path if entry],
-            },
-        )
-        return process
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, start, "loader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=(stored.descriptor, self._batches.descriptor),
+                bufsize=0,
+            )
+            for _ in range(processes)
+        ]
+        for number in range(processes):
+            self._send(
+                number,
+                {
+                    "stored": [stored.descriptor, stored.layout],
+                    "batches": [self._batches.descriptor, self._batches.layout],
+                    "settings": asdict(settings),
+                    "path": [entry for entry in sys.path if entry],
+                },
+            )
 
     def load_batches(
         self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
@@ -119,7 +116,13 @@ class Loader:
         upcoming, following = iter(requests), iter(then)
         first = deque(itertools.islice(upcoming, self._ahead))
         if [pending.request for pending in self._pending] != list(itertools.islice(first, len(self._pending))):
-            self._discard_pending()
+            while self._pending:  # wait for batches that nobody needs any more: their slots are written to until then
+                pending = self._pending.popleft()
+                self._free.append(pending.slot)
+                try:
+                    self._wait_for(pending.process)
+                except LoaderError:
+                    pass  # the next request to that process reports it
         outstanding = len(self._pending)  # of ``requests``, not of ``then``
         for _ in range(outstanding):
             first.popleft()
@@ -131,33 +134,28 @@ class Loader:
                     outstanding += 1
                 elif (request := next(following, None)) is None:
                     break
-                self._request(request)
+                pending = _Pending(request, self._next_process, self._free.popleft())
+                self._send(pending.process, [pending.slot, request.step, request.epoch])
+                self._pending.append(pending)
+                self._next_process = (self._next_process + 1) % len(self._processes)
             if not outstanding:
                 return
             outstanding -= 1
             pending = self._pending.popleft()
             self._in_use.append(pending.slot)
-            counted, samples_hash = self._wait_for(pending.process)
+            counted, hash_sum = self._wait_for(pending.process)
             pixels, labels, samples = (array[pending.slot] for array in self._arrays)
-            yield LoadedBatch(pixels, labels, counted, pending.request.epoch, samples, samples_hash)
+            yield LoadedBatch(pixels, labels, counted, pending.request.epoch, samples, hash_sum)
             while len(self._in_use) >= _IN_USE:
                 self._free.append(self._in_use.popleft())
 
-    def _request(self, request: BatchRequest) -> None:
-        pending = _Pending(request, self._next_process, self._free.popleft())
-        _send(self._processes[pending.process], [pending.slot, request.step, request.epoch])
-        self._pending.append(pending)
-        self._next_process = (self._next_process + 1) % len(self._processes)
-
-    def _discard_pending(self) -> None:
-        """Wait for batches that nobody needs any more: their slots are written to until then."""
-        while self._pending:
-            pending = self._pending.popleft()
-            self._free.append(pending.slot)
-            try:
-                self._wait_for(pending.process)
-            except LoaderError:
-                pass  # the next request to that process reports it
+    def _send(self, number: int, message: Any) -> None:
+        pipe = self._processes[number].stdin
+        assert pipe is not None
+        try:
+            pipe.write(json.dumps(message).encode() + b"\n")
+        except OSError:
+            pass  # it has ended; waiting for its answer reports that
 
     def _wait_for(self, number: int) -> tuple[int, int]:
         """Return how many images of the next batch of a process count, and the sum of the hashes of their numbers."""
@@ -168,12 +166,16 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            raise LoaderError(f"a loader process {_describe_exit(code)}; its last output is in this rank's log")
+            end = f"ended with exit code {code}"
+            if code < 0:
+                end = f"was ended by {signal.Signals(-code).name if -code in {*signal.Signals} else f'signal {-code}'}"
+            hint = ": is there memory left?" if code == -signal.SIGKILL else ""
+            raise LoaderError(f"a loader process {end}{hint}; its last output is in this rank's log")
         answer = json.loads(line)
         if isinstance(answer, str):
             raise LoaderError(answer)
-        counted, samples_hash = answer
-        return counted, samples_hash
+        counted, hash_sum = answer
+        return counted, hash_sum
 
     def close(self) -> None:
         """End the processes, whatever they are making, and release the memory."""
@@ -188,25 +190,9 @@ class Loader:
         self._batches.close()
 
 
-def _describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    hint = ": is there memory left?" if -code == signal.SIGKILL else ""
-    return f"was ended by {name}{hint}"
-
-
-def _send(process: subprocess.Popen[bytes], message: Any) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-    except OSError:
-        pass  # it has ended; waiting for its answer reports that
-
-
 def main(arguments: list[str]) -> int:
     """Run a loader process: read settings, then answer each request with two numbers or an error message."""
-    die_with_parent()
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
     out = claim_stdout()
     lines = sys.stdin.buffer
@@ -220,24 +206,22 @@ def main(arguments: list[str]) -> int:
     arrays = tuple(batches[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
-        answer = _answer(maker, BatchRequest(step, epoch), *(array[slot] for array in arrays))
+        pixels, labels, samples = (array[slot] for array in arrays)
+        answer: tuple[int, int] | str  # how many of the images count, and the hash of their numbers; or what is wrong
+        try:
+            if epoch is None:
+                answer = maker.write_validation_batch(step, pixels, labels), 0
+            else:
+                samples[...] = maker.write_training_batch(epoch, step, pixels, labels)
+                answer = len(labels), compute_hash_sum(samples)
+        except DataError as error:
+            answer = str(error)
+        except Exception as error:
+            traceback.print_exc()
+            name = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
+            answer = f"in a loader process: {name}: {error}"
         try:
             os.write(out, json.dumps(answer).encode() + b"\n")
         except OSError:
             return 1  # the rank has ended
     return 0
-
-
-def _answer(maker: BatchMaker, request: BatchRequest, pixels: Any, labels: Any, samples: Any) -> tuple[int, int] | str:
-    """Make a batch. Return how many of its images count and the hash of their numbers, or an error message."""
-    try:
-        if request.epoch is None:
-            return maker.write_validation_batch(request.step, pixels, labels), 0
-        samples[...] = maker.write_training_batch(request.epoch, request.step, pixels, labels)
-        return len(labels), compute_hash_sum(samples)
-    except DataError as error:
-        return str(error)
-    except Exception as error:
-        traceback.print_exc()
-        name = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
-        return f"in a loader process: {name}: {error}"

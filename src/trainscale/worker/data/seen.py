@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MOST_SAMPLES = 16_000_000  # of a data set whose samples have flags: 16 MB of memory, 2 MB to send
@@ -46,43 +46,33 @@ def compute_hash_sum(samples: Any) -> int:
 
 
 class SamplesTracker:
-    """Counts the samples of a rank. An epoch that is begun a second time is not counted again.
+    """Counts the samples of a rank, in ``epochs`` by number. An epoch that is begun a second time is not counted again.
 
-    ``add`` takes a few microseconds: a sum for each batch, and one flag for each sample of the first epoch.
+    ``flags`` say which samples the first epoch had; None for a very large data set. ``add`` takes a few microseconds.
     """
 
     def __init__(self, train: int) -> None:
         import numpy as np
 
-        self._flags: Any = np.zeros(train, np.bool_) if train <= MOST_SAMPLES else None
-        self._epochs: dict[int, SamplesSeen] = {}
+        self.flags: Any = np.zeros(train, np.bool_) if train <= MOST_SAMPLES else None
+        self.epochs: dict[int, SamplesSeen] = {}
 
     def begin(self, epoch: int) -> bool:
         """Start to count an epoch. Return False if it was begun before."""
-        if epoch in self._epochs:
-            return False
-        self._epochs[epoch] = SamplesSeen(epoch, 0, 0, False)
-        return True
+        is_new = epoch not in self.epochs
+        self.epochs.setdefault(epoch, SamplesSeen(epoch, 0, 0, False))
+        return is_new
 
     def add(self, epoch: int, samples: Any, hash_sum: int) -> None:
         """Count the samples of a batch, with the sum of their hashes."""
-        seen = self._epochs[epoch]
+        seen = self.epochs[epoch]
         total = (seen.hash_sum + hash_sum) % HASH_MODULUS
-        self._epochs[epoch] = SamplesSeen(epoch, seen.count + len(samples), total, False)
-        if self._flags is not None and epoch == next(iter(self._epochs)):
-            self._flags[samples] = True
+        self.epochs[epoch] = SamplesSeen(epoch, seen.count + len(samples), total, False)
+        if self.flags is not None and epoch == next(iter(self.epochs)):
+            self.flags[samples] = True
 
     def end(self, epoch: int) -> None:
-        """Note that an epoch is complete."""
-        seen = self._epochs[epoch]
-        self._epochs[epoch] = SamplesSeen(epoch, seen.count, seen.hash_sum, True)
-
-    def list_seen(self) -> list[SamplesSeen]:
-        return list(self._epochs.values())
-
-    def pack_first_epoch_flags(self) -> str | None:
-        """Return which samples the first epoch had, as text for ``unpack_flags``. None for a very large data set."""
-        return None if self._flags is None else pack_flags(self._flags)
+        self.epochs[epoch] = replace(self.epochs[epoch], complete=True)
 
 
 def pack_flags(flags: Any) -> str:

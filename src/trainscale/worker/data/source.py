@@ -1,7 +1,8 @@
-"""The batches of real images of a rank, placed where the framework wants them.
+"""The batches of a rank, placed where the framework wants them: random samples, or images of a data set.
 
-A source gives an endless stream for measuring speed, and epochs and a validation set for training to an accuracy.
-Images go through the loader processes in 8 bits; the adapter turns them into floating-point numbers.
+A source gives an endless stream for measuring speed. With a data set it also gives epochs and a validation set, for
+training to an accuracy. Its images go through the loader processes in 8 bits; the adapter makes them floating-point
+numbers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..job import Job
+from ..models import find_samples
 from .batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
@@ -25,6 +27,55 @@ if TYPE_CHECKING:
     from ..frameworks.base import Adapter
 
 _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
+
+
+def open_source(job: Job, adapter: Adapter) -> Any:
+    """Return the batches of a rank."""
+    return (SyntheticSource if job.config.data == SYNTHETIC else DatasetSource)(job, adapter)
+
+
+class SyntheticSource:
+    """Repeats one random batch, which is placed on the device once. So no input pipeline is measured."""
+
+    waited_seconds = 0.0
+
+    def __init__(self, job: Job, adapter: Adapter) -> None:
+        self._batch = make_batch(job, adapter.place)
+
+    def batches(self) -> Iterator[Any]:
+        return itertools.repeat(self._batch)
+
+    def load_first_batch(self) -> Any:
+        return self._batch
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
+    """Return this rank's random samples, placed on the device."""
+    samples = find_samples(job.config.model)
+    shape = samples.shape(job.config)
+    return place(*make_samples(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes, samples.dtype))
+
+
+def make_samples(
+    seed: int, first: int, count: int, shape: tuple[int, ...], classes: int, dtype: str = "float32"
+) -> tuple[Any, Any]:
+    """Return random samples ``first`` … ``first + count - 1``, normally distributed, and their labels as int64.
+
+    They are never zeros, because some hardware computes faster on zeros. Sample i is the same whatever the batch and
+    the number of ranks, so n ranks with batch b see what one device sees with n·b.
+    """
+    import numpy as np
+
+    samples: Any = np.empty((count, *shape), dtype=dtype)
+    labels: Any = np.empty(count, dtype=np.int64)
+    for row in range(count):
+        random = np.random.default_rng([seed, first + row])
+        labels[row] = random.integers(classes)
+        random.standard_normal(out=samples[row], dtype=samples.dtype)
+    return samples, labels
 
 
 @dataclass(frozen=True)
@@ -77,40 +128,38 @@ class DatasetSource:
 
     def batches(self) -> Iterator[Any]:
         """Yield epoch after epoch without end."""
-        return self._place_batches(itertools.chain.from_iterable(map(self._make_training_requests, itertools.count())))
+        return self._train(itertools.chain.from_iterable(map(self._make_training_requests, itertools.count())))
 
     def load_epoch(self, number: int) -> Iterator[Any]:
         self._next_epoch = number + 1
-        return self._place_batches(self._make_training_requests(number), then=self._make_validation_requests())
+        return self._train(self._make_training_requests(number), then=self._make_validation_requests())
 
     def load_validation_set(self) -> Iterator[tuple[Any, Any, int]]:
         """Yield placed batches, with their labels and how many of their images count."""
         following = self._make_training_requests(self._next_epoch)
         for batch in self._load_batches(self._make_validation_requests(), following):
-            placed = self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
-            yield placed, batch.labels, batch.counted
-
-    def _place_batches(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
-        for batch in self._track_samples(self._load_batches(requests, then)):
-            yield self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
-
-    def _track_samples(self, batches: Iterator[LoadedBatch]) -> Iterator[LoadedBatch]:
-        """Count the samples of training batches as they are handed out."""
-        tracker, epoch, is_counted = self.tracker, None, False
-        for batch in batches:
-            if batch.epoch != epoch and batch.epoch is not None:
-                if epoch is not None and is_counted:
-                    tracker.end(epoch)
-                epoch, is_counted = batch.epoch, tracker.begin(batch.epoch)
-            if is_counted and epoch is not None:
-                tracker.add(epoch, batch.samples, batch.hash_sum)
-            yield batch
-        if epoch is not None and is_counted:
-            tracker.end(epoch)
+            yield self._place(batch), batch.labels, batch.counted
 
     def load_first_batch(self) -> Any:
         """Return the batch of the first step again. Its samples are not counted as seen."""
-        batch = next(self._load_batches([BatchRequest(0, 0)], ()))
+        return self._place(next(self._load_batches([BatchRequest(0, 0)], ())))
+
+    def _train(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
+        """Yield placed training batches, and count their samples as they are handed out."""
+        tracker, epoch, is_counted = self.tracker, -1, False
+        for batch in self._load_batches(requests, then):
+            assert batch.epoch is not None
+            if batch.epoch != epoch:
+                if is_counted:
+                    tracker.end(epoch)
+                epoch, is_counted = batch.epoch, tracker.begin(batch.epoch)
+            if is_counted:
+                tracker.add(epoch, batch.samples, batch.hash_sum)
+            yield self._place(batch)
+        if is_counted:
+            tracker.end(epoch)
+
+    def _place(self, batch: LoadedBatch) -> Any:
         return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
     def _load_batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
@@ -163,9 +212,8 @@ def choose_loader_count(job: Job) -> int:
     """Return the config's number of loader processes, or one that suits the images and the rank's share of cores."""
     if job.config.loaders:
         return job.config.loaders
-    ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = len(job.device.cores) or cores // max(1, ranks_here)
     if job.device.kind == "cpu" and parse_data_kind(job.config.data) != FOLDER:
         return 1  # small images take a few per cent of a core
-    return max(1, min(_MOST_LOADERS, share))
+    ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_MOST_LOADERS, len(job.device.cores) or cores // max(1, ranks_here)))

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..compiled_programs import choose_compiler_folder
-from ..pinning import find_visible_gpu
+from ..inspection.gpus import find_visible_gpu
 from .catalog import WITH_SERVERS
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
 """GPUs as NVIDIA's management library (NVML) shows them: memory by process, energy, clocks, power, temperature and
 traffic. The library is called through ctypes, because a keeper has only the standard library.
 
-The keeper samples memory and state in threads, so that the ranks pay nothing for it. When a rank has reported its
+The keeper samples memory and state in a thread, so that the ranks pay nothing for it. When a rank has reported its
 window, the samples in that window are summarised. Processes of one host share the clock that dates them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 import threading
@@ -17,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..pinning import find_visible_gpu
 from ..sample import GpuState
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -25,17 +25,25 @@ LIBRARY = "libnvidia-ml.so.1"
 _INSUFFICIENT_SIZE = 7
 _NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not count by process
 _CAPACITY = 64  # processes of one GPU, until the driver asks for more
-_ENTRY = struct.Struct("=I4xQ")  # how every version of nvmlProcessInfo_t begins: pid, usedGpuMemory
-_FILL = 0xA5
+_PROCESS = struct.Struct("=I4xQ")  # nvmlProcessInfo_v1_t: pid, usedGpuMemory
 _ALL_LINKS = 2**32 - 1  # UINT_MAX: a counter of all NVLinks together
 _FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 64 bits
-# Sizes that an entry has had: without and with MIG's instances, and with the fields of confidential computing. The same
-# function has had more than one of them, by the driver's version: R535 wrote longer entries than R530 and R545.
-_SIZES = (16, 24, 32)
+
+
+def find_visible_gpu(index: int) -> str:
+    """Return CUDA's name of a GPU. Where CUDA_VISIBLE_DEVICES lists some, the index counts among those."""
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if names and index >= len(names):
+        raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(names)}")
+    return names[index] if names else str(index)
 
 
 class NvmlError(Exception):
-    """What was asked for cannot be read. The message is for a person."""
+    """A call of the library failed. The message is for a person."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class _FieldValue(ctypes.Structure):
@@ -53,18 +61,20 @@ class _FieldValue(ctypes.Structure):
 
 
 class Nvml:
+    """The library. Of each function the oldest version is called, because every driver still has it.
+
+    A GPU is given by its index or its UUID, as a string.
+    """
+
     def __init__(self, library: str = LIBRARY) -> None:
         try:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise NvmlError(f"NVIDIA's library cannot be loaded: {error}") from None
         self._call("nvmlInit_v2")
-        self._list = self._find_newest(
-            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
-        )
         count = ctypes.c_uint()
-        self._check("nvmlDeviceGetCount", self._find_newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), count)
-        self._devices = [self._open_device(index) for index in range(count.value)]
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        self._count = count.value
 
     def sum_process_bytes(self) -> dict[int, int | None]:
         """Return the bytes that each process holds on all GPUs together; None where the driver does not count them.
@@ -72,135 +82,217 @@ class Nvml:
         A GPU that does not answer is left out. If none answers, NvmlError is raised.
         """
         sizes: dict[int, int | None] = {}
-        last_error: NvmlError | None = None
-        answers = 0
-        for device in self._devices:
+        errors = []
+        for index in range(self._count):
             try:
-                entries = self._list_processes(device)
+                entries = self._list_processes(str(index))
             except NvmlError as error:
-                last_error = error
+                errors.append(error)
                 continue
-            answers += 1
             for pid, size in entries:
                 before = sizes.get(pid, 0)
                 sizes[pid] = None if before is None or size == _NOT_AVAILABLE else before + size
-        if last_error and not answers:
-            raise last_error
+        if errors and len(errors) == self._count:
+            raise errors[-1]
         return sizes
 
-    def read_energy_joules(self, gpu: str) -> float:
-        """Return the energy that a GPU has used since its driver was loaded. ``gpu`` is its index or its UUID."""
-        return self.read_number("nvmlDeviceGetTotalEnergyConsumption", gpu, wide=True) / 1000
+    def _list_processes(self, gpu: str) -> list[tuple[int, int]]:
+        device, capacity = self._find_device(gpu), _CAPACITY
+        while True:
+            count, buffer = ctypes.c_uint(capacity), ctypes.create_string_buffer(capacity * _PROCESS.size)
+            try:
+                self._call("nvmlDeviceGetComputeRunningProcesses", device, ctypes.byref(count), buffer)
+            except NvmlError as error:
+                if error.code != _INSUFFICIENT_SIZE or count.value < capacity:
+                    raise
+                capacity = 2 * count.value
+                continue
+            return [_PROCESS.unpack_from(buffer, number * _PROCESS.size) for number in range(count.value)]
 
     def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
         """Return the result of a function of the library for a GPU. It has 32 bits, or 64 if it is ``wide``."""
         answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
-        values = [ctypes.c_uint(argument) for argument in arguments]
-        self._check_code(function, self._find_newest(function)(self._find_device(gpu), *values, ctypes.byref(answer)))
+        self._call(function, self._find_device(gpu), *map(ctypes.c_uint, arguments), ctypes.byref(answer))
         return int(answer.value)
 
     def read_field(self, gpu: str, field: int) -> int:
         """Return a counter of a GPU by its number among the library's fields, summed over its NVLinks."""
-        name = "nvmlDeviceGetFieldValues"
         value = _FieldValue(field=field, scope=_ALL_LINKS)
-        self._check_code(name, self._find_newest(name)(self._find_device(gpu), ctypes.c_int(1), ctypes.byref(value)))
-        self._check_code(f"{name}, field {field}", value.code)
-        if value.value_type == _FLOAT:
-            raise NvmlError(f"field {field} is not a counter")
+        self._call("nvmlDeviceGetFieldValues", self._find_device(gpu), ctypes.c_int(1), ctypes.byref(value))
+        if value.code or value.value_type == _FLOAT:
+            raise NvmlError(f"field {field} is not a counter here")
         count = int(value.value)
         return count & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else count
 
     def _find_device(self, gpu: str) -> Any:
+        handle = ctypes.c_void_p()
         if gpu.isdigit():
-            if int(gpu) >= len(self._devices):
-                raise NvmlError(f"there is no GPU {gpu}")
-            return self._devices[int(gpu)]
-        handle = ctypes.c_void_p()
-        get = self._find_newest("nvmlDeviceGetHandleByUUID")
-        self._check_code("nvmlDeviceGetHandleByUUID", get(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle)))
+            self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(gpu)), ctypes.byref(handle))
+        else:
+            self._call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(gpu.encode()), ctypes.byref(handle))
         return handle
 
-    def _list_processes(self, device: Any) -> list[tuple[int, int]]:
-        capacity = _CAPACITY
-        while True:
-            count = ctypes.c_uint(capacity)
-            buffer = (ctypes.c_ubyte * (capacity * _SIZES[-1]))()
-            ctypes.memset(buffer, _FILL, len(buffer))
-            code = self._list(device, ctypes.byref(count), buffer)
-            if code == _INSUFFICIENT_SIZE and count.value >= capacity:
-                capacity = 2 * count.value
-                continue
-            self._check_code("nvmlDeviceGetComputeRunningProcesses", code)
-            return _parse_entries(bytes(buffer), count.value)
-
-    def _open_device(self, index: int) -> Any:
-        handle = ctypes.c_void_p()
-        get = self._find_newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
-        self._check_code("nvmlDeviceGetHandleByIndex", get(ctypes.c_uint(index), ctypes.byref(handle)))
-        return handle
-
-    def _find_newest(self, *names: str) -> Any:
-        for name in names:
-            try:
-                return getattr(self._library, name)
-            except AttributeError:
-                continue
-        raise NvmlError(f"NVIDIA's library has no {' and no '.join(names)}")
-
-    def _call(self, name: str) -> None:
-        self._check_code(name, self._find_newest(name)())
-
-    def _check(self, name: str, function: Any, answer: Any) -> None:
-        self._check_code(name, function(ctypes.byref(answer)))
-
-    def _check_code(self, name: str, code: int) -> None:
-        if code != 0:
-            raise NvmlError(f"{name}: {self._describe_error(code)}")
-
-    def _describe_error(self, code: int) -> str:
+    def _call(self, function: str, *arguments: Any) -> None:
         try:
-            error_string = self._library.nvmlErrorString
+            code = getattr(self._library, function)(*arguments)
         except AttributeError:
-            return f"error {code}"
-        error_string.restype = ctypes.c_char_p
-        text = error_string(ctypes.c_int(code))
-        return f"{text.decode(errors='replace')} (error {code})" if text else f"error {code}"
+            raise NvmlError(f"NVIDIA's library has no {function}") from None
+        if code != 0:
+            self._library.nvmlErrorString.restype = ctypes.c_char_p
+            text = self._library.nvmlErrorString(ctypes.c_int(code)) or b""
+            raise NvmlError(f"{function}: {text.decode(errors='replace')} (error {code})", code)
 
 
-def _parse_entries(data: bytes, count: int) -> list[tuple[int, int]]:
-    """Return process numbers and bytes. The size of an entry follows from how much of the buffer was written."""
-    if not count:
-        return []
-    written = len(data.rstrip(bytes([_FILL])))
-    size = next((size for size in _SIZES if size * count >= written), _SIZES[-1])
-    return [_ENTRY.unpack_from(data, number * size) for number in range(count)]
+# ---- clocks, power, temperature and traffic
+
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
+_SENT, _RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
+_NVLINK_SENT, _NVLINK_RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX, in KiB
+_KB, _KIB = 1000, 1024
+
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons. An idle GPU (1) is not limited by anything.
+_REASONS = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "temperature",
+    0x40: "hardware temperature limit",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
 
 
-# ---- memory of the ranks
+@dataclass(frozen=True)
+class GpuSample:
+    """The state of a GPU at a moment of ``time.perf_counter``. None where the GPU does not report it."""
 
-_MEMORY_SECONDS = 0.2  # between two samples
+    seconds: float
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    watts: float | None = None
+    celsius: int | None = None
+    reasons: tuple[str, ...] = ()  # that limit its clocks
+    pcie_sent: float | None = None  # bytes per second
+    pcie_received: float | None = None
+    nvlink_sent: float | None = None  # bytes since the driver was loaded
+    nvlink_received: float | None = None
+    sm_mhz_limit: int | None = None
+    memory_mhz_limit: int | None = None
+    watts_limit: float | None = None
+
+
+def read_sample(nvml: Nvml, gpu: str) -> GpuSample:
+    """Read the state of a GPU. What the GPU or its driver does not offer is None."""
+
+    def read(function: str, *arguments: int, wide: bool = False) -> int | None:
+        try:
+            return nvml.read_number(function, gpu, *arguments, wide=wide)
+        except NvmlError:
+            return None
+
+    def read_counter(field: int) -> int | None:
+        try:
+            return nvml.read_field(gpu, field)
+        except NvmlError:
+            return None
+
+    reasons = read("nvmlDeviceGetCurrentClocksThrottleReasons", wide=True) or 0
+    return GpuSample(
+        seconds=time.perf_counter(),
+        sm_mhz=read("nvmlDeviceGetClockInfo", _SM_CLOCK),
+        memory_mhz=read("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+        watts=_scale(read("nvmlDeviceGetPowerUsage"), 1e-3),
+        celsius=read("nvmlDeviceGetTemperature", 0),
+        reasons=tuple(name for bit, name in _REASONS.items() if reasons & bit),
+        pcie_sent=_scale(read("nvmlDeviceGetPcieThroughput", _SENT), _KB),
+        pcie_received=_scale(read("nvmlDeviceGetPcieThroughput", _RECEIVED), _KB),
+        nvlink_sent=_scale(read_counter(_NVLINK_SENT), _KIB),
+        nvlink_received=_scale(read_counter(_NVLINK_RECEIVED), _KIB),
+        sm_mhz_limit=read("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
+        memory_mhz_limit=read("nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK),
+        watts_limit=_scale(read("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+    )
+
+
+def _scale(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuState | None:
+    """Summarise the samples between two moments, or return None if there are none."""
+    inside = [sample for sample in samples if began <= sample.seconds <= ended]
+    if not inside:
+        return None
+
+    def list_known(name: str) -> list[Any]:
+        return [value for sample in inside if (value := getattr(sample, name)) is not None]
+
+    def mean(name: str) -> float | None:
+        known = list_known(name)
+        return round(sum(known) / len(known), 3) if known else None
+
+    def compute_rate(name: str) -> float | None:
+        """Return by how much a counter grows per second; None if it has fewer than two values or began again."""
+        known = [sample for sample in inside if getattr(sample, name) is not None]
+        grown = getattr(known[-1], name) - getattr(known[0], name) if len(known) > 1 else -1
+        return round(float(grown) / (known[-1].seconds - known[0].seconds), 3) if grown >= 0 else None
+
+    reasons = [reason for sample in inside for reason in sample.reasons]
+    return GpuState(
+        samples=len(inside),
+        sm_mhz_mean=mean("sm_mhz"),
+        sm_mhz_min=min(list_known("sm_mhz"), default=None),
+        sm_mhz_limit=inside[-1].sm_mhz_limit,
+        memory_mhz_mean=mean("memory_mhz"),
+        memory_mhz_min=min(list_known("memory_mhz"), default=None),
+        memory_mhz_limit=inside[-1].memory_mhz_limit,
+        watts_mean=mean("watts"),
+        watts_limit=inside[-1].watts_limit,
+        celsius_max=max(list_known("celsius"), default=None),
+        limited_share=sum(bool(sample.reasons) for sample in inside) / len(inside),
+        limited_by={reason: reasons.count(reason) / len(inside) for reason in dict.fromkeys(reasons)},
+        pcie_sent_per_second=mean("pcie_sent"),
+        pcie_received_per_second=mean("pcie_received"),
+        nvlink_sent_per_second=compute_rate("nvlink_sent"),
+        nvlink_received_per_second=compute_rate("nvlink_received"),
+    )
+
+
+# ---- the keeper's thread
+
+_MEMORY_SECONDS = 0.25  # between two samples
+_STATE_TURNS = 2  # samples of memory for each of the state
+_MOST_SAMPLES = 20_000  # of a GPU, the latest: nearly three hours
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's own number for it (PROC_PID_INIT_INO)
 
 ELSEWHERE = "NVML names processes by numbers of another namespace (a container), so the trial's own are unknown"
 NO_COUNT = "the driver does not say how much memory each process holds"
 
 
-class GpuMemory:
-    """Samples, in a thread, the most GPU memory that each rank held, its children included.
-
-    A process that is not known to belong to the trial is not counted.
+class GpuMonitor:
+    """Samples, in a thread, the most GPU memory that each rank of a host held, its children included, and the state of
+    the ranks' GPUs. A process that is not known to belong to the trial is not counted.
     """
 
     def __init__(self) -> None:
         self._ranks: dict[int, int] = {}  # by process number
+        self._gpus: dict[int, str] = {}  # by rank
         self._peaks: dict[int, int] = {}  # by rank
-        self._problem = ""
+        self._samples: dict[str, deque[GpuSample]] = {}  # by GPU
+        self._problem = ""  # why memory is not counted
+        self._strangers: set[int] = set()  # processes that were named last and are not here
         self._processes_seen = 0  # the most that NVML named at a time
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="nvml", daemon=True)
 
-    def watch(self, rank: int, pid: int) -> None:
+    def watch(self, rank: int, pid: int, index: int | None = None) -> None:
+        """Count the memory of a rank's processes, and sample the GPU with this number among the visible ones."""
         self._ranks = {**self._ranks, pid: rank}
+        try:
+            self._gpus = self._gpus if index is None else {**self._gpus, rank: find_visible_gpu(index)}
+        except ValueError:
+            pass  # the rank itself will report that
         if self._thread.ident is None:
             self._thread.start()
 
@@ -214,29 +306,41 @@ class GpuMemory:
         others = f"; it names {seen} other{'s' if seen != 1 else ''}" if seen else ""
         return None, f"NVML names no process of this rank{others}"
 
+    def summarise_window(self, rank: int, began: float, seconds: float) -> GpuState | None:
+        """Summarise the samples of a rank's window; None if there are none."""
+        return summarise(list(self._samples.get(self._gpus.get(rank, ""), ())), began, began + seconds)
+
     def stop(self) -> None:
         """Stop sampling, without waiting for the driver, which may be slow to answer."""
         self._stop.set()
 
     def _sample(self) -> None:
-        inner = is_in_container()
-        before: set[int] = set()
         try:
             nvml = Nvml()
-            while not self._stop.wait(_MEMORY_SECONDS):
-                sizes = nvml.sum_process_bytes()
-                unknown = {pid for pid in sizes if inner and not os.path.exists(f"/proc/{pid}")}  # noqa: PTH110
-                if unknown & before:  # seen only once, it may have just ended
-                    self._problem = ELSEWHERE
-                    return
-                before = unknown
-                self._count(sizes)
         except NvmlError as error:
             self._problem = str(error)
+            return
+        for turn in itertools.count():
+            if self._stop.wait(_MEMORY_SECONDS):
+                return
+            if not self._problem:
+                try:
+                    self._count(nvml.sum_process_bytes())
+                except NvmlError as error:
+                    self._problem = str(error)
+            if turn % _STATE_TURNS == 0:
+                for gpu in set(self._gpus.values()):
+                    sample = read_sample(nvml, gpu)
+                    if sample.sm_mhz is not None:  # there is such a GPU
+                        self._samples.setdefault(gpu, deque(maxlen=_MOST_SAMPLES)).append(sample)
 
     def _count(self, sizes: Mapping[int, int | None]) -> None:
+        strangers = {pid for pid in sizes if not os.path.exists(f"/proc/{pid}")} if is_in_container() else set()  # noqa: PTH110
+        if strangers & self._strangers:  # seen only once, it may have just ended
+            self._problem = ELSEWHERE
+            return
+        self._strangers, self._processes_seen = strangers, max(self._processes_seen, len(sizes))
         current: dict[int, int] = {}
-        self._processes_seen = max(self._processes_seen, len(sizes))
         for pid, size in sizes.items():
             rank = find_rank(pid, self._ranks)
             if rank is None:
@@ -245,8 +349,8 @@ class GpuMemory:
                 self._problem = NO_COUNT
                 return
             current[rank] = current.get(rank, 0) + size
-        for rank, size in current.items():
-            self._peaks[rank] = max(size, self._peaks.get(rank, 0))
+        for rank, total in current.items():
+            self._peaks[rank] = max(total, self._peaks.get(rank, 0))
 
 
 def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
@@ -275,187 +379,3 @@ def is_in_container() -> bool:
         return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE  # noqa: PTH115
     except OSError:
         return False
-
-
-# ---- clocks, power, temperature and traffic
-
-_STATE_SECONDS = 0.5
-_MOST_SAMPLES = 20_000  # of a GPU, the latest: nearly three hours
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
-_SENT, _RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
-_NVLINK_SENT, _NVLINK_RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX, in KiB
-_KB, _KIB = 1000, 1024
-
-# Bits of nvmlDeviceGetCurrentClocksEventReasons. An idle GPU (1) is not limited by anything.
-POWER_CAP, TEMPERATURE = "power cap", "temperature"
-_REASONS = {
-    0x2: "application clocks",
-    0x4: POWER_CAP,
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: TEMPERATURE,
-    0x40: "hardware temperature limit",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
-
-
-@dataclass(frozen=True)
-class GpuSample:
-    """The state of a GPU at a moment of ``time.perf_counter``. None where the GPU does not report it."""
-
-    seconds: float
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    watts: float | None = None
-    celsius: int | None = None
-    reasons: tuple[str, ...] = ()  # that limit its clocks
-    pcie_sent: float | None = None  # bytes per second
-    pcie_received: float | None = None
-    nvlink_sent: int | None = None  # bytes since the driver was loaded
-    nvlink_received: int | None = None
-
-
-@dataclass(frozen=True)
-class GpuLimits:
-    """What a GPU could do at most."""
-
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    watts: float | None = None
-
-
-class GpuReader:
-    """Reads the state of one GPU. What the GPU or its driver does not offer is None."""
-
-    def __init__(self, nvml: Nvml, gpu: str) -> None:
-        self._nvml, self._gpu = nvml, gpu
-        nvml.read_number("nvmlDeviceGetClockInfo", gpu, _SM_CLOCK)  # raises NvmlError if there is no such GPU
-        self.limits = GpuLimits(
-            sm_mhz=self._try("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
-            memory_mhz=self._try("nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK),
-            watts=_scale(self._try("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-        )
-
-    def read(self) -> GpuSample:
-        reasons = self._try("nvmlDeviceGetCurrentClocksEventReasons", wide=True)
-        if reasons is None:  # the older name
-            reasons = self._try("nvmlDeviceGetCurrentClocksThrottleReasons", wide=True)
-        return GpuSample(
-            seconds=time.perf_counter(),
-            sm_mhz=self._try("nvmlDeviceGetClockInfo", _SM_CLOCK),
-            memory_mhz=self._try("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-            watts=_scale(self._try("nvmlDeviceGetPowerUsage"), 1e-3),
-            celsius=self._try("nvmlDeviceGetTemperature", 0),
-            reasons=tuple(name for bit, name in _REASONS.items() if (reasons or 0) & bit),
-            pcie_sent=_scale(self._try("nvmlDeviceGetPcieThroughput", _SENT), _KB),
-            pcie_received=_scale(self._try("nvmlDeviceGetPcieThroughput", _RECEIVED), _KB),
-            nvlink_sent=self._read_counter(_NVLINK_SENT),
-            nvlink_received=self._read_counter(_NVLINK_RECEIVED),
-        )
-
-    def _try(self, function: str, *arguments: int, wide: bool = False) -> int | None:
-        try:
-            return self._nvml.read_number(function, self._gpu, *arguments, wide=wide)
-        except NvmlError:
-            return None
-
-    def _read_counter(self, field: int) -> int | None:
-        try:
-            return self._nvml.read_field(self._gpu, field) * _KIB
-        except NvmlError:
-            return None
-
-
-class GpuSampler:
-    """Samples, in a thread, the GPUs of the ranks of a host."""
-
-    def __init__(self) -> None:
-        self._gpus: dict[int, str] = {}  # by rank
-        self._samples: dict[str, deque[GpuSample]] = {}  # by GPU
-        self._limits: dict[str, GpuLimits] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="gpu state", daemon=True)
-
-    def watch(self, rank: int, index: int) -> None:
-        """Sample the GPU of a rank, by its number among the visible ones."""
-        try:
-            self._gpus = {**self._gpus, rank: find_visible_gpu(index)}
-        except ValueError:
-            return  # the rank itself will report that
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop sampling, without waiting for the driver."""
-        self._stop.set()
-
-    def summarise_window(self, rank: int, began: float, seconds: float) -> GpuState | None:
-        """Summarise the samples of a rank's window; None if there are none."""
-        gpu = self._gpus.get(rank, "")
-        return summarise(list(self._samples.get(gpu, ())), self._limits.get(gpu, GpuLimits()), began, began + seconds)
-
-    def _sample(self) -> None:
-        try:
-            nvml = Nvml()
-        except NvmlError:
-            return  # the note on memory says why
-        readers: dict[str, GpuReader] = {}
-        while not self._stop.wait(_STATE_SECONDS):
-            for gpu in set(self._gpus.values()):
-                if gpu in readers:
-                    self._samples[gpu].append(readers[gpu].read())
-                    continue
-                try:
-                    readers[gpu] = GpuReader(nvml, gpu)
-                except NvmlError:
-                    continue
-                self._limits[gpu] = readers[gpu].limits
-                self._samples[gpu] = deque([readers[gpu].read()], _MOST_SAMPLES)
-
-
-def summarise(samples: Sequence[GpuSample], limits: GpuLimits, began: float, ended: float) -> GpuState | None:
-    """Summarise the samples between two moments, or return None if there are none."""
-    inside = [sample for sample in samples if began <= sample.seconds <= ended]
-    if not inside:
-        return None
-    reasons = [reason for sample in inside for reason in sample.reasons]
-    return GpuState(
-        samples=len(inside),
-        sm_mhz_mean=_mean([sample.sm_mhz for sample in inside]),
-        sm_mhz_min=_find_least([sample.sm_mhz for sample in inside]),
-        sm_mhz_limit=limits.sm_mhz,
-        memory_mhz_mean=_mean([sample.memory_mhz for sample in inside]),
-        memory_mhz_min=_find_least([sample.memory_mhz for sample in inside]),
-        memory_mhz_limit=limits.memory_mhz,
-        watts_mean=_mean([sample.watts for sample in inside]),
-        watts_limit=limits.watts,
-        celsius_max=max((sample.celsius for sample in inside if sample.celsius is not None), default=None),
-        limited_share=sum(bool(sample.reasons) for sample in inside) / len(inside),
-        limited_by={reason: reasons.count(reason) / len(inside) for reason in dict.fromkeys(reasons)},
-        pcie_sent_per_second=_mean([sample.pcie_sent for sample in inside]),
-        pcie_received_per_second=_mean([sample.pcie_received for sample in inside]),
-        nvlink_sent_per_second=_compute_rate([(sample.seconds, sample.nvlink_sent) for sample in inside]),
-        nvlink_received_per_second=_compute_rate([(sample.seconds, sample.nvlink_received) for sample in inside]),
-    )
-
-
-def _scale(value: int | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 3) if known else None
-
-
-def _find_least(values: Sequence[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)
-
-
-def _compute_rate(counts: Sequence[tuple[float, int | None]]) -> float | None:
-    """Return by how much a counter grows per second; None if it has fewer than two values or began again."""
-    known = [(seconds, count) for seconds, count in counts if count is not None]
-    if len(known) < 2 or known[-1][1] < known[0][1]:
-        return None
-    return round((known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0]), 3)

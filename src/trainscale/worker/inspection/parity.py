@@ -11,8 +11,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..data import synthetic
-from ..data.source import Normalization
+from .. import plugins
+from ..data.source import Normalization, make_batch
 from ..emitter import Emitter
 from ..events import ParityDone
 from ..frameworks.base import Adapter
@@ -20,9 +20,8 @@ from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
 from ..models.weights import use_varied_weights
-from ..pinning import pin
+from ..training.rank import pin, run_job
 from ..type_aliases import NamedArrays
-from . import numbers
 
 if TYPE_CHECKING:
     import numpy
@@ -32,14 +31,17 @@ _DROPPED = (100, 1000)  # the ones that every dropout layer is given
 
 
 def main(arguments: list[str]) -> int:
-    return numbers.run(_compute)
+    return run_job(_compute)
 
 
 def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     pin(job.device.cores)
-    numbers.use_plugins(job)
-    adapter = _make_adapter(job)
+    plugins.use(job.plugins, job.python_path)
+    framework = FRAMEWORKS[job.config.framework].load(job)
+    adapter = framework(job)
+    if not adapter.proof.can_switch_dropout:  # then the network is built without it
+        adapter = framework(replace(job, dropout=False))
     adapter.join()
     with use_varied_weights():
         parameters = adapter.build()
@@ -52,22 +54,15 @@ def _compute(job: Job, emit: Emitter) -> None:
     macs = adapter.proof.macs()
     seconds = time.perf_counter() - began
     counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
-    numbers.send_arrays(emit, arrays, counts)
+    emit.send_arrays(arrays, counts)
     emit(ParityDone(parameters, macs, seconds))
     adapter.leave()
-
-
-def _make_adapter(job: Job) -> Adapter:
-    """Return the adapter. If it cannot switch dropout off, the network is built without it."""
-    framework = FRAMEWORKS[job.config.framework].load(job)
-    adapter = framework(job)
-    return adapter if adapter.proof.can_switch_dropout else framework(replace(job, dropout=False))
 
 
 def _train(adapter: Adapter, job: Job) -> NamedArrays:
     import numpy as np
 
-    batch = synthetic.make_batch(job, adapter.place)
+    batch = make_batch(job, adapter.place)
     arrays: NamedArrays = {f"before/{name}": fold(values) for name, values in adapter.proof.weights().items()}
     for number, head in enumerate(adapter.proof.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)

@@ -113,8 +113,7 @@ def find_explaining_line(text: str) -> str:
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
     request = ProbeRequest.from_dict(json.loads(sys.stdin.readline()))
-    sys.path[:0] = request.python_path
-    plugins.use(request.plugins)
+    plugins.use(request.plugins, request.python_path)
     os.write(out, encode(probe(request)))
     return 0
 

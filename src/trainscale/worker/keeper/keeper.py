@@ -1,7 +1,7 @@
 """The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
-It reads the requests of requests.py from its standard input. When that input closes, when the deadline passes, or when
-it receives a signal to end, it ends every process that it started, and all their descendants. So nobody has to clean up
+It reads the requests of job.py from its standard input. When that input closes, when the deadline passes, or when it
+receives a signal to end, it ends every process that it started, and all their descendants. So nobody has to clean up
 after a dead controller, a closed ssh or a Ctrl-C. If the controller needs the host again, the keeper stays for further
 tasks.
 """
@@ -13,22 +13,23 @@ import functools
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections import deque
 from typing import Any
 
 from ..emitter import encode
 from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece
-from ..inspection.gpus import GpuMemory, GpuSampler
-from ..job import Task
+from ..inspection.gpus import GpuMonitor
+from ..inspection.usage import read_line
+from ..job import EndTasksRequest, KeeperRequest, PortsRequest, SignalRequest, Task, TasksRequest, decode_request
 from ..listening import find_free_ports
 from ..sample import GpuState
 from .leased_host import end_with_parent
-from .requests import EndTasksRequest, KeeperInput, PortsRequest, SignalRequest, TasksRequest
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
@@ -42,39 +43,54 @@ _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
 
 
-@dataclass(frozen=True)
-class HostCounters:
-    """Counters since the host started. Their differences show what else ran on it during a trial. None where the system
-    does not report a value.
-    """
+class KeeperInput:
+    """Reads without a buffer of the interpreter, because standard input must stay readable for its end."""
 
-    busy_seconds: float | None  # CPU time of all processes, and of other virtual machines on this one's cores
-    waited_seconds: float | None  # in which some process, ours included, had work but no core (the kernel's PSI)
-    kernel_kills: int  # because memory ran out
+    def __init__(self) -> None:
+        self.has_ended = False  # the controller is done or dead
+        self._incomplete: list[bytes] = []  # pieces of a line
+        self._lines: deque[bytes] = deque()
+        self.last_read = time.monotonic()
 
-    @classmethod
-    def read(cls) -> HostCounters:
-        busy_seconds = waited_seconds = None
-        kernel_kills = 0
+    def read(self) -> None:
+        """Read what is there, or wait for it."""
         try:
-            with open("/proc/stat") as file:  # noqa: PTH123
-                ticks = [int(value) for value in file.readline().split()[1:9]]
-            idle, waiting_for_disks = ticks[3:5]
-            # Stolen time is part of the sum: in it a hypervisor gave a core to another virtual machine.
-            busy_seconds = (sum(ticks) - idle - waiting_for_disks) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            pass
-        try:
-            with open("/proc/pressure/cpu") as file:  # noqa: PTH123
-                waited_seconds = int(file.readline().rpartition("total=")[2]) / 1e6
-        except (OSError, ValueError):
-            pass
-        try:
-            with open("/proc/vmstat") as file:  # noqa: PTH123
-                kernel_kills = next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-        except (OSError, StopIteration):
-            pass
-        return cls(busy_seconds, waited_seconds, kernel_kills)
+            data = os.read(0, 65536)
+        except OSError:  # a connection whose other end lost its power
+            data = b""
+        self.has_ended = self.has_ended or not data
+        self.last_read = time.monotonic()
+        first, *others = data.split(b"\n")
+        self._incomplete.append(first)
+        for piece in others:
+            self._lines.append(b"".join(self._incomplete))
+            self._incomplete = [piece]
+
+    def take_request(self) -> KeeperRequest | None:
+        """Return the next request that has arrived, or None. Empty lines are signs of life."""
+        while self._lines:
+            line = self._lines.popleft()
+            if line:
+                return decode_request(line)
+        return None
+
+    def wait_for_tasks(self, silence_seconds: float | None = None) -> TasksRequest | None:
+        """Answer requests for ports until tasks come. Return None when the input ends first, or is silent for too long:
+        then the controller counts as dead.
+        """
+        while True:
+            request = self.take_request()
+            if isinstance(request, TasksRequest):
+                return request
+            if isinstance(request, PortsRequest):
+                try:
+                    _send(Ports(find_free_ports(request.ports), time.time()))
+                except OSError as error:
+                    _send(Ports(error=str(error)))
+            elif request is None:
+                if self.has_ended or not select.select([0], [], [], silence_seconds)[0]:
+                    return None
+                self.read()
 
 
 class RunningTask:
@@ -83,11 +99,11 @@ class RunningTask:
     def __init__(self, task: Task) -> None:
         self.rank = task.rank
         self.uses_gpu = task.uses_gpu
-        self.gpu = task.gpu
         self.gpu_state: GpuState | None = None  # in the rank's window, when that is over
         self.tail: list[str] = []
         self.exited = False
-        self.output_left = task.most_output  # characters that may still be relayed; None: any number
+        # Characters that may still be relayed.
+        self.output_left = sys.maxsize if task.most_output is None else task.most_output
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.streams: dict[str, int] = {}
         # A session of its own, so that one signal reaches the process and all its children.
@@ -104,22 +120,14 @@ class RunningTask:
         )
         assert self.popen.stdin is not None
         try:
-            self.popen.stdin.write(task.document.encode() + b"\n")
+            self.popen.stdin.write(task.job.encode() + b"\n")
             self.popen.stdin.close()
         except BrokenPipeError:
             pass  # it ended at once; its exit code and its log say why
-        assert self.popen.stdout is not None
-        assert self.popen.stderr is not None
         for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
+            assert stream is not None
             self.streams[name] = stream.fileno()
             os.set_blocking(stream.fileno(), False)
-
-    def poll_exit_code(self) -> int | None:
-        """Return None while it runs. The process is not reaped, so its id and its group's cannot be reused."""
-        status = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if status is None:
-            return None
-        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
     def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
         """Return the lines that the data completes, and for each whether it goes on: a very long line comes in parts.
@@ -150,17 +158,16 @@ class RunningTask:
 
 class Keeper:
     def __init__(self, request: TasksRequest, requests: KeeperInput) -> None:
+        self._request, self._requests = request, requests
+        self._deadline = time.monotonic() + request.deadline_seconds
         self._selector = selectors.DefaultSelector()
         self._running: list[RunningTask] = []
-        self._request = request
-        self._deadline = time.monotonic() + request.deadline_seconds
-        self._requests = requests
-        self._gpus = GpuMemory()
-        self._gpu_states = GpuSampler()
+        self._gpus = GpuMonitor()
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that ended the keeper, or 0."""
-        began, before, cpu_before = time.monotonic(), HostCounters.read(), _read_children_cpu_seconds()
+        began, cpu_before = time.monotonic(), _read_children_cpu_seconds()
+        busy_before, waited_before, kills_before = _read_host_counters()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
         try:
@@ -170,15 +177,15 @@ class Keeper:
         except _EndRequested as request:
             signal_number = request.number
         finally:
-            self.end()
-        after = HostCounters.read()
+            self._end()
+        busy_seconds, waited_seconds, kills = _read_host_counters()
         _send(
             End(
                 seconds=time.monotonic() - began,
                 own_cpu_seconds=_read_children_cpu_seconds() - cpu_before,
-                machine_busy_seconds=_subtract(before.busy_seconds, after.busy_seconds),
-                waited_seconds=_subtract(before.waited_seconds, after.waited_seconds),
-                kernel_kills=after.kernel_kills - before.kernel_kills,
+                machine_busy_seconds=_subtract(busy_before, busy_seconds),
+                waited_seconds=_subtract(waited_before, waited_seconds),
+                kernel_kills=kills - kills_before,
                 signal=signal_number or None,
             )
         )
@@ -191,16 +198,14 @@ class Keeper:
             _send(Exit(_CANNOT_START, f"cannot start {task.command[0]}: {error.strerror}"), task.rank)
             return
         self._running.append(running)
-        if running.uses_gpu:
-            self._gpus.watch(running.rank, running.popen.pid)
-        if running.gpu is not None:
-            self._gpu_states.watch(running.rank, running.gpu)
+        if task.uses_gpu:
+            self._gpus.watch(task.rank, running.popen.pid, task.gpu)
         for name, descriptor in running.streams.items():
             self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
 
     def _relay(self) -> None:
         """Relay output until every task has exited, the deadline passes, or the controller is gone."""
-        silence_seconds = self._request.silence_seconds
+        requests, silence_seconds = self._requests, self._request.silence_seconds
         while not all(running.exited for running in self._running):
             if time.monotonic() > self._deadline:
                 _send(Deadline(self._request.deadline_seconds))
@@ -209,36 +214,34 @@ class Keeper:
                 if key.data is not None:
                     self._relay_output(*key.data)
                 else:
-                    self._requests.read()
-            if not self._process_requests():
-                return
+                    requests.read()
+            while (request := requests.take_request()) is not None:
+                if isinstance(request, EndTasksRequest):
+                    return
+                for running in self._running:
+                    if isinstance(request, SignalRequest) and not running.exited:
+                        running.send_signal(request.signal)
             # A controller that lost its power closes nothing, so it must write something now and then.
-            if silence_seconds and self._requests.silent_seconds > silence_seconds:
-                self._requests.has_ended = True
+            if silence_seconds and time.monotonic() - requests.last_read > silence_seconds:
+                requests.has_ended = True
+            if requests.has_ended:
                 return
             for running in self._running:
-                self._check_exit(running)
-
-    def _process_requests(self) -> bool:
-        """Send the signals that the controller requests. Return False when it has the tasks ended, or is gone."""
-        while (request := self._requests.take_request()) is not None:
-            if isinstance(request, EndTasksRequest):
-                return False
-            for running in self._running:
-                if isinstance(request, SignalRequest) and not running.exited:
-                    running.send_signal(request.signal)
-        return not self._requests.has_ended
+                if not running.exited:
+                    self._check_exit(running)
 
     def _check_exit(self, running: RunningTask) -> None:
         """Report a task's exit, after all its output. Its children may keep its pipes open after it."""
-        code = None if running.exited else running.poll_exit_code()
-        if code is None:
+        # The process is not reaped, so its id and its group's cannot be reused.
+        status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
             return
         running.exited = True
         for name in list(running.streams):
             self._relay_output(running, name)
         if running.uses_gpu:
             self._report_gpu(running)
+        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
@@ -251,33 +254,27 @@ class Keeper:
             except BlockingIOError:
                 return
             for line, goes_on in running.add_output(name, data):
-                self._relay_line(running, name, line, goes_on)
+                event = extract_event(line, running.rank) if name == "stdout" and not goes_on else None
+                if event is not None:
+                    _write(event)
+                    if running.uses_gpu and _REPORT in line:
+                        self._summarise_window(running, line)
+                elif line.strip():
+                    running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
+                    self._relay_log(running, name, line, goes_on)
             if not data:
                 self._selector.unregister(running.streams.pop(name))
 
-    def _relay_line(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-        event = _extract_event(line, running.rank) if stream == "stdout" and not goes_on else None
-        if event is not None:
-            _write(event)
-            if running.uses_gpu and _REPORT in line:
-                self._summarise_window(running, line)
-        elif line.strip():
-            running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
-            self._relay_log(running, stream, line, goes_on)
-
     def _relay_log(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
         """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
-        left = sys.maxsize if running.output_left is None else running.output_left
+        left = running.output_left
         if left <= 0:
             return
-        is_last = len(line) >= left
-        line = line[:left]
-        if running.output_left is not None:
-            running.output_left = left - len(line)
-        for start in range(0, len(line), _LOG_PIECE):
-            end = start + _LOG_PIECE
-            _send(LogLine(line[start:end], stream, more=goes_on or end < len(line)), running.rank)
-        if is_last:
+        running.output_left = left - len(line)
+        for start in range(0, min(len(line), left), _LOG_PIECE):
+            end = min(start + _LOG_PIECE, left)
+            _send(LogLine(line[start:end], stream, more=goes_on or end < min(len(line), left)), running.rank)
+        if running.output_left <= 0:
             _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
 
     def _summarise_window(self, running: RunningTask, line: str) -> None:
@@ -288,7 +285,7 @@ class Keeper:
                 return
             if piece["window_began"] is not None:
                 window = float(piece["window_began"]), float(piece["window_seconds"])
-                running.gpu_state = self._gpu_states.summarise_window(running.rank, *window)
+                running.gpu_state = self._gpus.summarise_window(running.rank, *window)
         except (ValueError, LookupError, TypeError, RecursionError):
             return  # a rank may print anything, and the controller names what is wrong with its report
         self._report_gpu(running)
@@ -296,20 +293,19 @@ class Keeper:
     def _report_gpu(self, running: RunningTask) -> None:
         _send(GpuFacts(*self._gpus.find_peak(running.rank), state=running.gpu_state), running.rank)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         _set_signal_handler(signal.SIG_IGN)  # this must not be interrupted
         self._gpus.stop()
-        self._gpu_states.stop()
         for running in self._running:
             running.send_signal(signal.SIGKILL)
         for running in self._running:
             running.popen.wait()
         # What tasks started in sessions of their own: these processes are children of this one now.
         for _ in range(50):
-            children = _list_children()
+            children = read_line(f"/proc/self/task/{os.getpid()}/children").split()
             if not children:
                 break
-            for child in children:
+            for child in map(int, children):
                 try:
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
@@ -324,7 +320,7 @@ def main(arguments: list[str]) -> int:
     except (OSError, AttributeError):
         pass
     requests = KeeperInput()
-    request = _wait_for_tasks(requests, None)
+    request = requests.wait_for_tasks()
     if request is None:
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
@@ -338,7 +334,7 @@ def main(arguments: list[str]) -> int:
         if signal_number:
             return 128 + signal_number
         _set_signal_handler(signal.SIG_DFL)
-        request = _wait_for_tasks(requests, request.silence_seconds) if request.stays else None
+        request = requests.wait_for_tasks(request.silence_seconds) if request.stays else None
     return 0
 
 
@@ -362,21 +358,19 @@ def _set_signal_handler(handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def _wait_for_tasks(requests: KeeperInput, silence_seconds: float | None) -> TasksRequest | None:
-    """Answer requests for ports until tasks come. Return None when the input ends first, or is silent for too long."""
-    while True:
-        request = requests.take_request()
-        if isinstance(request, TasksRequest):
-            return request
-        if isinstance(request, PortsRequest):
-            try:
-                _send(Ports(find_free_ports(request.ports), time.time()))
-            except OSError as error:
-                _send(Ports(error=str(error)))
-        elif request is None:
-            if requests.has_ended:
-                return None
-            requests.wait(silence_seconds)
+def _read_host_counters() -> tuple[float | None, float | None, int]:
+    """Return counters since the host started, whose differences show what else ran on it during a trial: the CPU
+    seconds of all processes, the seconds in which some process had work but no core (the kernel's PSI), ours included,
+    and how many processes the kernel killed because memory ran out. None where the system does not report a value.
+    """
+    busy_seconds = None
+    ticks = [int(value) for value in read_line("/proc/stat", "cpu ").split()[:8]]
+    if len(ticks) > 4:
+        # Stolen time is part of the sum: in it a hypervisor gave a core to another virtual machine.
+        busy_seconds = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")  # neither idle nor for disks
+    waited = read_line("/proc/pressure/cpu", "some ").rpartition("total=")[2]
+    kills = read_line("/proc/vmstat", "oom_kill ")
+    return busy_seconds, int(waited) / 1e6 if waited else None, int(kills or 0)
 
 
 def _read_children_cpu_seconds() -> float:
@@ -384,7 +378,7 @@ def _read_children_cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _extract_event(line: str, rank: int) -> bytes | None:
+def extract_event(line: str, rank: int) -> bytes | None:
     """Return the event in a line with its rank, or None if there is none. Roles that are no ranks of a trial do not
     know the number of their task.
     """
@@ -408,14 +402,6 @@ def _send(event: Event, rank: int | None = None) -> None:
 def _write(line: bytes) -> None:
     while line:  # a socket may accept only a part
         line = line[os.write(1, line) :]
-
-
-def _list_children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
 
 
 def _subtract(before: float | None, now: float | None) -> float | None:

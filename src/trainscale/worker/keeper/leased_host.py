@@ -98,26 +98,21 @@ def _end_keepers(keepers: "list[subprocess.Popen[bytes]]") -> None:
             keeper.kill()
 
 
-def end_with_parent(number: int, parent: int) -> None:
+def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
     """Have Linux send this process a signal when its parent ends, even by kill -9. Other systems cannot do that.
 
-    ``parent`` is the expected parent. It may have ended before this call; then the signal is sent now.
+    ``parent`` is the expected parent, or 0. It may have ended before this call; then the signal is sent now.
     """
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     except (OSError, AttributeError):
         return
-    if not _is_ancestor(parent):
-        os.kill(os.getpid(), number)
-
-
-def _is_ancestor(pid: int) -> bool:
-    """Return whether a process is this one's parent, or a parent of that: a wrapper script may stand between."""
     ancestor = os.getppid()
-    while ancestor != pid and ancestor > 1:
+    while parent and ancestor != parent and ancestor > 1:  # a wrapper script may stand between
         try:
             with open("/proc/%d/stat" % ancestor) as file:  # noqa: PTH123
                 ancestor = int(file.read().rpartition(")")[2].split()[1])
         except OSError:
-            return True  # this cannot be known here
-    return ancestor == pid
+            return  # this cannot be known here
+    if parent and ancestor != parent:
+        os.kill(os.getpid(), number)

@@ -18,7 +18,8 @@ from typing import Any
 
 from ..emitter import encode
 from ..events import FolderState
-from ..pinning import die_with_parent, find_visible_gpu
+from ..inspection.gpus import find_visible_gpu
+from .leased_host import end_with_parent
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
@@ -87,7 +88,7 @@ def _prepare(folder: str, archive: str | None) -> str:
 
 
 def _become(job: ProgramJob) -> int:
-    die_with_parent()
+    end_with_parent()
     # The keeper ignores some signals, and Python ignores others. A program would inherit that.
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

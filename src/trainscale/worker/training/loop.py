@@ -9,19 +9,17 @@ short heartbeat line per second is sent, from another thread; after 5 s in one s
 from __future__ import annotations
 
 import itertools
-import os
-import resource
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ..data.source import make_samples
 from ..emitter import HeartbeatSender
 from ..frameworks.base import Adapter
-from ..inspection.usage import EnergyCounter, read_peak_bytes
-from ..sample import RankSample, Report, keep_finite
+from ..inspection.usage import EnergyCounter, read_process_usage, set_usage
+from ..sample import BatchTime, ExchangeTime, RankSample, Report, keep_finite
 from ..witness.witness import Witness
 from .rendezvous import Rendezvous
 
@@ -46,10 +44,18 @@ def train(
     """Warm up and measure. Fill in the report, and return the number of all steps, also of those outside the window."""
     sample, batches, energy = report.sample, source.batches(), energy or EnergyCounter()
     take_first_step(adapter, batches, heartbeat, witness, sample)
-    heartbeat.phase = "warm-up"
-    report.warmup, steps = _agree_on_counts(adapter, batches, rendezvous)
+
+    # With a time limit, the slowest rank's second step decides for all ranks how many steps they take.
+    heartbeat.phase, measure, began = "warm-up", adapter.job.measure, clock()
+    take_step(adapter, batches)
+    slowest = max(rendezvous.exchange("pace", clock() - began))
+    warmup, steps = measure.warmup, measure.steps
+    if measure.seconds is not None:
+        affordable = int(measure.seconds / slowest)
+        warmup = min(warmup, max(_LEAST_WARMUP, int(affordable * _WARMUP_SHARE)))
+        steps = min(steps, max(measure.least_steps, affordable - warmup))
     witness.observe(adapter.loss())
-    for number in range(2, report.warmup):
+    for number in range(2, warmup):
         take_step(adapter, batches)
         heartbeat.step = number + 1
 
@@ -69,7 +75,7 @@ def train(
     rendezvous.arrive("finished")
     # A rank that is done early would leave its share of memory bandwidth and network to the others, so it continues,
     # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
-    all_steps = report.warmup + steps
+    report.warmup, all_steps = warmup, warmup + steps
     while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         take_step(adapter, batches)
         all_steps += 1
@@ -79,15 +85,6 @@ def train(
 def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
     """Take a step and wait for it."""
     adapter.wait(adapter.step(next(batches)))
-
-
-def time_unfinished(adapter: Adapter) -> float:
-    """Return how long the device is still busy: how much longer it takes to read a weight now than once more."""
-    began = clock()
-    adapter.proof.drain()
-    middle = clock()
-    adapter.proof.drain()
-    return max(0.0, (middle - began) - (clock() - middle))
 
 
 def take_first_step(
@@ -103,56 +100,6 @@ def take_first_step(
     loss = adapter.loss()
     sample.first_loss = keep_finite(loss)
     witness.observe(loss)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What this process used: CPU seconds, how often a core was taken away, how long its threads had none."""
-
-    cpu_seconds: float
-    involuntary_switches: int
-    core_wait_seconds: float | None
-
-
-def read_process_usage() -> Usage:
-    """Return what this process has used so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, _read_core_wait_seconds())
-
-
-def set_usage(sample: RankSample, before: Usage) -> None:
-    """Set what this process has used since ``before``."""
-    after = read_process_usage()
-    sample.cpu_seconds = after.cpu_seconds - before.cpu_seconds
-    sample.involuntary_switches = after.involuntary_switches - before.involuntary_switches
-    if after.core_wait_seconds is not None and before.core_wait_seconds is not None:
-        sample.core_wait_seconds = max(0.0, after.core_wait_seconds - before.core_wait_seconds)  # a thread may end
-
-
-def _read_core_wait_seconds() -> float | None:
-    """Return how long the threads of this process were ready to run but had no core; None if it is not counted."""
-    nanoseconds = 0
-    try:
-        for thread in Path("/proc/self/task").iterdir():
-            nanoseconds += int((thread / "schedstat").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return nanoseconds / 1e9
-
-
-def _agree_on_counts(adapter: Adapter, batches: Iterator[Any], rendezvous: Rendezvous) -> tuple[int, int]:
-    """Take the second step. Return the numbers of warm-up and measured steps.
-
-    With a time limit, the slowest rank's second step decides for all ranks.
-    """
-    measure, began = adapter.job.measure, clock()
-    take_step(adapter, batches)
-    slowest = max(rendezvous.exchange("pace", clock() - began))
-    if measure.seconds is None:
-        return measure.warmup, measure.steps
-    affordable = int(measure.seconds / slowest)
-    warmup = min(measure.warmup, max(_LEAST_WARMUP, int(affordable * _WARMUP_SHARE)))
-    return warmup, min(measure.steps, max(measure.least_steps, affordable - warmup))
 
 
 def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSender) -> tuple[list[float], float]:
@@ -179,12 +126,24 @@ def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSen
     return on_device or [b - a for a, b in zip(stamps, stamps[1:])], window_seconds
 
 
+def time_unfinished(adapter: Adapter) -> float:
+    """Return how long the device is still busy: how much longer it takes to read a weight now than once more."""
+    began = clock()
+    adapter.proof.drain()
+    middle = clock()
+    adapter.proof.drain()
+    return max(0.0, (middle - began) - (clock() - middle))
+
+
+# ---- what is measured after the window, because it changes the weights or disturbs the device
+
+
 def measure_resident(
     adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, sample: RankSample
 ) -> None:
     """Measure how fast the same processes train on one batch that stays on the device.
 
-    The difference is the cost of the input pipeline. It comes last, because these steps change the weights, too.
+    The difference is the cost of the input pipeline.
     """
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = next(source.batches())
@@ -197,10 +156,75 @@ def measure_resident(
     rendezvous.exchange("resident done")
 
 
-def read_host_peak_bytes() -> int:
-    """Return the most memory that this process ever held: VmHWM, because ru_maxrss can be the parent's."""
-    peak = read_peak_bytes("self")
-    if peak is not None:
-        return peak
-    scale = 1 if os.uname().sysname == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+EXCHANGE_SIZES = (4096, 65536, 2**20, 25 * 2**20)  # bytes; the last is that of PyTorch's buckets
+_GROWING = 2**20  # bytes from which the time of an exchange grows with its size
+_MOST_REPEATS = 20  # of exchanges of one size, and of steps with one batch
+_WINDOW_SHARE = 0.05  # of the window that all exchanges, and the steps with each batch, may take
+_LEAST_SECONDS, _MOST_SECONDS = 0.2, 5.0  # that they may take whatever the window
+_LEAST_STEPS, _BATCH_WARMUP = 3, 2
+
+
+def measure_exchanges(
+    adapter: Adapter, parameters: int, rendezvous: Rendezvous, heartbeat: HeartbeatSender, window_seconds: float
+) -> tuple[ExchangeTime, ...]:
+    """Exchange gradients of several sizes, the smallest first, up to those of the network.
+
+    The slowest rank's first exchange of a size decides for all ranks how often it is repeated. Its mean decides whether
+    a larger size would take too long; that of a small size does not, because it is latency, which does not grow.
+    """
+    heartbeat.phase, heartbeat.step = "exchange", 0
+    gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
+    limit = max(rendezvous.exchange("exchange limit", _compute_allowed_seconds(window_seconds)))
+    sizes = [*(size for size in EXCHANGE_SIZES if size < gradients), gradients]
+    measured = []
+    for size, following in zip(sizes, [*sizes[1:], 0]):
+        exchange = adapter.proof.make_exchange(size)
+        if exchange is None:
+            continue
+        rendezvous.exchange(f"exchange {size}")
+        began = clock()
+        exchange()
+        slowest = max(rendezvous.exchange(f"first exchange {size}", clock() - began))
+        count = max(1, min(_MOST_REPEATS, int(limit / len(sizes) / slowest)))
+        began = clock()
+        for _ in range(count):
+            exchange()
+        seconds = clock() - began
+        measured.append(ExchangeTime(size, count, seconds))
+        heartbeat.step += 1
+        mean = max(rendezvous.exchange(f"mean exchange {size}", seconds / count))
+        if size >= _GROWING and mean * following / size > limit:
+            break
+    rendezvous.exchange("exchanges done")
+    return tuple(measured)
+
+
+def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> tuple[BatchTime, ...]:
+    """Take steps with two other batches, on samples that stay on the device, unless that would compile anew.
+
+    They are a half and a quarter, which surely fit into memory. Batches below 4 are doubled instead.
+    """
+    if not adapter.proof.takes_any_batch:
+        return ()
+    heartbeat.phase, heartbeat.step = "batches", 0
+    job, samples, own = adapter.job, adapter.samples, adapter.job.batch
+    measured = []
+    try:
+        for batch in (own // 2, own // 4) if own >= 4 else (2 * own, 4 * own):
+            images = make_samples(job.seed, 0, batch, samples.shape(job.config), job.config.classes, samples.dtype)
+            placed = adapter.place(*images)
+            for _ in range(_BATCH_WARMUP):
+                began = clock()
+                adapter.wait(adapter.step(placed))
+                seconds = clock() - began
+            affordable = int(_compute_allowed_seconds(window_seconds) / max(seconds, 1e-9))
+            steps = max(_LEAST_STEPS, min(_MOST_REPEATS, affordable))
+            _, seconds = time_steps(adapter, [placed] * steps, heartbeat)
+            measured.append(BatchTime(batch, steps, seconds))
+    except Exception:  # the trial has been measured; what a user's network does with another batch must not fail it
+        traceback.print_exc()
+    return tuple(measured)
+
+
+def _compute_allowed_seconds(window_seconds: float) -> float:
+    return min(_MOST_SECONDS, max(_LEAST_SECONDS, _WINDOW_SHARE * window_seconds))

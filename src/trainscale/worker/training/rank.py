@@ -9,24 +9,33 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 
 from .. import plugins
-from ..allocator import select_allocator_variables
 from ..compiled_programs import open_cache
-from ..data import open_source
+from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
+from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
 from ..events import Hello, MemoryLimit, RankError, Ready
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
-from ..inspection.usage import EnergyCounter, limit_memory, open_counter, sum_children_peak_bytes
+from ..inspection.usage import (
+    EnergyCounter,
+    limit_memory,
+    open_counter,
+    read_host_peak_bytes,
+    sum_children_peak_bytes,
+)
 from ..job import WORKER, Job
-from ..pinning import die_with_parent, pin
+from ..keeper.leased_host import end_with_parent
 from ..sample import RankSample, Report, SeenByRank
 from ..type_aliases import NamedArrays
 from ..witness.witness import Witness
-from . import explanation, learning, loop
+from . import learning, loop
 from .rendezvous import Rendezvous
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
 _NO_MEMORY = (
@@ -52,33 +61,43 @@ _NO_MEMORY_IF_LIMITED = (
 )
 
 
-def main(arguments: list[str]) -> int:
-    began = time.perf_counter()
-    die_with_parent()
+class CannotCompute(Exception):
+    """A job is refused. The message is the reason."""
+
+
+def run_job(work: Callable[[Job, Emitter], None]) -> int:
+    """Read a job from standard input and do its work, which sends events. An error is an event too."""
+    end_with_parent()
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
     try:
-        with open_cache(job) as job_with_cache:
-            ends_at_once = _run(job_with_cache, emit, HeartbeatSender(emit), began)
+        work(job, emit)
     except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
-        emit(RankError(classify(error, limited=job.memory_share > 0), _summarise(error)))
+        if not isinstance(error, CannotCompute):
+            traceback.print_exc()
+            sys.stderr.flush()
+        text = str(error).strip() or type(error).__name__
+        lines = text.splitlines()
+        line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's messages hold one
+        emit(RankError(classify(error, job.memory_share > 0), line if len(line) < 400 else line[:400] + "…"))
         # A regular exit of some frameworks waits for their peers, forever if those are gone.
         os._exit(1)
-    if ends_at_once:
-        _end_at_once()
     return 0
 
 
-def _end_at_once() -> None:
-    """End the process after its exit handlers. To tear down an interpreter that has PyTorch takes a second, in which
-    nothing happens for the trial.
-    """
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+def main(arguments: list[str]) -> int:
+    began = time.perf_counter()
+
+    def run(job: Job, emit: Emitter) -> None:
+        with open_cache(job) as job_with_cache:
+            ends_at_once = _run(job_with_cache, emit, HeartbeatSender(emit), began)
+        if ends_at_once:  # to tear down an interpreter that has PyTorch takes a second, for nothing
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    return run_job(run)
 
 
 def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> bool:
@@ -86,8 +105,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     pin(job.device.cores)
     if job.memory_share:
         emit(MemoryLimit(limit_memory(job.memory_share)))
-    sys.path[:0] = job.python_path
-    plugins.use(job.plugins)
+    plugins.use(job.plugins, job.python_path)
     energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     variables = select_allocator_variables(os.environ)
@@ -105,6 +123,21 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     heartbeat.phase, heartbeat.step = "leave", 0
     adapter.leave()
     return adapter.ends_at_once
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Run on these cores only, with one thread per core, also those that communicate. An empty list changes nothing.
+
+    It is called before any framework is imported, because libraries read the variables once.
+    """
+    # Threads that spin while they wait make a step up to ten times slower as soon as anything else runs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if not cores:
+        return
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(cores))
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = str(len(cores))
 
 
 def _train(
@@ -130,7 +163,7 @@ def _train(
         all_steps = loop.train(adapter, source, rendezvous, heartbeat, witness, report, energy)
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
-    sample.device_peak_bytes, sample.host_peak_bytes = adapter.device_peak_bytes(), loop.read_host_peak_bytes()
+    sample.device_peak_bytes, sample.host_peak_bytes = adapter.device_peak_bytes(), read_host_peak_bytes()
     sample.loaders_peak_bytes = sum_children_peak_bytes() if has_real_data else None
 
     weights = adapter.proof.weights()  # takes memory, which has been read before
@@ -145,17 +178,14 @@ def _train(
     if has_real_data:
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
         tracker = source.tracker
-        report.seen = SeenByRank(
-            job.rank, source.facts.train, tuple(tracker.list_seen()), tracker.pack_first_epoch_flags() or ""
-        )
+        report.seen = SeenByRank(job.rank, source.facts.train, tuple(tracker.epochs.values()), tracker.pack_flags())
     source.close()
     if job.explain and not job.config.trains_epochs:  # last, because it changes the weights
+        window_seconds = sample.window_seconds
         if job.workers > 1 and not job.is_asynchronous:
-            sample.exchanges = explanation.measure_exchanges(
-                adapter, parameters, rendezvous, heartbeat, sample.window_seconds
-            )
+            sample.exchanges = loop.measure_exchanges(adapter, parameters, rendezvous, heartbeat, window_seconds)
         elif job.workers == 1 and not job.servers:
-            sample.further_batches = explanation.measure_batches(adapter, heartbeat, sample.window_seconds)
+            sample.further_batches = loop.measure_batches(adapter, heartbeat, window_seconds)
     emit.send_report(report)
     heartbeat.phase, heartbeat.step = "leave", 0
     # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
@@ -174,16 +204,11 @@ def compute_weights_digest(weights: NamedArrays) -> str:
 
 
 def classify(error: BaseException, limited: bool = False) -> str:
-    """Return ``oom``, ``port`` or ``crash``; the first two have their own remedies."""
+    """Return ``oom``, ``port``, ``refused`` or ``crash``; all but the last have their own remedies."""
     text = f"{type(error).__name__} {error}".lower()
     messages = _NO_MEMORY + (_NO_MEMORY_IF_LIMITED if limited else ())
+    if isinstance(error, CannotCompute):
+        return "refused"
     if isinstance(error, MemoryError) or any(message in text for message in messages):
         return "oom"
     return "port" if any(message in text for message in _PORT_TAKEN) else "crash"
-
-
-def _summarise(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    lines = text.splitlines()
-    first = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's messages hold one
-    return first if len(first) < 400 else first[:400] + "…"

@@ -35,18 +35,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from ..data import synthetic
+from .. import plugins
 from ..data.facts import SYNTHETIC
-from ..data.source import DatasetSource
+from ..data.source import DatasetSource, make_samples
 from ..emitter import Emitter, HeartbeatSender
 from ..events import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
-from ..inspection import numbers
-from ..inspection.usage import count_available_bytes
+from ..inspection.usage import count_available_bytes, read_host_peak_bytes
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
-from ..training.loop import read_host_peak_bytes
+from ..training.rank import CannotCompute, run_job
 from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, STEPS, count_first_steps, find_exchange
 from .layers import Arrays
@@ -70,16 +69,16 @@ class Outcome:
 
 
 def main(arguments: list[str]) -> int:
-    return numbers.run(_compute)
+    return run_job(_compute)
 
 
 def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     heartbeat = HeartbeatSender(emit)
-    numbers.use_plugins(job)  # and all cores: nothing is measured meanwhile
+    plugins.use(job.plugins, job.python_path)  # and all cores: nothing is measured meanwhile
     arrays = choose_arrays(job, count_available_bytes())
     values = compute_expectation(job, arrays, heartbeat)
-    numbers.send_arrays(emit, values, {"arithmetic": arrays.arithmetic})
+    emit.send_arrays(values, {"arithmetic": arrays.arithmetic})
     emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))
 
 
@@ -90,7 +89,7 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     """
     config = job.config
     if find_samples(config.model).loss != CROSS_ENTROPY:
-        raise numbers.CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
+        raise CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
     graph = build(config.model, config.image_size, config.classes)
     kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
     if job.device.kind == "cuda":
@@ -103,7 +102,7 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
             if needed <= _SHARE_OF_MEMORY * free:
                 return arrays
     gigabytes = f"it needs {needed / 1e9:.1f} GB, {free_bytes / 1e9:.1f} GB are free"
-    raise numbers.CannotCompute(f"no memory for the reference: {gigabytes}")
+    raise CannotCompute(f"no memory for the reference: {gigabytes}")
 
 
 def _list_gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
@@ -292,7 +291,7 @@ class RankBatches:
         if config.data == SYNTHETIC:  # the same samples in every step
             samples = find_samples(config.model)
             shape, first = samples.shape(config), rank * job.batch
-            return synthetic.make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
+            return make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
         if rank not in self._pixels:
             self._pixels[rank] = self._load(rank)
         pixels, labels, normalization = self._pixels[rank][step]
