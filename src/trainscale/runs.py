@@ -317,7 +317,7 @@ def best(
     ``by`` is ``images/s``, ``efficiency``, ``time-to-accuracy``, ``memory`` or ``cost``; ``price`` is a text such as
     ``"2.5/device-hour"``. ``until_accuracy`` is the validation accuracy for ``by="time-to-accuracy"``.
     """
-    from .analyse.cost import parse_price
+    from .analyse.throughput import parse_price
     from .questions.best.best import find_best
     from .questions.best.candidates import CRITERIA, Question
 

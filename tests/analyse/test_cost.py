@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from factories import make_config, make_rank, make_record
 
-from trainscale.analyse.cost import Price, compute_energy_per_sample, parse_price
+from trainscale.analyse.throughput import Price, compute_energy_per_sample, parse_price
 from trainscale.errors import InputError
 from trainscale.record.trial import TrialRecord
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, median, variance
 
@@ -66,8 +66,7 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
     mean = fmean(values)
     if len(values) < LEAST_REPEATS:
         return Interval(mean)
-    error = _standard_error(values, mean, sequential)
-    reach = student_t(1 - (1 - CONFIDENCE) / 2, len(values) - 1) * error
+    reach = student_t(1 - (1 - CONFIDENCE) / 2, len(values) - 1) * _standard_error(values, mean, sequential)
     return Interval(mean, mean - reach, mean + reach)
 
 
@@ -82,37 +81,25 @@ def sequential_factor(count: int) -> float:
 
 
 def _standard_error(values: Sequence[float], mean: float, sequential: bool) -> float:
-    """Return the standard error of a mean, with the factor of a sequential rule if one chose the number of values."""
     factor = sequential_factor(len(values)) if sequential else 1.0
     return factor * math.sqrt(variance(values, mean) / len(values))
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the ratio of the means of two independent positive samples, with Welch's t interval on the log scale.
+    """Return the ratio of the means of two independent positive samples with its 95 % interval, as ``ratio`` does.
 
-    The centre is exactly mean/mean, so that it agrees with the two means wherever all three are shown. By the delta
-    method the log of a mean has the variance s²/(n·mean²); the two add up, and the degrees of freedom are Welch's. The
-    log scale is used because a ratio's limits cannot be negative, and because swapping the samples then gives 1/limits.
-    Either side with fewer than three values gives no interval. ``sequential`` is that of ``mean_interval``; the degrees
-    of freedom are then those of the side with fewer values, because Welch's rely on spreads that are small by chance.
+    Either side with fewer than three values gives no interval. ``sequential`` is that of ``mean_interval``.
     """
     if not numerators or not denominators:
         raise ValueError("a ratio of means needs at least one value on each side")
-    top, bottom = fmean(numerators), fmean(denominators)
     if min(*numerators, *denominators) <= 0:
         raise ValueError("a ratio on the log scale needs positive values")
-    ratio = top / bottom
-    if min(len(numerators), len(denominators)) < LEAST_REPEATS:
-        return Interval(ratio)
-    first = (_standard_error(numerators, top, sequential) / top) ** 2
-    second = (_standard_error(denominators, bottom, sequential) / bottom) ** 2
-    if first + second == 0:
-        return Interval(ratio, ratio, ratio)
-    freedoms = len(numerators) - 1, len(denominators) - 1
-    welch = (first + second) ** 2 / (first**2 / freedoms[0] + second**2 / freedoms[1])
-    freedom = min(freedoms) if sequential else welch
-    reach = student_t(1 - (1 - CONFIDENCE) / 2, freedom) * math.sqrt(first + second)
-    return Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
+    sides = []
+    for values in (numerators, denominators):
+        mean = fmean(values)
+        error = _standard_error(values, mean, sequential) / mean if len(values) >= LEAST_REPEATS else None
+        sides.append(Estimate(mean, len(values), error, sequential))
+    return ratio(sides[:1], sides[1:], CONFIDENCE)
 
 
 def jitter(values: Sequence[float]) -> float:
@@ -136,10 +123,7 @@ def student_t(probability: float, freedom: float) -> float:
     return float(stdtrit(freedom, probability))
 
 
-# ---- estimates: speeds with their errors
-#
-# ratio_interval computes the same from run means at 95 %. Here the confidence is chosen, a speed may come from a file
-# without run means or be an exact number, and the two sides may have been measured by different rules.
+# ---- speeds with their errors, at any confidence; a speed may come from a file without run means or be an exact number
 
 
 @dataclass(frozen=True)
@@ -168,11 +152,11 @@ class Estimate:
         return self.error * math.sqrt(self.repeats) / factor
 
     def with_repeats(self, repeats: int, spread: float) -> Estimate:
-        """Return the estimate that so many repeats of this spread would give. An exact number stays."""
+        """Return the estimate that this many repeats of this spread would give. An exact number stays."""
         if self.repeats is None:
             return self
         factor = sequential_factor(repeats) if self.is_sequential else 1.0
-        return Estimate(self.mean, repeats, spread * factor / math.sqrt(repeats), self.is_sequential)
+        return replace(self, repeats=repeats, error=spread * factor / math.sqrt(repeats))
 
 
 def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Estimate:
@@ -203,12 +187,14 @@ def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
     """Return the product of the numerators over that of the denominators, with Welch's t interval on the log scale.
 
-    There is no interval if any of them has no error. Where a rule that looked at the values chose the repeats of any,
-    the degrees of freedom are the fewest of all, because Welch's rely on spreads that are small by chance.
+    The centre is exactly mean/mean, so that it agrees with the means wherever all are shown. By the delta method the
+    log of a mean has the variance s²/(n·mean²); they add up, and the degrees of freedom are Welch's. The log scale is
+    used because a ratio's limits cannot be negative, and because swapping the sides then gives 1/limits. There is no
+    interval if any estimate has no error. Where a rule that looked at the values chose the repeats of any, the degrees
+    of freedom are the fewest of all, because Welch's rely on spreads that are small by chance.
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
-    parts = [*numerators, *denominators]
-    reach = _compute_reach(parts, confidence)
+    reach = _compute_reach([*numerators, *denominators], confidence)
     return Interval(centre) if reach is None else Interval(centre, centre * math.exp(-reach), centre * math.exp(reach))
 
 
@@ -222,33 +208,25 @@ def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: f
     measured = [part.spread for part in (first, second) if part.repeats is not None and part.spread is not None]
     if not measured or reach <= 0:
         return None
-    spreads = [_replace_none(part.spread, measured[0]) for part in (first, second)]
+    sides = [(part, measured[0] if part.spread is None else part.spread) for part in (first, second)]
     candidates = range(max(LEAST_REPEATS, min(known) + 1), MOST_REPEATS + 1)
 
     def is_enough(repeats: int) -> bool:
-        sides = [part.with_repeats(repeats, spread) for part, spread in zip((first, second), spreads, strict=True)]
-        needed = _compute_reach(sides, confidence)
+        needed = _compute_reach([part.with_repeats(repeats, spread) for part, spread in sides], confidence)
         return needed is not None and needed <= reach
 
     index = bisect_left(candidates, True, key=is_enough)  # more repeats never give a wider interval
     return candidates[index] if index < len(candidates) else None
 
 
-def _replace_none(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
 def _compute_reach(parts: Sequence[Estimate], confidence: float) -> float | None:
     """Return half the width of the interval on the log scale."""
-    errors = [part.error for part in parts if part.error is not None]
-    if len(errors) < len(parts):
+    squares = [(part.error**2, part.freedom) for part in parts if part.error is not None]
+    if len(squares) < len(parts):
         return None
-    variance = math.fsum(error**2 for error in errors)
-    if variance == 0:
+    total = math.fsum(square for square, _ in squares)
+    if total == 0:
         return 0.0
-    freedoms = [part.freedom for part in parts]
-    welch = variance**2 / math.fsum(
-        error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True) if math.isfinite(freedom)
-    )
-    freedom = min(freedoms) if any(part.is_sequential for part in parts) else welch
-    return student_t(1 - (1 - confidence) / 2, freedom) * math.sqrt(variance)
+    welch = total**2 / math.fsum(square**2 / freedom for square, freedom in squares if math.isfinite(freedom))
+    freedom = min(part.freedom for part in parts) if any(part.is_sequential for part in parts) else welch
+    return student_t(1 - (1 - confidence) / 2, freedom) * math.sqrt(total)

@@ -7,8 +7,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
-from ..analyse.cost import parse_price
 from ..analyse.series import Series, build_series
+from ..analyse.throughput import parse_price
 from ..errors import InputError, explain_unknown
 from ..questions.published.curves import PREFIX, PublishedCurve, find_curve
 from ..record.run import RunInfo

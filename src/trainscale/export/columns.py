@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, get_args, get_type_hints
 
-from ..analyse.cost import compute_energy_per_sample
 from ..analyse.series import Learning, Point, Series, summarise_learning, summarise_memory
 from ..analyse.throughput import (
+    compute_energy_per_sample,
     compute_input_overhead,
     compute_samples_per_second,
     compute_step_jitter,

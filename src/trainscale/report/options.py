@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..analyse.cost import Price
+from ..analyse.throughput import Price
 from .overlay import Overlay
 
 

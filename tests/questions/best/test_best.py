@@ -19,8 +19,8 @@ from factories import (
     record_at,
 )
 
-from trainscale.analyse.cost import Price
 from trainscale.analyse.statistics import ratio_interval
+from trainscale.analyse.throughput import Price
 from trainscale.questions.best.best import (
     CLEAR,
     NONE,

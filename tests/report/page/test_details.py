@@ -9,8 +9,8 @@ import pytest
 from factories import curve, failed_record, make_config, make_run, record_at
 from reported import reported, reported_records
 
-from trainscale.analyse.cost import Price
 from trainscale.analyse.series import build_series
+from trainscale.analyse.throughput import Price
 from trainscale.record.trial import TrialRecord
 from trainscale.report.drawing import Frame
 from trainscale.report.html import render_report_html

@@ -16,10 +16,10 @@ from itertools import pairwise
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from ...analyse.cost import MILLION, Price
 from ...analyse.race import replay_races_of_run
 from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, ratio_interval, student_t
+from ...analyse.throughput import MILLION, Price
 from ...spec.config import Config, PointKey
 from .candidates import Candidate, Quantity, Question, choose_memory_count, estimate_value, group_by_work
 

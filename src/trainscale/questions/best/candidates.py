@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...analyse.cost import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample
 from ...analyse.race import neutralise_choices
 from ...analyse.series import compute_training_seconds, count_epochs_to, drop_superseded
 from ...analyse.statistics import (
@@ -23,7 +22,14 @@ from ...analyse.statistics import (
     mean_interval,
     ratio,
 )
-from ...analyse.throughput import compute_samples_per_second, is_measured
+from ...analyse.throughput import (
+    JOULES_PER_WATT_HOUR,
+    MILLION,
+    Price,
+    compute_energy_per_sample,
+    compute_samples_per_second,
+    is_measured,
+)
 from ...analyse.titles import describe_differences, find_model_title
 from ...analyse.witness import find_point_verdict
 from ...record.decoding import find_first_line

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from ...analyse.cost import JOULES_PER_WATT_HOUR, compute_energy_per_sample
 from ...analyse.series import Point, Series
 from ...analyse.statistics import Interval, mean_interval
-from ...analyse.throughput import is_measured, median_over
+from ...analyse.throughput import JOULES_PER_WATT_HOUR, compute_energy_per_sample, is_measured, median_over
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...spec.config import STRONG, WEAK, Config

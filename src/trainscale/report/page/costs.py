@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...analyse.cost import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample
 from ...analyse.series import Point, Series
 from ...analyse.statistics import Interval, mean_interval
-from ...analyse.throughput import is_measured
+from ...analyse.throughput import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample, is_measured
 from ...record.trial import TrialRecord
 from .. import numbers
 from ..table import Grid

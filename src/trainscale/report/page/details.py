@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analyse.cost import Price
 from ...analyse.series import Series
+from ...analyse.throughput import Price
 from ...questions.explain.causes import LOCAL
 from ...questions.explain.explain import PointExplanation, explain_records, make_explaining_command
 from ...spec.config import remove_exchange
