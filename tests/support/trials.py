@@ -13,12 +13,12 @@ import numpy as np
 from environments import python_for
 from forked_frameworks import launcher_for
 
-from trainscale.analyse.parity import read_numbers
 from trainscale.cluster.devices import find_local_devices
 from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import trial as one_trial
 from trainscale.measure.context import RunContext
+from trainscale.measure.number_cache import read_numbers
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import Host

@@ -8,7 +8,6 @@ computation with fewer bits meets them.
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,9 +51,6 @@ PIXELS = 1e-6
 _LEAST_CHANGE = 1e-3
 
 
-Measure = Callable[[str, "ParityNumbers", "ParityNumbers", str, float], Check]
-
-
 @dataclass(frozen=True)
 class ParityNumbers:
     """What a framework computed in one precision: arrays ``before/NAME``, ``logits/0``, ``losses``, ``first/NAME``,
@@ -69,111 +65,127 @@ class ParityNumbers:
         return {name: values for name, values in self.arrays.items() if name.startswith(start)}
 
 
+# Returns by how much two sides differ in the arrays whose names begin alike, and the array where they differ most.
+Measure = Callable[[ParityNumbers, ParityNumbers, str], tuple[float, str]]
+
+
 def compare(
     reference: tuple[ParityNumbers, ParityNumbers], other: tuple[ParityNumbers, ParityNumbers]
 ) -> tuple[Check, ...]:
-    """Return all checks. Each side gives its numbers in float64 and in float32."""
+    """Return all checks. Each side gives its numbers in float64 and in float32, the timed precision.
+
+    Both are compared with the reference's float64; ``baseline`` is the reference's own float32.
+    """
     (exact, baseline), (double, single) = reference, other
+
+    def check_as_close(name: str, measure: Measure, part: str, allowance: Allowance) -> Check:
+        """Check that a float32 result is about as close to float64 as the reference's, and the reference's as it."""
+        first, own = (_check(name, measure, exact, side, part, allowance.most) for side in (baseline, single))
+        if own.difference is None or first.difference is None:
+            return own if own.difference is None else first
+        of_first, of_own = (
+            min(allowance.most, max(allowance.least, FLOAT32_FACTOR * difference))
+            for difference in (own.difference, first.difference)
+        )
+        if first.difference > of_first:
+            differences = f"by {first.difference:.1e} from its own float64, this by {own.difference:.1e}"
+            return Check(name, first.difference, of_first, f"the reference differs {differences}")
+        words = f"differ by {own.difference:.1e} from float64, tolerance {of_own:.0e}"
+        return Check(name, own.difference, of_own, words)
+
     return (
         _check_count("parameters", exact.parameters, double.parameters),
         _check_count("multiply-adds", exact.macs, double.macs),
-        _check_largest("initial weights", exact, double, "before/", 0.0),
-        _check_largest("initial weights, float32", exact, single, "before/", 0.0),
-        _check_largest("logits, float64", exact, double, "logits/", LOGITS_64),
-        _check_worst_change("weights after 3 steps, float64", exact, double, "after/", WEIGHTS_64),
-        _check_largest("losses of 3 steps, float64", exact, double, "losses", LOSSES_64),
-        _check_largest("running statistics, float64", exact, double, "statistics/", STATISTICS_64),
-        *_check_float32(exact, baseline, single),
+        _check("initial weights", _measure_largest, exact, double, "before/", 0.0),
+        _check("initial weights, float32", _measure_largest, exact, single, "before/", 0.0),
+        _check("logits, float64", _measure_largest, exact, double, "logits/", LOGITS_64),
+        _check("weights after 3 steps, float64", _measure_worst_change, exact, double, "after/", WEIGHTS_64),
+        _check("losses of 3 steps, float64", _measure_largest, exact, double, "losses", LOSSES_64),
+        _check("running statistics, float64", _measure_largest, exact, double, "statistics/", STATISTICS_64),
+        check_as_close("logits, float32", _measure_largest, "logits/", LOGITS_32),
+        check_as_close("first loss, float32", _measure_first, "losses", FIRST_LOSS_32),
+        check_as_close("first running statistics, float32", _measure_largest, "first-statistics/", FIRST_STATISTICS_32),
+        check_as_close("closest tensor after the first step, float32", _measure_closest, "first/", CLOSEST_TENSOR_32),
+        _check("weights after the first step, float32", _measure_total, exact, single, "first/", FIRST_UPDATE_32),
+        _check(
+            "each tensor after the first step, float32", _measure_worst_change, exact, single, "first/", FIRST_TENSOR_32
+        ),
+        _check("losses of 3 steps, float32", _measure_largest, exact, single, "losses", LOSSES_32),
+        _check("weights after 3 steps, float32", _measure_total, exact, single, "after/", WEIGHTS_32),
         *_check_dropout(baseline, single),
         *_check_pixels(single),
     )
 
 
-def _check_float32(exact: ParityNumbers, baseline: ParityNumbers, single: ParityNumbers) -> list[Check]:
-    """Compare the timed precision with the reference's float64; ``baseline`` is the reference's own float32."""
-
-    def both(measure: Measure, name: str, part: str, allowance: Allowance) -> Check:
-        reference, own = (measure(name, exact, numbers, part, allowance.most) for numbers in (baseline, single))
-        return _check_as_close(reference, own, allowance)
-
-    return [
-        both(_check_largest, "logits, float32", "logits/", LOGITS_32),
-        both(_check_first_loss, "first loss, float32", "losses", FIRST_LOSS_32),
-        both(_check_largest, "first running statistics, float32", "first-statistics/", FIRST_STATISTICS_32),
-        both(_check_closest_change, "closest tensor after the first step, float32", "first/", CLOSEST_TENSOR_32),
-        _check_total_change("weights after the first step, float32", exact, single, "first/", FIRST_UPDATE_32),
-        _check_worst_change("each tensor after the first step, float32", exact, single, "first/", FIRST_TENSOR_32),
-        _check_largest("losses of 3 steps, float32", exact, single, "losses", LOSSES_32),
-        _check_total_change("weights after 3 steps, float32", exact, single, "after/", WEIGHTS_32),
-    ]
-
-
-def _check_as_close(reference: Check, own: Check, allowance: Allowance) -> Check:
-    """Check that a float32 result is about as close to float64 as the reference's, and the reference's as it."""
-    if own.difference is None or reference.difference is None:
-        return own if own.difference is None else reference
-    of_reference, of_own = (
-        min(allowance.most, max(allowance.least, FLOAT32_FACTOR * difference))
-        for difference in (own.difference, reference.difference)
-    )
-    if reference.difference > of_reference:
-        detail = (
-            f"the reference differs by {reference.difference:.1e} from its own float64, this by {own.difference:.1e}"
-        )
-        return Check(own.name, reference.difference, of_reference, detail)
-    detail = f"differ by {own.difference:.1e} from float64, tolerance {of_own:.0e}"
-    return Check(own.name, own.difference, of_own, detail)
-
-
 def judge(checks: Sequence[Check]) -> tuple[str, str]:
     """Return the state and, if it is not proven, the reason: the first check that failed causes the later ones."""
-    failed = [check for check in checks if not check.ok]
-    if not failed:
-        return PROVEN, ""
-    first = failed[0]
-    return FAILED, f"{first.name}: {first.words}"
+    first = next((check for check in checks if not check.ok), None)
+    return (FAILED, f"{first.name}: {first.words}") if first else (PROVEN, "")
 
 
 def _check_count(name: str, a: int, b: int) -> Check:
     return Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}")
 
 
-def _check_largest(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    """Check the largest difference of a value, relative to the largest value of its array."""
-    ours, theirs = a.select_part(part), b.select_part(part)
-    mismatch = _find_mismatch(ours, theirs)
-    if mismatch:
-        return Check(name, None, tolerance, mismatch)
-    worst, where = 0.0, ""
-    for key, values in ours.items():
-        scale = max(map(abs, values), default=0.0) or 1.0
-        difference = max((abs(x - y) for x, y in zip(values, theirs[key], strict=True)), default=0.0) / scale
-        if not math.isfinite(difference):
-            return Check(name, None, tolerance, f"{_shorten_key(key)} is not finite")
-        if difference > worst:
-            worst, where = difference, key
-    return Check(name, worst, tolerance, f"differ by {worst:.1e}{_describe_key(where)}, tolerance {tolerance:.0e}")
-
-
-def _check_first_loss(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    """Check the loss before any update."""
-    ours, theirs = (ParityNumbers(0, 0, {part: numbers.arrays[part][:1]}) for numbers in (a, b))
-    return _check_largest(name, ours, theirs, part, tolerance)
-
-
-def _check_closest_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    """Check how differently the first step changed the kernel or matrix that is closest.
-
-    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding. With fewer bits none is.
-    """
+def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
     mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
     if mismatch:
         return Check(name, None, tolerance, mismatch)
+    difference, key = measure(a, b, part)
+    short = _shorten_key(key)
+    if not math.isfinite(difference):
+        return Check(name, None, tolerance, f"{short or 'a weight'} is not finite")
+    of_what = "" if measure in (_measure_largest, _measure_first) else " of their change"
+    where = f" in {short}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
+    return Check(name, difference, tolerance, f"differ by {difference:.1e}{of_what}{where}, tolerance {tolerance:.0e}")
+
+
+def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    """Return the largest difference of a value, relative to the largest value of its array."""
+    worst, where = 0.0, ""
+    theirs = b.select_part(part)
+    for key, values in a.select_part(part).items():
+        scale = max(map(abs, values), default=0.0) or 1.0
+        difference = max((abs(x - y) for x, y in zip(values, theirs[key], strict=True)), default=0.0) / scale
+        if not math.isfinite(difference):
+            return math.inf, key
+        if difference > worst:
+            worst, where = difference, key
+    return worst, where
+
+
+def _measure_first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    """Return the difference of the first value: of losses, that before any update."""
+    ours, theirs = a.arrays[part][0], b.arrays[part][0]
+    return abs(ours - theirs) / (abs(ours) or 1.0), part
+
+
+def _measure_closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    """Return how differently training changed the kernel or matrix that is closest.
+
+    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding. With fewer bits none is.
+    """
     lengths = _measure_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
     shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}
     where = min(shares, key=shares.__getitem__)
-    return _make_change_check(name, shares[where], where, tolerance)
+    return shares[where], where
+
+
+def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    """Return how differently training changed the tensor that differs most, relative to its change."""
+    lengths = _measure_changes(a, b, part)
+    typical = math.sqrt(sum(change**2 for change, _ in lengths.values()) / max(1, len(lengths)))
+    least = max(_LEAST_CHANGE * typical, 1e-300)
+    shares = {key: difference / max(change, least) for key, (change, difference) in lengths.items()}
+    where = max(shares, key=lambda key: shares[key] if math.isfinite(shares[key]) else math.inf)
+    return shares[where], where
+
+
+def _measure_total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    """Return how differently training changed all weights together, relative to their change."""
+    changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
+    return math.hypot(*differences) / max(math.hypot(*changes), 1e-300), ""
 
 
 def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
@@ -183,39 +195,6 @@ def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str,
         key: (math.dist(values, before["before/" + _shorten_key(key)]), math.dist(values, theirs[key]))
         for key, values in a.select_part(part).items()
     }
-
-
-def _check_worst_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    """Check how differently training changed each tensor, relative to its change."""
-    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
-    if mismatch:
-        return Check(name, None, tolerance, mismatch)
-    lengths = _measure_changes(a, b, part)
-    typical = math.sqrt(sum(change**2 for change, _ in lengths.values()) / max(1, len(lengths)))
-    least = max(_LEAST_CHANGE * typical, 1e-300)
-    shares = {key: difference / max(change, least) for key, (change, difference) in lengths.items()}
-    where = max(shares, key=lambda key: shares[key] if math.isfinite(shares[key]) else math.inf)
-    return _make_change_check(name, shares[where], where, tolerance)
-
-
-def _check_total_change(name: str, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    """Check how differently training changed all weights together, relative to their change."""
-    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
-    if mismatch:
-        return Check(name, None, tolerance, mismatch)
-    changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
-    return _make_change_check(name, math.hypot(*differences) / max(math.hypot(*changes), 1e-300), "", tolerance)
-
-
-def _make_change_check(name: str, share: float, where: str, tolerance: float) -> Check:
-    if not math.isfinite(share):
-        return Check(name, None, tolerance, f"{_shorten_key(where) or 'a weight'} is not finite")
-    return Check(
-        name,
-        share,
-        tolerance,
-        f"differ by {share:.1e} of their change{_describe_key(where)}, tolerance {tolerance:.0e}",
-    )
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
@@ -261,21 +240,3 @@ def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[fl
 
 def _shorten_key(key: str) -> str:
     return key.partition("/")[2] or key
-
-
-def _describe_key(key: str) -> str:
-    return f" in {_shorten_key(key)}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
-
-
-def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
-    """Read little-endian float64 arrays that follow each other; ``index`` has the length of each, in order."""
-    values = array("d")
-    values.frombytes(data)
-    if array("H", [1]).tobytes() != b"\x01\x00":
-        values.byteswap()
-    arrays: dict[str, Sequence[float]] = {}
-    start = 0
-    for name, count in index.items():
-        arrays[name] = values[start : start + count]
-        start += count
-    return arrays

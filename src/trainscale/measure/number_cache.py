@@ -8,12 +8,12 @@ import os
 import shutil
 import tempfile
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..analyse.parity import read_numbers
 from ..folders import find_cache_folder
 from ..launch.inspection.numbers import EncodedNumbers
 from ..record.files import write_atomically
@@ -58,6 +58,18 @@ def read_cached(folder: Path, kind: str) -> CachedNumbers | None:
         return CachedNumbers(counts, read_numbers(data, counts["arrays"]))
     except (OSError, ValueError, KeyError):
         return None
+
+
+def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
+    """Read little-endian float64 arrays that follow each other; ``index`` has the length of each, in order."""
+    values = array("d")
+    values.frombytes(data)
+    arrays: dict[str, Sequence[float]] = {}
+    start = 0
+    for name, count in index.items():
+        arrays[name] = values[start : start + count]
+        start += count
+    return arrays
 
 
 def write_cached(folder: Path, kind: str, numbers: EncodedNumbers) -> None:
