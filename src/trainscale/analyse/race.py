@@ -21,8 +21,8 @@ pure function of the recorded speeds, so an interrupted race continues where it 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any, Generic, TypeVar
@@ -85,26 +85,31 @@ class RaceState(Generic[Key]):
 
 def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
     """Return where the race is after the trials so far. Speeds are looked at round by round, as they were measured."""
-    running, departures = list(entries), list[Departure[Key]]()
+    departures: list[Departure[Key]] = []
+
+    def list_running() -> list[Entry[Key]]:
+        gone = {departure.key for departure in departures}
+        return [entry for entry in entries if entry.key not in gone]
+
     for number in range(1, rounds + 1):
-        departures += [Departure(e.key, number, e.obstacle) for e in running if len(e.speeds) < number and e.obstacle]
-        running = _list_remaining(running, departures)
+        missing = [entry for entry in list_running() if len(entry.speeds) < number]
+        departures += [Departure(entry.key, number, entry.obstacle) for entry in missing if entry.obstacle]
         if len(entries) == 1:
             break
-        waiting = tuple(entry.key for entry in running if len(entry.speeds) < number)
+        waiting = tuple(entry.key for entry in missing if not entry.obstacle)
         if waiting:
-            return RaceState(number, tuple(entry.key for entry in running), waiting, tuple(departures))
-        departures += _find_departures(entries, running, number, rounds)
-        running = _list_remaining(running, departures)
-        if len(running) <= 1:
+            return RaceState(number, tuple(entry.key for entry in list_running()), waiting, tuple(departures))
+        departures += _find_departures(entries, list_running(), number, rounds)
+        if len(list_running()) <= 1:
             break
-    winner = max(running, key=lambda entry: _LogSpeeds.of(entry, rounds).mean, default=None)
-    return RaceState(number, tuple(e.key for e in running), (), tuple(departures), winner.key if winner else None)
+    running = list_running()
+    winner = max(running, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
+    keys = tuple(entry.key for entry in running)
+    return RaceState(number, keys, (), tuple(departures), winner.key if winner else None)
 
 
-def _list_remaining(running: Sequence[Entry[Key]], departures: Sequence[Departure[Key]]) -> list[Entry[Key]]:
-    gone = {departure.key for departure in departures}
-    return [entry for entry in running if entry.key not in gone]
+def _find_mean_log(speeds: Sequence[float]) -> float:
+    return fmean(map(math.log, speeds)) if speeds else 0.0
 
 
 def _find_departures(
@@ -113,47 +118,29 @@ def _find_departures(
     """Yield those of the running candidates that leave after a round."""
     if len(running) < 2:
         return
-    logs = {entry.key: _LogSpeeds.of(entry, number) for entry in entries}
-    leader = max(running, key=lambda entry: logs[entry.key].mean)
+    means = {entry.key: _find_mean_log(entry.speeds[:number]) for entry in entries}
+    leader = max(running, key=lambda entry: means[entry.key])
     if number == 1:
         for entry in running:
             ratio = entry.speeds[0] / leader.speeds[0]
             if ratio < HALF and not entry.is_disturbed:
                 yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
         return
+    squares, freedoms = {}, {}  # of the deviations of log speeds from their mean
+    for entry in entries:
+        logs = [math.log(speed) for speed in entry.speeds[:number]]
+        squares[entry.key] = sum((value - means[entry.key]) ** 2 for value in logs)
+        freedoms[entry.key] = max(0, len(logs) - 1)
+    pooled = sum(squares.values()) / sum(freedoms.values())
     error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
-    pooled, freedom = _pool_variances(logs.values())
-    quantile = student_t(1 - error, freedom)
+    quantile = student_t(1 - error, sum(freedoms.values()))
     for entry in running:
-        variances = [max(_WIDER**2 * pooled, logs[each.key].variance) for each in (entry, leader)]
-        reach = quantile * math.sqrt(sum(variances) / number)
-        ratio = math.exp(logs[entry.key].mean - logs[leader.key].mean)
+        own = [squares[each.key] / freedoms[each.key] for each in (entry, leader)]
+        reach = quantile * math.sqrt(sum(max(_WIDER**2 * pooled, variance) for variance in own) / number)
+        ratio = math.exp(means[entry.key] - means[leader.key])
         if ratio * math.exp(reach) < 1:
             limits = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
             yield Departure(entry.key, number, "slower than the leader", limits)
-
-
-@dataclass(frozen=True)
-class _LogSpeeds:
-    """The logarithms of a candidate's first speeds: their number, mean and variance."""
-
-    count: int
-    mean: float
-    variance: float
-
-    @classmethod
-    def of(cls, entry: Entry[Key], number: int) -> _LogSpeeds:
-        logs = [math.log(speed) for speed in entry.speeds[:number]]
-        mean = fmean(logs) if logs else 0.0
-        variance = sum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
-        return cls(len(logs), mean, variance)
-
-
-def _pool_variances(candidates: Iterable[_LogSpeeds]) -> tuple[float, int]:
-    """Return the variance of log speeds within candidates, over all of them, and its degrees of freedom."""
-    repeated = [candidate for candidate in candidates if candidate.count > 1]
-    freedom = sum(candidate.count - 1 for candidate in repeated)
-    return sum(candidate.variance * (candidate.count - 1) for candidate in repeated) / freedom, freedom
 
 
 # ---- the races of a run
@@ -190,33 +177,23 @@ def replay_races(
     groups: defaultdict[tuple[int, Config], list[Config]] = defaultdict(list)
     for config, devices in points:
         groups[devices, neutralise_choices(config)].append(config)
-    return [
-        _replay(devices, configs, short, rounds, reasons)
-        for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0])
-    ]
-
-
-def _replay(
-    devices: int,
-    configs: Sequence[Config],
-    short: Mapping[PointKey, Sequence[TrialRecord]],
-    rounds: int,
-    reasons: Mapping[Config, str],
-) -> Race:
-    entries = [_make_entry(config, short.get((config, devices), ())) for config in configs if config not in reasons]
-    not_started = tuple(Departure(config, 0, reasons[config]) for config in configs if config in reasons)
-    state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())
-    return Race(devices, tuple(configs), state, not_started)
+    races = []
+    for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0]):
+        not_started = tuple(Departure(config, 0, reasons[config]) for config in configs if config in reasons)
+        entries = [_make_entry(config, short[config, devices]) for config in configs if config not in reasons]
+        state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())
+        races.append(Race(devices, tuple(configs), state, not_started))
+    return races
 
 
 def _make_entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
-    speeds = tuple(compute_samples_per_second(record) for record in records if is_measured(record))
+    measured = [record for record in records if is_measured(record)]
     failed = [record for record in records if not is_measured(record)]
     certain = [record for record in failed if record.status in _CERTAIN]
     is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
     obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
-    first = next((record for record in records if is_measured(record)), None)
-    return Entry(config, speeds, obstacle, bool(first and (first.machine.other_cores or 0.0) > OTHER_CORES))
+    is_disturbed = any((record.machine.other_cores or 0.0) > OTHER_CORES for record in measured[:1])
+    return Entry(config, tuple(map(compute_samples_per_second, measured)), obstacle, is_disturbed)
 
 
 def _describe(failure: Failure | None) -> str:
@@ -236,15 +213,8 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
 def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:
     """Return the configs that do not do the same work as the others, with the reason."""
     judged = {config: find_verdict(config, verdicts) for config, _ in points}
-    return {
-        config: f"parity failed: {verdict.warning}"
-        for config, verdict in judged.items()
-        if verdict and verdict.state == FAILED
-    }
-
-
-def count_short_trials(records: Sequence[TrialRecord]) -> Counter[PointKey]:
-    return Counter(record.trial.point for record in records if record.trial.short)
+    failed = {config: verdict for config, verdict in judged.items() if verdict and verdict.state == FAILED}
+    return {config: f"parity failed: {verdict.warning}" for config, verdict in failed.items()}
 
 
 def neutralise_choices(config: Config) -> Config:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ..analyse.race import count_most_rounds, count_short_trials
+from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
 from ..measure.search import replay_races_of_plan
 from ..record.trial import TrialRecord
@@ -30,7 +31,8 @@ def estimate_remaining_seconds(
 ) -> float:
     """Estimate the time to go if no further candidate leaves: an upper limit."""
     repeats, good = plan.experiment.measurement.repeats, [record.seconds for record in records if record.ok]
-    rounds, done, total = count_most_rounds(repeats), count_short_trials(records), 0.0
+    rounds, total = count_most_rounds(repeats), 0.0
+    done = Counter(record.trial.point for record in records if record.trial.short)
     for race in replay_races_of_plan(plan, records):
         points = [(config, race.devices) for config in race.state.running]
         seconds = fmean(good) if good else max(map(estimates.__getitem__, points), default=0.0)
