@@ -39,7 +39,6 @@ from trainscale.analyse.statistics import CONFIDENCE, Estimate, make_estimate, m
 from trainscale.measure.order import (
     MOST_REPEATS,
     Repeated,
-    StepCounts,
     TrialTimes,
     choose_counts,
     choose_point,
@@ -48,12 +47,13 @@ from trainscale.measure.order import (
 from trainscale.spec.config import Config
 from trainscale.spec.config import PointKey as Point
 from trainscale.spec.plan import LEAST_ROUNDS
+from trainscale.worker.job import Measure
 
 LADDERS = ((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64))
 CVS = (0.003, 0.005, 0.01, 0.02)
 FIXED = 5
 WINDOWS_LADDER = (1, 2, 4, 8)
-MOST = StepCounts(10, 100)
+MOST = Measure(10, 100)
 _WARMUP_SHARE, _LEAST_STEPS = 0.2, 20  # of a trial whose time is limited, see worker/training/loop.py
 _CONFIG = Config("torch", "mnist", 64, "allreduce", 28, 10)
 
@@ -170,7 +170,7 @@ def simulate_windows(
     )
 
 
-def _counts(machine: Machine, trials: Mapping[Point, Sequence[TrialTimes]], point: Point, chooses: bool) -> StepCounts:
+def _counts(machine: Machine, trials: Mapping[Point, Sequence[TrialTimes]], point: Point, chooses: bool) -> Measure:
     if not chooses:
         return MOST
     counts = choose_counts(trials[point], trials.values(), MOST)
@@ -178,10 +178,10 @@ def _counts(machine: Machine, trials: Mapping[Point, Sequence[TrialTimes]], poin
         return counts
     affordable = int(machine.overhead_seconds / machine.step_seconds)  # as measure/order.py and worker/training/loop.py
     warmup = min(MOST.warmup, max(2, int(affordable * _WARMUP_SHARE)))
-    return StepCounts(warmup, min(MOST.steps, max(_LEAST_STEPS, affordable - warmup)))
+    return Measure(warmup, min(MOST.steps, max(_LEAST_STEPS, affordable - warmup)))
 
 
-def _trial(machine: Machine, counts: StepCounts, source: np.random.Generator) -> TrialTimes:
+def _trial(machine: Machine, counts: Measure, source: np.random.Generator) -> TrialTimes:
     own = machine.step_seconds * source.normal(1, machine.between)
     steps = own * source.normal(1, machine.within, counts.steps)
     window = float(steps.sum())

@@ -14,8 +14,7 @@ from this_machine import cpus
 from trainscale.analyse.race import replay_races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.measure.context import make_short_measure, make_spec
-from trainscale.measure.order import NextTrial, choose_next_trial
-from trainscale.measure.search import count_most_trials, skip_for_memory
+from trainscale.measure.order import NextTrial, choose_next_trial, count_most_trials, skip_for_memory
 from trainscale.questions.best.best import find_best
 from trainscale.questions.best.candidates import Question
 from trainscale.record.parity import FAILED, Verdict

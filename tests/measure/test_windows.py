@@ -10,7 +10,6 @@ from test_order import a_plan
 
 from trainscale.measure.order import (
     LEAST_STEPS,
-    StepCounts,
     TrialTimes,
     choose_counts,
     choose_next_trial,
@@ -19,8 +18,9 @@ from trainscale.measure.order import (
 )
 from trainscale.record.trial import RankSample, TrialRecord
 from trainscale.spec.config import Trial
+from trainscale.worker.job import Measure
 
-MOST = StepCounts(10, 100)
+MOST = Measure(10, 100)
 
 
 def trials(count: int, within: float, between: float, seed: int = 1, **values: float) -> list[TrialTimes]:
@@ -43,7 +43,7 @@ def test_the_ratio_is_that_of_the_variances() -> None:
 
 def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
     own = trials(400, 0.05, 0.02)
-    counts = choose_counts(own, [own], StepCounts(10, 10_000))
+    counts = choose_counts(own, [own], Measure(10, 10_000))
     assert counts is not None
     assert counts.steps == pytest.approx((10.0 / 0.1 * 6.25) ** 0.5, rel=0.1)
 
@@ -51,7 +51,7 @@ def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> No
 @pytest.mark.parametrize(("within", "between", "steps"), [(0.001, 0.05, LEAST_STEPS), (0.3, 0.0001, 100)])
 def test_windows_are_neither_tiny_nor_longer_than_steps_says(within: float, between: float, steps: int) -> None:
     own = trials(50, within, between)
-    assert choose_counts(own, [own], MOST) == StepCounts(10, steps)
+    assert choose_counts(own, [own], MOST) == Measure(10, steps)
 
 
 def test_a_warm_up_that_costs_much_is_shortened_with_its_window() -> None:

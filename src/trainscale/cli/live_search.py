@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
-from ..measure.search import replay_races_of_plan
+from ..measure.order import replay_races_of_plan
 from ..record.trial import TrialRecord
 from ..report.search_table import describe_departure
 from ..spec.config import Config, PointKey

@@ -14,7 +14,7 @@ from ..launch.launchers.target import find_target
 from ..launch.trial.jobs import place_trial
 from ..measure.context import choose_directory, make_short_measure, make_spec
 from ..measure.expectations import estimate_seconds
-from ..measure.search import count_most_trials
+from ..measure.order import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings, should_submit
 from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial

@@ -34,10 +34,9 @@ from ..spec.plan import Plan, make_plan
 from .batches import SearchListener, needs_search, settle_batches
 from .context import RunContext, choose_directory, make_spec, select_configs
 from .expectations import Expectations
-from .order import NextTrial, choose_next_trial
+from .order import NextTrial, choose_next_trial, skip_for_memory
 from .parity import check_parity
 from .preflight import check_frameworks, make_probe_requests
-from .search import skip_for_memory
 from .trial import run_trial
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Decides which trial comes next: the next of a fixed list, the one that a time budget is best spent on, or the next of
-a search (search.py).
+"""Decides which trial comes next: the next of a fixed list, the one that a time budget or an interval is best spent on,
+or the next of a search for the fastest configuration.
 
-Everything here is pure: it looks at the plan and at the records so far.
+Everything here is pure: it looks at the plan and at the records so far. The rule by which candidates leave a search is
+in analyse/race.py.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count
 from statistics import fmean, median, variance
 
+from ..analyse.race import Race, count_most_rounds, replay_races
 from ..analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
-from ..record.trial import HANG, OUT_OF_MEMORY, TIMEOUT, TrialRecord
-from ..spec.config import PointKey, Trial
+from ..record.trial import HANG, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
+from ..spec.config import Config, PointKey, Trial
+from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
-from .context import make_short_measure
-from .search import choose_short_trial, plan_winners, replay_races_of_plan
+from .context import make_short_measure, select_configs
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
@@ -42,10 +45,11 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
         further = [trial for repeat in range(most) for trial in plan.list_further_trials(repeat)]
         return _choose_by_results(plan, records) or _choose_first_open(plan, further, records)
     if measurement.search:
-        short = choose_short_trial(plan, records)
+        races = replay_races_of_plan(plan, records)
+        short = _choose_short_trial(races, records)
         if short:
             return NextTrial(short, make_short_measure(measurement))
-        plan = plan_winners(plan, replay_races_of_plan(plan, records))
+        plan = _plan_winners(plan, races)
         records = [record for record in records if not record.trial.short]
     return _choose_first_open(plan, plan.list_trials(), records)
 
@@ -77,94 +81,74 @@ def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
 
 def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     """Return the next trial until the budget is spent, or all intervals are narrow enough."""
-    measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
-    points = [point for point in plan.points if point not in hopeless]
+    measurement = plan.experiment.measurement
     repeats = Counter(record.trial.point for record in records)
-    point = _choose_most_useful_point(plan, points, repeats, records) if points else None
+    point = _choose_most_useful_point(plan, repeats, records)
     if point is None:
         return None
     # --retry-failed leaves gaps, so records are not counted.
     used = {record.trial.repeat for record in records if record.trial.point == point}
     trial = Trial(*point, repeat=next(number for number in count() if number not in used))
-    overhead = _estimate_overhead_seconds(point, records)
-    most = StepCounts(measurement.warmup, measurement.steps)
-    times: dict[int, list[TrialTimes]] = {}  # of the trials of this config, by number of devices
+    times: defaultdict[int, list[TrialTimes]] = defaultdict(list)  # of the trials of this config, by number of devices
     for record in records:
         if record.trial.config == trial.config and is_measured(record):
             window = max(rank.window_seconds for rank in record.ranks)
             own = TrialTimes(record.seconds, window, list_step_seconds(record)[: record.steps])
-            times.setdefault(record.trial.devices, []).append(own)
-    counts = choose_counts(times.get(trial.devices, []), times.values(), most)
+            times[record.trial.devices].append(own)
+    most = Measure(measurement.warmup, measurement.steps)
+    counts = choose_counts(times[trial.devices], times.values(), most)
+
+    good = [record for record in records if record.ok]
+    overhead = _OVERHEAD_GUESS  # besides the steps, of the last trial of this point, or else the last of any point
+    if last := next(reversed([record for record in good if record.trial.point == point] or good), None):
+        window = max(rank.window_seconds for rank in last.ranks)
+        overhead = max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))
     if measurement.budget is not None:
         further = {further.point for further in plan.further_points}
-        spent = sum(record.seconds for record in records if record.trial.point not in further)
-        seconds_left = measurement.budget - spent
+        seconds_left = measurement.budget - sum(r.seconds for r in records if r.trial.point not in further)
         # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
         if repeats[point] and seconds_left < overhead + _LEAST_WINDOW:
             return None
         share = measurement.budget / (len(plan.points) * LEAST_ROUNDS)
         seconds = max(_LEAST_WINDOW, min(share, seconds_left) - overhead)
-        counts = counts or most
-        return NextTrial(trial, Measure(counts.warmup, counts.steps, seconds))
-    if counts is not None:
-        return NextTrial(trial, Measure(counts.warmup, counts.steps))
+        return NextTrial(trial, replace(counts or most, seconds=seconds))
     # Until a window can be chosen, it takes no longer than what its trial costs besides it.
-    return NextTrial(trial, Measure(most.warmup, most.steps, max(_LEAST_WINDOW, overhead), FIRST_WINDOW_STEPS))
+    first = replace(most, seconds=max(_LEAST_WINDOW, overhead), least_steps=FIRST_WINDOW_STEPS)
+    return NextTrial(trial, counts or first)
 
 
 def _choose_most_useful_point(
-    plan: Plan, points: list[PointKey], repeats: Counter[PointKey], records: Sequence[TrialRecord]
+    plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
     """Return the point to repeat. Every point is measured four times, in interleaved rounds; then comes the point with
     the widest interval, or with --until-interval the point on which device time is spent best.
 
     The width is that of the interval in the report, with the factor that makes up for stopping when it looks narrow.
     """
-    fewest = min(repeats[point] for point in points)
+    measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
+    points = [point for point in plan.points if point not in hopeless]
+    fewest = min((repeats[point] for point in points), default=0)
     if fewest < LEAST_ROUNDS:
         in_round = [trial.point for trial in plan.list_round(fewest) if trial.point in points]
-        return next(point for point in in_round if repeats[point] == fewest)
-    measurement = plan.experiment.measurement
-    if measurement.until_interval is not None:
-        repeated = _summarise_repeats(points, records, all_devices_wait=measurement.budget is not None)
-        return choose_point(repeated, measurement.until_interval)
-    widths = {}
+        return next((point for point in in_round if repeats[point] == fewest), None)
+    repeated = {}
+    widths = dict.fromkeys(points, math.inf)
     for point in points:
         good = [record for record in records if record.trial.point == point and is_measured(record)]
-        speeds = [compute_samples_per_second(record) for record in good]
-        relative = mean_interval(speeds, sequential=True).relative if len(speeds) >= LEAST_ROUNDS else None
-        widths[point] = math.inf if relative is None else relative
+        if good:
+            speed = mean_interval([compute_samples_per_second(record) for record in good], sequential=True)
+            if len(good) >= LEAST_ROUNDS and speed.relative is not None:
+                widths[point] = speed.relative
+            # Under a budget the time is limited, so a trial on few devices costs as much as one on all.
+            config, devices = point
+            cost = (devices if measurement.budget is None else 1) * fmean(record.seconds for record in good)
+            estimate = make_estimate(speed, len(good), is_sequential=True)
+            baseline = (config, 1) if devices > 1 else None
+            repeated[point] = Repeated(estimate, max(cost, _LEAST_WINDOW), baseline)
+    if measurement.until_interval is not None:
+        return choose_point(repeated, measurement.until_interval)
     widest = max(points, key=widths.__getitem__)
     return widest if widths[widest] > _GOOD_ENOUGH else None
-
-
-def _summarise_repeats(
-    points: list[PointKey], records: Sequence[TrialRecord], all_devices_wait: bool
-) -> dict[PointKey, Repeated]:
-    """Return what is known about the points: their speeds and what a trial costs, in device-seconds.
-
-    ``all_devices_wait``: the time is limited, so a trial on few devices costs as much as one on all.
-    """
-    repeated = {}
-    for config, devices in points:
-        good = [record for record in records if record.trial.point == (config, devices) and is_measured(record)]
-        speeds = [compute_samples_per_second(record) for record in good]
-        if speeds:
-            speed = make_estimate(mean_interval(speeds, sequential=True), len(speeds), is_sequential=True)
-            cost = (1 if all_devices_wait else devices) * fmean(record.seconds for record in good)
-            repeated[config, devices] = Repeated(speed, max(cost, _LEAST_WINDOW), (config, 1) if devices > 1 else None)
-    return repeated
-
-
-def _estimate_overhead_seconds(point: PointKey, records: Sequence[TrialRecord]) -> float:
-    """Return the seconds besides its steps that the last trial of this point took, or else the last of any point."""
-    good = [record for record in records if record.ok]
-    same_point = [record for record in good if record.trial.point == point]
-    last = next(reversed(same_point or good), None)
-    if last is None:
-        return _OVERHEAD_GUESS
-    window = max(rank.window_seconds for rank in last.ranks)
-    return max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))
 
 
 # ---- which point
@@ -235,24 +219,11 @@ class TrialTimes:
     steps: Sequence[float]
 
     @property
-    def overhead_seconds(self) -> float:
-        """All that it cost besides its window: start, warm-up, proofs, end."""
-        return max(0.0, self.seconds - self.window_seconds)
-
-    @property
     def step_seconds(self) -> float:
         return self.window_seconds / len(self.steps)
 
 
-@dataclass(frozen=True)
-class StepCounts:
-    warmup: int
-    steps: int
-
-
-def choose_counts(
-    own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: StepCounts
-) -> StepCounts | None:
+def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: Measure) -> Measure | None:
     """Return how many steps the next trial of a point takes, at most ``most``; None while too little is known.
 
     ``own`` are the point's trials, ``points`` those of all points of its ladder: how steps vary is alike at all of
@@ -262,13 +233,12 @@ def choose_counts(
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
     if ratio is None or not own:
         return None
-    overhead = median(trial.overhead_seconds for trial in own)
+    overhead = median(max(0.0, trial.seconds - trial.window_seconds) for trial in own)  # start, warm-up, proofs, end
     step = median(trial.step_seconds for trial in own)
-    steps = round(math.sqrt(overhead / step * ratio))
-    steps = min(most.steps, max(LEAST_STEPS, steps))
+    steps = min(most.steps, max(LEAST_STEPS, round(math.sqrt(overhead / step * ratio))))
     is_cheap = most.warmup * step <= _CHEAP_WARMUP * overhead
     warmup = most.warmup if is_cheap else min(most.warmup, max(_LEAST_WARMUP, round(_WARMUP_SHARE * steps)))
-    return StepCounts(warmup, steps)
+    return Measure(warmup, steps)
 
 
 def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
@@ -303,3 +273,89 @@ def compute_within_variance(steps: Sequence[float]) -> float | None:
     block = math.isqrt(len(steps)) if len(steps) >= _STEPS_IN_BLOCKS else 1
     means = [fmean(steps[start : start + block]) for start in range(0, len(steps) - block + 1, block)]
     return block * variance(means) / fmean(steps) ** 2
+
+
+# ---- a search: which short trial is next, what is measured in full, what is not tried because it cannot fit
+
+
+def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:
+    return replay_races(plan.points, records, count_most_rounds(plan.experiment.measurement.repeats))
+
+
+def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
+    """Return the next trial of the first race that is not over. Small batches come first, and every other round goes
+    backwards, so that a drift of the machine cancels out.
+    """
+    race = next((race for race in races if race.state.waiting), None)
+    if race is None:
+        return None
+    config = sorted(race.state.waiting, key=lambda config: config.batch)[0 if race.state.round % 2 else -1]
+    used = {r.trial.repeat for r in records if r.trial.short and r.trial.point == (config, race.devices)}
+    return Trial(config, race.devices, next(number for number in count() if number not in used), short=True)
+
+
+def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
+    """Return the plan of the trials in full: every winner on its device count and, for efficiencies, on one device."""
+    counts: defaultdict[Config, set[int]] = defaultdict(set)
+    for race in races:
+        if race.state.winner is not None:
+            counts[race.state.winner] |= {1, race.devices}
+    narrowed = select_configs(plan, lambda config: config in counts)
+    pairs = zip(narrowed.configs, narrowed.ladders, strict=True)
+    ladders = tuple(tuple(n for n in ladder if n in counts[config]) for config, ladder in pairs)
+    return replace(narrowed, ladders=ladders)
+
+
+def count_most_trials(plan: Plan) -> tuple[int, int]:
+    """Return how many short trials and how many trials in full a search can take at most."""
+    measurement = plan.experiment.measurement
+    races = replay_races(plan.points, (), count_most_rounds(measurement.repeats))
+    short = sum(len(race.configs) * count_most_rounds(measurement.repeats) for race in races if len(race.configs) > 1)
+    points = sum(2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders) else 1 for race in races)
+    return short, points * measurement.repeats
+
+
+def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Return a record that says why a short trial is not tried, or None if it may fit.
+
+    The memory of a batch is estimated from two smaller ones of the same configuration: it grows linearly.
+    """
+    message = _find_memory_problem(plan, trial, records) if trial.short else ""
+    if not message:
+        return None
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    hosts = count_hosts(trial.config, trial.devices, plan.available)
+    return TrialRecord(trial, SKIPPED, now, 0.0, hosts=hosts, failure=Failure(SKIPPED, message))
+
+
+def _find_memory_problem(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> str:
+    config, work = trial.config, replace(trial.config, batch=0)
+    alike = [r for r in records if r.trial.devices == trial.devices and replace(r.trial.config, batch=0) == work]
+    failed = min((r.trial.config.batch for r in alike if r.status == OUT_OF_MEMORY), default=config.batch)
+    if failed < config.batch:
+        return f"not tried: batch {failed} ran out of memory"
+    peaks: defaultdict[int, float] = defaultdict(float)  # by batch, of the rank that needs most
+    for record in alike:
+        sizes = [
+            rank.host_peak_bytes if config.device == "cpu" else rank.nvml_peak_bytes or rank.device_peak_bytes
+            for rank in record.ranks
+            if is_measured(record)
+        ]
+        known = [size for size in sizes if size]
+        if known and len(known) == len(sizes):
+            peaks[record.trial.config.batch] = max(peaks[record.trial.config.batch], *known)
+    limit = float(plan.available.memory_bytes)  # of a GPU, or of a host, which its workers share; 0 if it is unknown
+    if config.device == "cpu":
+        workers = place_processes(config, trial.devices, plan.available)[: trial.devices]
+        limit /= max(Counter(worker.host.name for worker in workers).values())
+    smaller = sorted(batch for batch in peaks if batch < config.batch)
+    if not limit or len(smaller) < 2:
+        return ""
+    low, high = smaller[-2:]
+    slope = max(0.0, (peaks[high] - peaks[low]) / (high - low))
+    estimate = peaks[high] + slope * (config.batch - high)
+    if estimate <= limit:
+        return ""
+    needed, there, at_low, at_high = (f"{size / 2**30:.1f} GiB" for size in (estimate, limit, peaks[low], peaks[high]))
+    batches = f"{low} ({at_low}) and {high} ({at_high})"
+    return f"not tried: it would need about {needed} by its batches {batches}, and there are {there}"
