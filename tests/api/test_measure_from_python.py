@@ -75,7 +75,7 @@ def test_an_interrupted_run_raises_keyboard_interrupt(monkeypatch: pytest.Monkey
 
 
 def test_a_run_that_was_submitted_names_what_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainscale.cli.run.submit_run", lambda *_: 0)
+    monkeypatch.setattr("trainscale.cli.submit.submit_run", lambda *_: 0)
     monkeypatch.setattr("trainscale.cli.run.should_submit", lambda _: True)
     with pytest.raises(ts.TrainscaleError, match="was submitted to Slurm; load its directory"):
         ts.run(models="mnist", launcher="slurm")

@@ -92,7 +92,7 @@ def test_what_cannot_be_answered_is_refused_with_a_sentence(tmp_path: Path) -> N
     assert "--by: unknown criterion 'speed'" in refusal(tmp_path, "run", "--by", "speed")
     assert "'3' is not a price; valid:" in refusal(tmp_path, "run", "--price", "3")
     assert "it was not trained to an accuracy" in refusal(tmp_path, "run", "--by", "time-to-accuracy")
-    assert "exclude each other" in refusal(tmp_path, "run", "--json", "--markdown")
+    assert "--markdown: not allowed with argument --json" in refusal(tmp_path, "run", "--json", "--markdown")
     assert "DIR" in refusal(tmp_path)
 
 

@@ -39,7 +39,7 @@ def changed(**flags: str) -> list[str]:
             "--type: unknown instance type 'p5.48large'; did you mean 'p5.48xlarge'",
         ),
         ([*changed(nodes="0"), *HERE], "--nodes: '0' is not valid; valid: a whole number, 1 or more"),
-        ([*changed(nodes="many"), *HERE], "argument --nodes: invalid int value: 'many'"),
+        ([*changed(nodes="many"), *HERE], "--nodes: 'many' is not valid; valid: a whole number, 1 or more"),
         ([*changed(ssh_from=""), *HERE], "the following arguments are required: --ssh-from"),
         ([*changed(ssh_from="0.0.0.0/0"), *HERE], "--ssh-from: 0.0.0.0/0 admits nearly the whole Internet"),
         ([*changed(name="a b"), *HERE], "--name: 'a b'; valid: a letter"),

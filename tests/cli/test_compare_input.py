@@ -134,7 +134,7 @@ def test_work_that_is_not_proven_is_refused(runs_folder: Path, compare: Compare)
         (["a", "same", "--threshold", "2%", "--at-least", "95%"], "not allowed with argument"),
         (["a", "same", "--json", "--markdown"], "not allowed with argument"),
         (["a", "same", "--strict"], "--strict: valid together with --threshold or --at-least"),
-        (["a", "same", "--devices", "one"], "--devices one: valid: numbers of devices from 1"),
+        (["a", "same", "--devices", "one"], "--devices: 'one' is not valid; valid: a whole number, 1 or more"),
         (["a", "same", "--devices", "8"], "--devices 8: not measured in both; valid: 1, 2, 4"),
         (["a", "same", "--despite", "version"], "--despite: unknown name 'version'; did you mean 'versions'"),
     ],

@@ -67,7 +67,7 @@ def refusal(*argv: str, cwd: Path) -> str:
         (["--models", "mnist,mnist"], "requested twice"),
         (["--precision", "fp8"], "--precision: unknown value 'fp8'; did you mean"),
         (["--steps", "5", "--steps", "6"], "--steps: given 2 times, with 5 and 6; valid: once"),
-        (["-x"], "argument -x/--max-devices: expected one argument"),
+        (["-x"], "-x/--max-devices: expected one argument"),
         (["a.toml", "b.toml"], "unexpected argument 'b.toml'"),
         (["missing.toml"], "missing.toml: cannot read this experiment file: No such file or directory"),
         (["--models", ""], "--models: the list is empty"),
@@ -162,7 +162,7 @@ def test_an_unknown_command_names_the_nearest_and_all(tmp_path: Path) -> None:
 def test_every_command_refuses_a_flag_it_does_not_have(command: str, tmp_path: Path) -> None:
     names = ("report", "best", "explain", "export", "notebook", "predict", "study", "watch")
     readers = {name: ["somewhere"] for name in names}
-    argv = {**readers, "compare": ["one", "other"], "launch": ["-n", "2"]}.get(command, [])
+    argv = {**readers, "compare": ["one", "other"], "completion": ["bash"], "launch": ["-n", "2"]}.get(command, [])
     assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *argv, "--debgu", cwd=tmp_path)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainscale.cli.live import RunProgress, describe_phase, make_progress_table
-from trainscale.cli.live_lines import make_line_listener
+from trainscale.cli.live import describe_phase, make_progress_table
+from trainscale.cli.progress import RunProgress
+from trainscale.cli.views import LinePrinter
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.order import NextTrial
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
@@ -48,12 +49,12 @@ def progress(*records: TrialRecord) -> RunProgress:
 
 def at(phase: str, number: int, *epochs: Epoch) -> RunProgress:
     run = progress()
-    run.begin_trial(NextTrial(TRIAL, Measure(10, 100)))
+    run.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     for rank in state.ranks:
         rank.phase, rank.step = phase, number
     state.epochs.extend(epochs)
-    run.update_trial(state)
+    run.trial_moves(state)
     return run
 
 
@@ -97,7 +98,8 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
 
 def test_a_pipe_gets_one_line_an_epoch() -> None:
     console = Console(file=io.StringIO(), width=60)
-    listener = make_line_listener(console, progress())
+    empty = progress()
+    listener = LinePrinter(console, empty.plan, empty.journal)
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     listener.trial_moves(state)

@@ -111,7 +111,7 @@ def test_wrong_flags_are_refused(tmp_path: Path) -> None:
     for arguments, reason in (
         (["--on", "slurm"], "--on: valid together with --open"),
         (["--port", "80"], "--port: valid together with --open"),
-        (["--open", "--port", "many"], "--port: 'many' is not a port"),
+        (["--open", "--port", "many"], "--port: 'many' is not valid; valid: a whole number, 1 … 65535"),
         (["--open", "--on", "a b"], "--on a b: valid: a host, such as user@node1, or slurm"),
         (["--open", "--on", "node1", "-o", "x.ipynb"], "--output: valid without --on HOST"),
         (["--open", "--on", "node1", "--ssh-config", "none"], "ssh config none: there is no such file"),

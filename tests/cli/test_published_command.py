@@ -124,7 +124,7 @@ def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> N
         ),
         (("--network", "resnet5000"), "--network: unknown network 'resnet5000'; did you mean 'resnet50'"),
         (("--year", "recently"), "--year recently: valid: a year or a range of years"),
-        (("--min-devices", "0"), "--min-devices 0: valid: a number of devices from 1"),
+        (("--min-devices", "0"), "--min-devices: '0' is not valid; valid: a whole number, 1 or more"),
         ((CURVE, "--like", "ours"), "ID shows one curve; --like is valid without it"),
         ((CURVE, "--year", "2017"), "ID shows one curve; --year is valid without it"),
         (("--like", "ours", "--network", "alexnet"), "--like looks at all curves; --network is valid without it"),

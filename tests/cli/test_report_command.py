@@ -11,7 +11,7 @@ from factories import curve, make_config, make_run
 from stored_runs import write_run
 
 from trainscale import cli
-from trainscale.cli.reported_runs import choose_labels
+from trainscale.cli.report import choose_labels
 from trainscale.record.journal import open_journal
 
 SPEEDS = {"slow": 50.0, "fast": 400.0}

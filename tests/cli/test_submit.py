@@ -164,3 +164,19 @@ def test_what_was_lost_with_a_node_can_be_tried_again(
     assert "1 finished trial is kept" in output
     assert "--retry-failed repeats the lost trials" in output
     assert (journal.directory / "report.html").exists()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("flags", [[], ["--summary-line"]])
+def test_a_run_that_is_complete_is_shown_and_no_job_is_submitted(
+    flags: list[str], plan: Plan, journal: Journal, reports: list[tuple[Path, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trial in plan.list_trials():
+        journal.append(record(trial))
+    settings = ["-m", "mnist:8", "-g", "1", "--cores-per-device", "1", "--repeats", "2"]
+    submission = ["--launcher", "slurm", "--nodes", "2", "-o", str(journal.directory), *flags]
+    assert cli.main(["run", *settings, *submission]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "all 4 trials are in the journal already; --fresh measures anew"
+    assert ("trials: 4 trials" in lines) == bool(flags)
+    assert reports == [(journal.directory, 4)]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from command import trainscale
-from stored_runs import two_series, write_run
-
-from trainscale.cli import submit
 
 COMMAND = ("run", "--models", "mnist:8", "--steps", "5", "--warmup", "2", "--repeats", "1", "-o", "out")
 
@@ -26,14 +22,3 @@ def test_a_run_ends_with_lines_that_a_pattern_reads(tmp_path: Path) -> None:
     assert values["torch_mnist_b8.n2.images_per_second"][1] == "images/s"
     assert float(values["torch_mnist_b8.n2.images_per_second"][0]) > 0
     assert values["torch_mnist_b8.n1.efficiency"] == ("100", "%")
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_run_that_was_submitted_ends_with_them_too(
-    wanted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = write_run(tmp_path / "run", two_series())
-    run = SimpleNamespace(directory=directory, records=two_series())
-    assert submit._print_summary(run, 1, wanted) == 1  # type: ignore[arg-type]
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[:2] == (["trials: 18 trials", "failed_trials: 3 trials"] if wanted else [])

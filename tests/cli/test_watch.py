@@ -18,7 +18,8 @@ from watched_runs import CONFIG, begin, records, run_info
 
 from lab import Lab
 from trainscale import cli
-from trainscale.cli.live import RunProgress, make_progress_table
+from trainscale.cli.live import make_progress_table
+from trainscale.cli.progress import RunProgress
 from trainscale.measure import watching
 from trainscale.measure.watching import make_plan_of_run
 from trainscale.record.journal import Journal
@@ -190,15 +191,15 @@ def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
 def test_warnings_are_shown_as_they_arise_and_only_the_last_ones(tmp_path: Path) -> None:
     progress = progress_of(tmp_path)
     busy = replace(records()[0], machine=MachineLoad(other_cores=1.5))
-    progress.end_trial(busy)
+    progress.trial_ends(busy)
     assert progress.new_warnings == ["other programs used 1.5 cores during " + busy.trial.label]
-    progress.end_trial(busy)
+    progress.trial_ends(busy)
     assert progress.new_warnings == []  # each is told once
-    progress.end_trial(failed_record(CONFIG, 2, message="no memory\nmore"))
+    progress.trial_ends(failed_record(CONFIG, 2, message="no memory\nmore"))
     assert "warning: other programs used 1.5 cores" in drawn(progress)
     assert ": failed: no memory" in " ".join(drawn(progress).split())
     for number in range(3):
-        progress.end_trial(replace(records()[0], notes=(f"note {number}",)))
+        progress.trial_ends(replace(records()[0], notes=(f"note {number}",)))
     text = drawn(progress)
     assert "other programs" not in text
     assert "warning: note 2" in text

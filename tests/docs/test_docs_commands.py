@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nodes.ssh_config").touch()
     for module in ("cli.plan", "measure.measure"):
         monkeypatch.setattr(f"trainscale.{module}.connect_cluster", _reach)
-    monkeypatch.setattr("trainscale.cli.parity.read_machine", lambda: MACHINE)
+    monkeypatch.setattr("trainscale.cli.checks.read_machine", lambda: MACHINE)
     photographs = DatasetFacts("imagenet", 1000, 3, 0, 1_281_167, 50_000, *PHOTOGRAPHS)
     monkeypatch.setattr("trainscale.spec.data.read_facts", lambda name, _: KNOWN.get(name, photographs))
     return tmp_path
@@ -82,7 +82,7 @@ def test_the_commands_in_the_docs_are_understood(
         raise Reached
 
     monkeypatch.setattr("trainscale.measure.measure.check_frameworks", reached)
-    monkeypatch.setattr("trainscale.cli.parity.check_frameworks", reached)
+    monkeypatch.setattr("trainscale.cli.checks.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
     if {"slurm", "yarn", "ray"} & {*argv}:  # would ask the cluster: here only its parser
         assert cli.main([*argv, "--no-such-flag"]) == 2

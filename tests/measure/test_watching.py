@@ -16,12 +16,13 @@ from watched_runs import CONFIG, begin, records, run_info
 from trainscale.errors import InputError
 from trainscale.measure import watching
 from trainscale.measure.measure import RunListener
-from trainscale.measure.order import choose_next_trial
+from trainscale.measure.order import NextTrial, choose_next_trial
 from trainscale.measure.watching import make_plan_of_run, watch_run
 from trainscale.record import journal as journals
 from trainscale.record.batches import Attempt, Search, write_batches
 from trainscale.record.journal import Journal, is_being_measured, open_journal
 from trainscale.record.run import RunInfo
+from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import AUTO
 from trainscale.spec.plan import Plan
 
@@ -45,7 +46,7 @@ class Source:
         return True
 
 
-class Seen:
+class Seen(RunListener):
     """What a listener is told."""
 
     def __init__(self) -> None:
@@ -55,10 +56,13 @@ class Seen:
     @contextmanager
     def show(self, plan: Plan, journal: Journal) -> Iterator[RunListener]:
         self.plan = plan
-        yield RunListener(
-            lambda step: self.events.append(("begins", step.trial.key)),
-            trial_ends=lambda record: self.events.append(("ends", record.trial.key)),
-        )
+        yield self
+
+    def trial_begins(self, trial: NextTrial) -> None:
+        self.events.append(("begins", trial.trial.key))
+
+    def trial_ends(self, record: TrialRecord) -> None:
+        self.events.append(("ends", record.trial.key))
 
 
 def test_the_lock_tells_whether_a_run_is_measured(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 from functools import cache
 from unittest.mock import patch
 
-from trainscale.cli import COMMANDS
+from trainscale.cli import COMMANDS, find_command
 from trainscale.cli.parser import Parser
 
 
@@ -25,11 +25,11 @@ def collect_parsers() -> dict[str, Parser]:
 
     with patch.object(Parser, "read", read):
         for command in COMMANDS:
-            module = importlib.import_module(f"trainscale.cli.{command.replace('-', '_')}")
-            actions = getattr(module, "ACTIONS", None)
+            function = find_command(command)
+            actions = getattr(sys.modules[function.__module__], "ACTIONS", None)
             for name in [f"{command} {action}" for action in actions] if actions else [command]:
                 try:
-                    module.main(name.split()[1:])
+                    function(name.split()[1:])
                 except _Reached:
                     pass
     return parsers

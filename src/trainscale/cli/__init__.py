@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError, explain_unknown, shorten_path
-from .output_streams import ReaderGone, outlive_readers
+from .signals import outlive_readers
 
 _ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that a person gave: too long, or a loop of links
 COMMANDS = {
     "run": "measure a scaling curve and draw its plots",
     "watch": "show a run that another process measures, here or on another host",
@@ -40,8 +41,13 @@ COMMANDS = {
     "cluster": "create, show and delete a cluster on AWS",
     "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
-# What a path that a person gave can cause: it is too long, or a loop of links.
-_NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)
+# Modules that hold several commands, each a function of the command's name. Others hold one command, ``main``.
+_GROUPS = {
+    **dict.fromkeys(("explain", "best", "predict", "study", "compare", "published"), "questions"),
+    **dict.fromkeys(("export", "notebook"), "exports"),
+    **dict.fromkeys(("check", "parity"), "checks"),
+    **dict.fromkeys(("models", "frameworks"), "listings"),
+}
 _HELP = f"""usage: trainscale COMMAND [options]
 
 trainscale measures how deep-learning training scales from one device to many hosts.
@@ -61,28 +67,28 @@ Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrup
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     if "_ARGCOMPLETE" in os.environ and argv is None:  # a shell wants to complete a line
-        return guard([], _complete_line)
+        from .completion import complete_line
+
+        return guard([], complete_line)
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
-        with outlive_readers(goes_on=True):
-            print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
+        outlive_readers(ends_process=False)
+        print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
         return 0
-    return guard(argv, lambda: _run_command(argv[0], argv[1:]))
+    name = argv[0]
+    # The program that `launch` starts may have a flag --debug of its own, without a -- before it.
+    own = argv[1:] if name == "launch" else split_debug(argv[1:])[0]
+    return guard(argv, lambda: find_command(name)(own))
 
 
-def _complete_line() -> int:
-    from .completion import complete_line
-
-    complete_line()
-    return 0
-
-
-def _run_command(name: str, argv: list[str]) -> int:
+def find_command(name: str) -> Callable[[list[str]], int]:
+    """Import the module of a command, and return its function."""
     if name not in COMMANDS:
         raise explain_unknown("command", name, COMMANDS)
-    module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
-    # The program that `launch` starts may have a flag --debug of its own, without a -- before it.
-    return int(module.main(argv if name == "launch" else split_debug(argv)[0]))
+    own_name = name.replace("-", "_")
+    module = importlib.import_module(f".{_GROUPS.get(name, own_name)}", __package__)
+    command: Callable[[list[str]], int] = getattr(module, own_name if name in _GROUPS else "main")
+    return command
 
 
 def split_debug(argv: list[str]) -> tuple[list[str], bool]:
@@ -90,6 +96,29 @@ def split_debug(argv: list[str]) -> tuple[list[str], bool]:
     end = argv.index("--") if "--" in argv else len(argv)
     own = [argument for argument in argv[:end] if argument != "--debug"]
     return [*own, *argv[end:]], len(own) < end
+
+
+def guard(argv: list[str], command: Callable[[], int]) -> int:
+    """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
+    outlive_readers(ends_process=argv[:1] in _ENDING_WITH_READER)
+    try:
+        from ..launch import plugins  # the tables must be complete before a command reads them
+
+        plugins.load_plugins()
+        code = command()
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("trainscale: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if _wants_debug(argv):
+            traceback.print_exc()
+        else:
+            print(f"trainscale: {_describe_error(error, argv)}", file=sys.stderr)
+        if isinstance(error, TrainscaleError):
+            return error.exit_code
+        return InputError.exit_code if isinstance(error, OSError) and error.errno in _NAME_ERRORS else 1
 
 
 def _wants_debug(argv: list[str]) -> bool:
@@ -100,57 +129,14 @@ def _wants_debug(argv: list[str]) -> bool:
     return split_debug(argv)[1]
 
 
-def guard(argv: list[str], command: Callable[[], int]) -> int:
-    """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
-    try:
-        with outlive_readers(goes_on=argv[:1] not in _ENDING_WITH_READER):
-            return _guard(argv, command)
-    except ReaderGone:
-        return 0
-
-
-def _guard(argv: list[str], command: Callable[[], int]) -> int:
-    try:
-        from ..launch import plugins  # the tables must be complete before a command reads them
-
-        plugins.load_plugins()
-        return command()
-    except TrainscaleError as error:
-        if _wants_debug(argv):
-            traceback.print_exc()
-        else:
-            print(f"trainscale: {error}{_describe_broken_plugins(argv)}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("trainscale: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader of our output, such as head, has closed it. Python would otherwise complain when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if _wants_debug(argv) or error.errno not in _NAME_ERRORS or error.filename is None:
-            return _report_exception(argv, error)
-        print(f"trainscale: {shorten_path(error.filename)}: {error.strerror}", file=sys.stderr)
-        return InputError.exit_code
-    except Exception as error:  # a mistake of ours, or a full disk
-        return _report_exception(argv, error)
-
-
-def _report_exception(argv: list[str], error: Exception) -> int:
-    if _wants_debug(argv):
-        traceback.print_exc()
-    elif isinstance(error, OSError) and error.errno in _FULL and error.filename:
-        print(f"trainscale: {error.filename}: {error.strerror}", file=sys.stderr)
-    else:
-        print(f"trainscale: {type(error).__name__}: {error}\n  --debug shows where", file=sys.stderr)
-    return 1
-
-
-def _describe_broken_plugins(argv: list[str]) -> str:
-    """Say why a plug-in that the command line names cannot be used: without it, its name is merely unknown."""
+def _describe_error(error: Exception, argv: list[str]) -> str:
+    if isinstance(error, OSError) and error.errno in (*_NAME_ERRORS, *_FULL) and error.filename:
+        return f"{shorten_path(error.filename)}: {error.strerror}"
+    if not isinstance(error, TrainscaleError):  # a mistake of ours
+        return f"{type(error).__name__}: {error}\n  --debug shows where"
     from ..launch import plugins
 
+    # Without a plug-in that cannot be used, its name is merely unknown.
     names = {part for argument in argv for part in re.split("[,:=]", argument)}
     broken = [plugin for plugin in plugins.load_plugins() if plugin.error and plugin.name in names]
-    return "".join(f"\n  plug-in {plugin.name!r}: {plugin.error}" for plugin in broken)
+    return "".join([str(error), *(f"\n  plug-in {plugin.name!r}: {plugin.error}" for plugin in broken)])

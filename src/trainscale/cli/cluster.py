@@ -10,7 +10,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from ..cluster import aws as stacks
 from ..cluster.aws import AwsClients, add_hint, connect, find_region
@@ -27,45 +28,23 @@ from ..cluster.aws_template import (
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
 from ..report.numbers import format_rough_duration
-from .actions import run_action
-from .parser import Parser
+from ..spec.settings import whole
+from .parser import Parser, run_action, typed
 from .signals import interrupt_on_signals
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of the cluster's hosts
 _SMALLEST_DISK = 75  # GiB
 
-ACTIONS = {
-    "up": "create a cluster: shows what AWS will bill for, asks, and waits until it is ready",
-    "status": "show its state and its nodes",
-    "hosts": "write the nodes file, and an ssh configuration to reach the nodes",
-    "ssh": "log in to the master",
-    "down": "remove all of it",
-}
-_HELP = f"""usage: trainscale cluster ACTION [options]
+_HELP = """usage: trainscale cluster ACTION [options]
 
 A cluster on AWS: a master, workers close together and a shared file system, in one CloudFormation stack.
 
-actions:
-{chr(10).join(f"  {name:<7} {description}" for name, description in ACTIONS.items())}
+ACTIONS
 
   trainscale cluster up --nodes 4 --type p5.48xlarge --key my-key --region us-east-1 --ssh-from 203.0.113.7/32
   trainscale cluster ACTION --help      every option of an action
 
 --name (default: trainscale) and --region select the cluster in every action."""
-
-
-def main(argv: list[str]) -> int:
-    actions = {
-        "up": _create_cluster,
-        "status": _show_status,
-        "hosts": _write_hosts,
-        "ssh": _log_in,
-        "down": _remove_cluster,
-    }
-    return run_action("cluster", argv, actions, _HELP)
 
 
 def _make_parser(action: str, description: str) -> Parser:
@@ -90,22 +69,30 @@ def _format_command(action: str, name: str, region: str) -> str:
     return f"trainscale cluster {action} --name {name} --region {region}"
 
 
-def _make_console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True)
-
-
 # ---- up
 
 
-def _create_cluster(argv: list[str]) -> int:
-    options, region = _read(_make_up_parser(), argv)
+def create(argv: list[str]) -> int:
+    parser = _make_parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
+    add = parser.add_argument
+    add("--nodes", type=typed(whole(1)), required=True, metavar="N", help="the number of workers")
+    add("--type", required=True, help="their EC2 instance type, such as p5.48xlarge")
+    add("--key", required=True, help="the name of an EC2 key pair, for ssh")
+    ssh_from = "addresses that may log in by ssh, such as 203.0.113.7/32"
+    add("--ssh-from", required=True, metavar="CIDR", help=ssh_from)
+    add("--zone", help="the availability zone (default: the first that offers the types)")
+    add("--image", help="the image of the workers: ami-…, or a parameter that names one (default: by their type)")
+    master_type = "the type of the master (default: %(default)s)"
+    add("--master-type", default="m7i.xlarge", metavar="TYPE", help=master_type)
+    add("--master-image", metavar="IMAGE", help="the image of the master (default: by its type)")
+    add("--user", default="ubuntu", help="the user name in the images (default: %(default)s)")
+    disk = "the disk of every node (default: %(default)s)"
+    add("--disk", type=typed(whole(1)), default=200, metavar="GIB", help=disk)
+    add("--yes", action="store_true", help="do not ask")
+    options, region = _read(parser, argv)
     worker = find_instance_type(options.type, "--type")
     master = find_instance_type(options.master_type, "--master-type")
     ssh_from = parse_ssh_range(options.ssh_from)
-    if options.nodes < 1:
-        raise InputError(f"--nodes: {options.nodes} is too small; valid: 1 or more")
     if options.disk < _SMALLEST_DISK:
         raise InputError(
             f"--disk: {options.disk} GiB are too few for the images with drivers; valid: {_SMALLEST_DISK} or more"
@@ -164,32 +151,8 @@ def _confirm(question: str) -> bool:
         return False
 
 
-def _make_up_parser() -> Parser:
-    parser = _make_parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
-    parser.add_argument("--nodes", type=int, required=True, metavar="N", help="the number of workers")
-    parser.add_argument("--type", required=True, help="their EC2 instance type, such as p5.48xlarge")
-    parser.add_argument("--key", required=True, help="the name of an EC2 key pair, for ssh")
-    parser.add_argument(
-        "--ssh-from", required=True, metavar="CIDR", help="addresses that may log in by ssh, such as 203.0.113.7/32"
-    )
-    parser.add_argument("--zone", help="the availability zone (default: the first that offers the types)")
-    parser.add_argument(
-        "--image", help="the image of the workers: ami-…, or a parameter that names one (default: by their type)"
-    )
-    parser.add_argument(
-        "--master-type", default="m7i.xlarge", metavar="TYPE", help="the type of the master (default: %(default)s)"
-    )
-    parser.add_argument("--master-image", metavar="IMAGE", help="the image of the master (default: by its type)")
-    parser.add_argument("--user", default="ubuntu", help="the user name in the images (default: %(default)s)")
-    parser.add_argument(
-        "--disk", type=int, default=200, metavar="GIB", help="the disk of every node (default: %(default)s)"
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    return parser
-
-
 def _create(aws: AwsClients, request: ClusterRequest) -> int:
-    console = _make_console()
+    console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     name = request.name
     hints = (
@@ -229,7 +192,7 @@ def _wait(console: Console, aws: AwsClients, stack_id: str, text: str) -> stacks
 # ---- status
 
 
-def _show_status(argv: list[str]) -> int:
+def show_status(argv: list[str]) -> int:
     parser = _make_parser("status", "Show the state of a cluster and its nodes.")
     parser.add_argument("--wait", action="store_true", help="wait until nothing is in progress")
     options, region = _read(parser, argv)
@@ -237,7 +200,7 @@ def _show_status(argv: list[str]) -> int:
     stack = stacks.find_cluster(aws, options.name)
     if options.wait and stack.is_in_progress:
         with interrupt_on_signals():
-            _wait(_make_console(), aws, stack.id, f"waiting for {stack.name}")
+            _wait(Console(highlight=False, soft_wrap=True), aws, stack.id, f"waiting for {stack.name}")
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
@@ -261,7 +224,7 @@ def _show_status(argv: list[str]) -> int:
 # ---- hosts
 
 
-def _write_hosts(argv: list[str]) -> int:
+def write_hosts(argv: list[str]) -> int:
     parser = _make_parser("hosts", "Write the nodes file with the workers' addresses and ssh aliases.")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help="the nodes file (default: %(default)s)"
@@ -294,7 +257,7 @@ def _write_hosts(argv: list[str]) -> int:
 # ---- ssh
 
 
-def _log_in(argv: list[str]) -> int:
+def log_in(argv: list[str]) -> int:
     parser = _make_parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it on the master, not a shell")
     parser.add_argument("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
@@ -317,7 +280,7 @@ def _log_in(argv: list[str]) -> int:
 # ---- down
 
 
-def _remove_cluster(argv: list[str]) -> int:
+def remove(argv: list[str]) -> int:
     parser = _make_parser("down", "Remove a cluster and all that belongs to it, whatever its state.")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options, region = _read(parser, argv)
@@ -333,7 +296,7 @@ def _remove_cluster(argv: list[str]) -> int:
     if not options.yes and not _confirm(question):
         print("nothing was removed")
         return 1
-    console = _make_console()
+    console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
         with interrupt_on_signals(), console.status(f"CloudFormation removes {name}"):
@@ -344,3 +307,16 @@ def _remove_cluster(argv: list[str]) -> int:
     seconds = format_rough_duration(time.monotonic() - began)
     console.print(f"{name}: removed in {seconds}, nothing is left", markup=False)
     return 0
+
+
+ACTIONS = {
+    "up": (create, "create a cluster: shows what AWS will bill for, asks, and waits until it is ready"),
+    "status": (show_status, "show its state and its nodes"),
+    "hosts": (write_hosts, "write the nodes file, and an ssh configuration to reach the nodes"),
+    "ssh": (log_in, "log in to the master"),
+    "down": (remove, "remove all of it"),
+}
+
+
+def main(argv: list[str]) -> int:
+    return run_action("cluster", argv, ACTIONS, _HELP)

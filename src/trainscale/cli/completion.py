@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from ..errors import InputError, explain_unknown
-from . import COMMANDS
-from .parser import Parser
+from . import COMMANDS, find_command
+from .parser import Action, Parser
 
 Completer = Callable[..., Iterable[str]]
 
@@ -25,24 +25,18 @@ _HELP = """Print a script that completes commands, flags and values. For this sh
   bash: eval "$(trainscale completion bash)"
   zsh: eval "$(trainscale completion zsh)"
   fish: trainscale completion fish | source"""
-# The words that a flag or an argument takes, or where they are, if its parser does not hold them.
+# The words that a flag or an argument takes, or where they are, if neither its parser nor its setting holds them.
 NAMES: dict[str, str | tuple[str, ...]] = {
     "models": "worker.models.list_names",
     "frameworks": "worker.frameworks.catalog.FRAMEWORKS",
     "strategies": "worker.frameworks.catalog.STRATEGIES",
     "launcher": "launch.launchers.target.LAUNCHERS",
     "data": "worker.data.facts.SOURCES",
-    "normalise": "report.overlay.NORMALISATIONS",
     "despite": "questions.compare.differences.NAMES",
-    "shell": SHELLS,
-    "purpose": "cli.study.PURPOSES",
     "env create names": "cluster.environments.DEFINITIONS",
     "env remove names": "cluster.environments.DEFINITIONS",
-    "best by": "questions.best.candidates.CRITERIA",
-    "compare by": ("efficiency", "speed"),
     "export to": "export.base.list_exporter_names",
     "report format": "report.chart_files.FORMATS",
-    "study format": "questions.study.study.FORMATS",
     "data get name": "cluster.datasets.PUBLISHED",
     "data check sets": ("mnist", "cifar10", "imagefolder"),
 }
@@ -53,31 +47,28 @@ def main(argv: list[str]) -> int:
     from argcomplete.shell_integration import shellcode
 
     parser = Parser("completion", _HELP, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("shell", nargs="?", metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     shell = parser.read(argv).shell
-    if shell is None:
-        raise InputError(f"completion: no shell is named\n  valid: {', '.join(SHELLS)}")
-    if shell not in SHELLS:
-        raise explain_unknown("shell", shell, SHELLS)
     # Without bash's own defaults: they would offer files where a number is to be typed.
     print(shellcode(["trainscale"], shell=shell, complete_arguments=["-o", "nospace"]), end="")
     return 0
 
 
-def complete_line() -> None:
+def complete_line() -> int:
     """Answer a shell: offer commands or actions, or else have the parser of the typed command answer."""
     from argcomplete.lexers import split_line
 
     typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
     if not typed or typed[0] not in COMMANDS:
         _offer_names(COMMANDS if not typed else {}, 1)
-    module = importlib.import_module(f".{typed[0].replace('-', '_')}", __package__)
-    actions: dict[str, str] = getattr(module, "ACTIONS", {})
+    command = find_command(typed[0])
+    actions: dict[str, Action] = getattr(sys.modules[command.__module__], "ACTIONS", {})
     if actions and (len(typed) == 1 or typed[1] not in actions):
-        _offer_names(actions if len(typed) == 1 else {}, 2)
+        texts = {name: text for name, (_, text) in actions.items()}
+        _offer_names(texts if len(typed) == 1 else {}, 2)
     # argcomplete takes it for the number of words before the parser's own, and one.
     os.environ["_ARGCOMPLETE"] = "3" if actions else "2"
-    module.main([typed[1]] if actions else [])  # reads its arguments first, which ends in offer_arguments
+    return command([typed[1]] if actions else [])  # reads its arguments first, which ends in offer_arguments
 
 
 def _offer_names(names: dict[str, str], position: int) -> None:

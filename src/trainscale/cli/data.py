@@ -9,26 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rich import progress
+from rich.console import Console
+
 from ..cluster.datasets import PUBLISHED, DatasetStatus, download_dataset, inspect_dataset
 from ..errors import InputError, explain_unknown
 from ..report.numbers import format_rough_duration
 from ..spec.data import Dataset, find_dataset, find_datasets_folder, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
-from .actions import run_action
-from .parser import Parser
+from .parser import Parser, run_action
 from .signals import interrupt_on_signals
 
-ACTIONS = {
-    "get": "download a published data set: mnist, cifar10",
-    "list": "list the published data sets and check their files",
-    "check": "check every file of a data set, or of a folder of photographs",
-}
-_HELP = f"""usage: trainscale data ACTION [NAME[:DIR] ...]
+_HELP = """usage: trainscale data ACTION [NAME[:DIR] ...]
 
 Data sets of images to train on: published ones, and your own folders of photographs.
 
-actions:
-{chr(10).join(f"  {name:<6} {description}" for name, description in ACTIONS.items())}
+ACTIONS
 
   trainscale data get cifar10                  into the folder where runs look for it
   trainscale data get mnist DIR                into another folder: trainscale run --data mnist:DIR
@@ -36,27 +32,27 @@ actions:
   trainscale data ACTION --help                every option of an action"""
 
 
-def main(argv: list[str]) -> int:
-    return run_action("data", argv, {"get": _download, "list": _list, "check": _check}, _HELP)
-
-
-# ---- get
-
-
-def _download(argv: list[str]) -> int:
+def download(argv: list[str]) -> int:
     parser = Parser("data get", "Download a published data set. Files that are there are not downloaded again.")
     parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
-    parser.add_argument(
-        "directory", nargs="?", metavar="DIR", help=f"its folder (default: {_shorten_datasets_folder()}/NAME)"
-    )
+    folder = str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"its folder (default: {folder}/NAME)")
     parser.add_argument(
         "--from", dest="base", metavar="URL", help="download from this address, such as a mirror at your site"
     )
     options = parser.read(argv)
-    name, directory = _parse_name(options.name), options.directory
+    if options.name is None:
+        raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
+    name = options.name.lower()
+    if name == FOLDER:
+        raise InputError(
+            "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
+        )
+    if name not in PUBLISHED:
+        raise explain_unknown("data set", options.name, PUBLISHED)
     if options.base is not None and not _is_address(options.base):
         raise InputError(f"--from: {options.base!r} is not an address of a server; valid: http://… or https://…")
-    dataset = find_dataset(name if directory is None else f"{name}:{directory}")
+    dataset = find_dataset(name if options.directory is None else f"{name}:{options.directory}")
     began = time.monotonic()
     try:
         with interrupt_on_signals(), _show_downloads() as watch:
@@ -64,12 +60,11 @@ def _download(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"{name}: stopped; complete files stay, and the same command gets the others")
         raise
-    status = inspect_dataset(dataset)
-    outcome = (
-        f"{len(new_files)} files in {format_rough_duration(time.monotonic() - began)}" if new_files else "already there"
-    )
-    command = f"trainscale run --data {_format_dataset(dataset)} …"
-    print(f"{name}: {outcome}; {_describe_status(status)}\n  {status.folder}\n  {command}")
+    status, outcome = inspect_dataset(dataset), "already there"
+    if new_files:
+        outcome = f"{len(new_files)} files in {format_rough_duration(time.monotonic() - began)}"
+    print(f"{name}: {outcome}; {_describe_status(status)}")
+    print(f"  {status.folder}\n  trainscale run --data {_format_dataset(dataset)} …")
     return 0
 
 
@@ -81,24 +76,9 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def _parse_name(text: str | None) -> str:
-    if text is None:
-        raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
-    if text.lower() == FOLDER:
-        raise InputError(
-            "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
-        )
-    if text.lower() not in PUBLISHED:
-        raise explain_unknown("data set", text, PUBLISHED)
-    return text.lower()
-
-
 @contextmanager
 def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each file on a terminal; elsewhere print a line for each."""
-    from rich import progress
-    from rich.console import Console
-
     console = Console(highlight=False, soft_wrap=True)
     columns = (
         progress.TextColumn("{task.description}", markup=False),
@@ -120,10 +100,7 @@ def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
         yield watch
 
 
-# ---- list and check
-
-
-def _list(argv: list[str]) -> int:
+def list_published(argv: list[str]) -> int:
     Parser("data list", "List the published data sets with their folders, and check every file.").read(argv)
     for name in KNOWN:
         _print_status(find_dataset(name))
@@ -131,7 +108,7 @@ def _list(argv: list[str]) -> int:
     return 0
 
 
-def _check(argv: list[str]) -> int:
+def check(argv: list[str]) -> int:
     parser = Parser("data check", "Check every file of a data set and count its images.")
     parser.add_argument("sets", nargs="*", metavar="NAME[:DIR]", help="mnist, cifar10, mnist:DIR, imagefolder:DIR")
     options = parser.read(argv)
@@ -150,18 +127,14 @@ def _check(argv: list[str]) -> int:
 
 def _print_status(dataset: Dataset) -> bool:
     """Print one or two lines about a data set; return whether it is there and right."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
+    console, name = Console(highlight=False, soft_wrap=True), _format_dataset(dataset)
     try:
         with console.status("") as spinner:
-            status = inspect_dataset(
-                dataset, lambda n, of: spinner.update(f"{_format_dataset(dataset)}: {n:,} of {of:,} photographs")
-            )
+            status = inspect_dataset(dataset, lambda n, of: spinner.update(f"{name}: {n:,} of {of:,} photographs"))
     except DataError as error:
-        console.print(f"{_format_dataset(dataset)}: {error}", markup=False)
+        console.print(f"{name}: {error}", markup=False)
         return False
-    console.print(f"{_format_dataset(dataset)}: {_describe_status(status)}\n  {status.folder}", markup=False)
+    console.print(f"{name}: {_describe_status(status)}\n  {status.folder}", markup=False)
     return True
 
 
@@ -172,9 +145,8 @@ def _describe_status(status: DatasetStatus) -> str:
         (small_width, small_height), (width, height) = status.sizes
         text += f", {small_width}×{small_height} to {width}×{height} pixels, every one can be decoded"
     else:
-        side = f"{facts.image_size}×{facts.image_size}"
         checksums = "the published checksums" if status.published else "its own checksums"
-        text += f", {side} pixels, {checksums} are right"
+        text += f", {facts.image_size}×{facts.image_size} pixels, {checksums} are right"
     return f"{text}, {status.bytes / 1e6:.1f} MB"
 
 
@@ -184,5 +156,12 @@ def _format_dataset(dataset: Dataset) -> str:
     return kind if dataset == find_dataset(kind) else f"{kind}:{dataset.directory}"
 
 
-def _shorten_datasets_folder() -> str:
-    return str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
+ACTIONS = {
+    "get": (download, "download a published data set: mnist, cifar10"),
+    "list": (list_published, "list the published data sets and check their files"),
+    "check": (check, "check every file of a data set, or of a folder of photographs"),
+}
+
+
+def main(argv: list[str]) -> int:
+    return run_action("data", argv, ACTIONS, _HELP)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import time
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from ..cluster import environments
 from ..cluster.environments import DEFINITIONS, OWN, Environment
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import format_decimal_size, format_rough_duration
 from ..spec.settings import find_python
 from ..worker.inspection.host import read_machine
-from .actions import run_action
-from .parser import Parser
+from .parser import Parser, run_action
 from .signals import interrupt_on_signals
 
-ACTIONS = {
-    "create": "create environments; continues and updates existing ones",
-    "list": "list the environments with their states and versions",
-    "remove": "remove environments",
-}
 _HELP = f"""usage: trainscale env ACTION [NAME ...]
 
 An environment is a folder with its own Python and one or more frameworks.
 
-actions:
-{chr(10).join(f"  {name:<8} {description}" for name, description in ACTIONS.items())}
+ACTIONS
 
   trainscale env create main mxnet      all frameworks
   trainscale env ACTION --help          every option of an action
@@ -38,14 +35,7 @@ _REMEDIES = {
 }
 
 
-def main(argv: list[str]) -> int:
-    return run_action("env", argv, {"create": _create, "list": _list, "remove": _remove}, _HELP)
-
-
-# ---- create
-
-
-def _create(argv: list[str]) -> int:
+def create(argv: list[str]) -> int:
     parser = Parser("env create", "Create environments. After an interruption or a failure, run it again to continue.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
     kind = parser.add_mutually_exclusive_group()
@@ -65,41 +55,30 @@ def _create(argv: list[str]) -> int:
     failures = []
     with interrupt_on_signals():
         for name in names:
+            began = time.monotonic()
             try:
-                _create_environment(name, options.cuda, has_gpus, base)
+                is_new = environments.create(DEFINITIONS[name], options.cuda, has_gpus, base)
+            except KeyboardInterrupt:
+                print(f"{name}: stopped; the same command continues")
+                raise
             except TrainscaleError as error:
                 failures.append(error)
+                continue
+            environment = environments.read_environment(name)
+            versions = _describe_versions(environment)
+            if is_new:
+                size, seconds = format_decimal_size(environment.bytes), time.monotonic() - began
+                outcome = f"ready, {versions}, {size}, in {format_rough_duration(seconds)}"
+            else:
+                outcome = f"already there, {'your own' if environment.state == OWN else versions}"
+            print(f"{name}: {outcome}", flush=True)
     if failures:
         failures[0].args = ("\n".join(map(str, failures)),)
         raise failures[0]
     return 0
 
 
-def _create_environment(name: str, cuda: bool | None, has_gpus: bool, base: str | None) -> None:
-    began = time.monotonic()
-    try:
-        is_new = environments.create(DEFINITIONS[name], cuda, has_gpus, base)
-    except KeyboardInterrupt:
-        print(f"{name}: stopped; the same command continues")
-        raise
-    environment = environments.read_environment(name)
-    versions = _describe_versions(environment)
-    if is_new:
-        seconds = time.monotonic() - began
-        outcome = f"ready, {versions}, {format_decimal_size(environment.bytes)}, in {format_rough_duration(seconds)}"
-    else:
-        outcome = f"already there{', your own' if environment.state == OWN else f', {versions}'}"
-    print(f"{name}: {outcome}", flush=True)
-
-
-# ---- list
-
-
-def _list(argv: list[str]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+def list_all(argv: list[str]) -> int:
     Parser("env list", "List the environments with state, frameworks, versions, size and folder.").read(argv)
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -110,8 +89,11 @@ def _list(argv: list[str]) -> int:
     existing = environments.list_environments()
     for environment in existing:
         size = "" if environment.folder.is_symlink() else format_decimal_size(environment.bytes)
-        lines = Text("\n").join(Text(text, style) for text, style in _describe_environment(environment))
-        table.add_row(environment.name, environment.state, size, lines)
+        remedy = _REMEDIES.get(environment.state, "").format(name=environment.name)
+        frameworks = ", ".join(environment.frameworks)
+        lines = [Text(frameworks), Text(_describe_versions(environment), "dim"), Text(remedy, "yellow")]
+        text = Text("\n").join(line for line in lines if line.plain)
+        table.add_row(environment.name, environment.state, size, text)
     names = {environment.name for environment in existing}
     for definition in DEFINITIONS.values():
         if definition.name not in names:
@@ -119,14 +101,6 @@ def _list(argv: list[str]) -> int:
     console.print(table)
     console.print(f"each is a folder in {environments.find_environments_folder()}", soft_wrap=True, markup=False)
     return 0
-
-
-def _describe_environment(environment: Environment) -> list[tuple[str, str]]:
-    """Return the frameworks, the versions and the remedy, each with its style."""
-    lines = [(", ".join(environment.frameworks), ""), (_describe_versions(environment), "dim")]
-    if environment.state in _REMEDIES:
-        lines.append((_REMEDIES[environment.state].format(name=environment.name), "yellow"))
-    return [line for line in lines if line[0]]
 
 
 def _describe_versions(environment: Environment) -> str:
@@ -138,14 +112,13 @@ def _describe_versions(environment: Environment) -> str:
     return ", ".join(versions)
 
 
-# ---- remove
-
-
-def _remove(argv: list[str]) -> int:
+def remove(argv: list[str]) -> int:
     parser = Parser("env remove", "Remove environments and all that is in them.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="as env list names them")
     names = list(dict.fromkeys(parser.read(argv).names))
     existing = {environment.name: environment for environment in environments.list_environments()}
+    if not existing:
+        raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
     _check_names(names, list(existing), "remove")
     for name in names:
         folder = existing[name].folder
@@ -156,18 +129,28 @@ def _remove(argv: list[str]) -> int:
 
 
 def _check_names(names: list[str], valid: list[str], action: str) -> None:
-    if action == "remove" and not valid:
-        raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
     if not names:
         width = max(map(len, valid))
-        lines = [
-            f"  {name:<{width}}  {', '.join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ''}".rstrip()
-            for name in valid
-        ]
-        example = "\n  for example: trainscale env create main mxnet" if action == "create" else ""
-        raise InputError("\n".join([f"env {action}: which environment?", *lines]) + example)
+        lines = [f"env {action}: which environment?"]
+        for name in valid:
+            frameworks = ", ".join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ""
+            lines.append(f"  {name:<{width}}  {frameworks}".rstrip())
+        if action == "create":
+            lines.append("  for example: trainscale env create main mxnet")
+        raise InputError("\n".join(lines))
     for name in names:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
         if name not in valid:
             raise explain_unknown("environment", name, valid)
+
+
+ACTIONS = {
+    "create": (create, "create environments; continues and updates existing ones"),
+    "list": (list_all, "list the environments with their states and versions"),
+    "remove": (remove, "remove environments"),
+}
+
+
+def main(argv: list[str]) -> int:
+    return run_action("env", argv, ACTIONS, _HELP)

@@ -1,10 +1,13 @@
-"""Command lines: flags are made from the declared settings, and messages say what is valid."""
+"""What the commands share: command lines whose flags are made from the declared settings and whose messages say what
+is valid, actions, and the warning about a damaged journal.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Container
+import sys
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +17,7 @@ from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH, SettingValues, ValueType
 
+Action = tuple[Callable[[list[str]], int], str]  # its function, and what --help says about it
 _MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
 
@@ -30,7 +34,14 @@ class Parser(argparse.ArgumentParser):
         self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}\n  see: {self.prog} --help")
+        raise InputError(f"{message.removeprefix('argument ')}\n  see: {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Check one of several ``choices``, as argparse does, but name the nearest."""
+        if action.choices is not None and value not in action.choices:
+            what = str(action.metavar or "value").lower()
+            where = action.option_strings[0] if action.option_strings else ""
+            raise explain_unknown(what, str(value), map(str, action.choices), where)
 
     def format_help(self) -> str:
         """Return the help without what is rarely set."""
@@ -62,7 +73,13 @@ class Parser(argparse.ArgumentParser):
         for argument in argv:
             if "\0" in argument:  # No system call takes it. Only programs that call main() can pass one.
                 self.error(f"argument {shorten(argument)!r} has a NUL character")
-        options, extra = self.parse_known_args(self._complete(argv))
+        complete = list(argv)
+        for index, argument in enumerate(argv):
+            # A flag that may stand alone, before another flag or an experiment file, gets the value that it then means.
+            kind = self.bare_flags.get(argument)
+            if kind and not _is_value(kind, argv[index + 1 : index + 2]):
+                complete[index] = f"{argument}={kind.bare}"
+        options, extra = self.parse_known_args(complete)
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise explain_unknown("flag", extra[0].partition("=")[0], flags, see=f"see: {self.prog} --help")
@@ -70,21 +87,30 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected argument {shorten(extra[0])!r}")
         return options
 
-    def _complete(self, argv: list[str]) -> list[str]:
-        """Give flags that stand alone the value that they then mean. What follows them may be an experiment file."""
-        complete = list(argv)
-        for index, argument in enumerate(argv):
-            kind = self.bare_flags.get(argument)
-            if kind and not _is_value(kind, argv[index + 1 : index + 2]):
-                complete[index] = f"{argument}={kind.bare}"
-        return complete
-
 
 def _is_value(kind: ValueType, arguments: list[str]) -> bool:
     try:
         return bool(arguments) and kind.read_text(arguments[0]) is not None
     except ValueError:
         return False
+
+
+def typed(kind: ValueType) -> Callable[[str], Any]:
+    """Return an argparse type, whose error says what is valid."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind.read_text(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def add_formats(parser: Parser) -> None:
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print JSON")
+    formats.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
@@ -122,21 +148,32 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
-    return make_experiment(_read_flags(options), getattr(options, "file", None), further, list_launcher_groups())
-
-
-def _read_flags(options: argparse.Namespace) -> SettingValues:
-    """Read the settings of the command line. A list may be given by one flag or by several."""
-    values = {}
+    values: SettingValues = {}
     for key, setting in collect_settings(list_launcher_groups()).items():
         texts = getattr(options, key, None)
-        if texts is None:
-            continue
-        if isinstance(texts, bool):
-            values[key] = texts
-            continue
-        if len(texts) > 1 and not setting.value_type.is_plural:
+        if texts is None or isinstance(texts, bool):
+            values.update({} if texts is None else {key: texts})
+        elif len(texts) > 1 and not setting.value_type.is_plural:
             given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
-        values[key] = setting.read_text(texts, setting.flag)
-    return values
+        else:
+            values[key] = setting.read_text(texts, setting.flag)
+    return make_experiment(values, getattr(options, "file", None), further, list_launcher_groups())
+
+
+def run_action(command: str, argv: list[str], actions: Mapping[str, Action], help_text: str) -> int:
+    """Call the action that ``argv`` begins with, or print the help, in which ACTIONS stands for the list of actions."""
+    if argv and argv[0] in ("-h", "--help", "help"):
+        width = max(map(len, actions))
+        lines = [f"  {name:<{width}} {text}" for name, (_, text) in actions.items()]
+        print(help_text.replace("ACTIONS", "\n".join(["actions:", *lines])))
+        return 0
+    if not argv:
+        raise InputError(f"{command}: no action\n  valid: {', '.join(f'{command} {name}' for name in actions)}")
+    if argv[0] not in actions:
+        raise explain_unknown("flag" if argv[0].startswith("-") else "action", argv[0], (*actions, "--help", "--debug"))
+    return actions[argv[0]][0](argv[1:])
+
+
+def warn_of_damage(message: str) -> None:
+    print(f"trainscale: left out: {message}", file=sys.stderr)

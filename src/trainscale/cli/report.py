@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
-from ..analyse.series import Series, build_series
 from ..analyse.throughput import parse_price
-from ..errors import InputError, explain_unknown
-from ..questions.published.curves import PREFIX, PublishedCurve, find_curve
-from ..record.run import RunInfo
+from ..errors import InputError
+from ..questions.published.curves import PREFIX, find_curve
+from ..record.decoding import remove_unprintable
+from ..record.journal import RUN
+from ..report.csv_json import make_slug
 from ..report.installation import check_can_report
 from ..report.overlay import NORMALISATIONS, SPEEDUP, Overlay
-from ..report.reported_run import LabelledRun, label_series
+from ..report.reported_run import LabelledRun
 from ..runs import Run
 from ..spec.groups import SETTINGS
-from .parser import Parser
-from .reported_runs import DEFAULT_OUTPUT, ReadRun, choose_output, read_runs
+from .parser import Parser, typed, warn_of_damage
 from .results import print_joint_results, print_missing_charts, print_results
+
+DEFAULT_OUTPUT = Path("report")
+_RESULTS = "results.json"
 
 
 def main(argv: list[str]) -> int:
     options = _make_parser().read(argv)
-    curves = _read_curves(options.overlay, options.normalise)
-    text = options.until_accuracy
-    accuracy = None if text is None else SETTINGS["until_accuracy"].read_text(text, "--until-accuracy")
+    if options.normalise and not options.overlay:
+        raise InputError("--normalise: valid together with --with published:ID")
+    for name in options.overlay:
+        if not name.startswith(PREFIX):
+            raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")
+    curves = [find_curve(name, "--with") for name in options.overlay]
     price = None if options.price is None else parse_price(options.price)
-    runs = read_runs(options.directories, options.label)
-    directory = choose_output(runs, options.output)
+    runs = _read_runs(options.directories, options.label)
+    directory = _choose_output(runs, options.output)
     check_can_report()
     from ..report.chart_files import read_formats
     from ..report.options import ReportOptions
@@ -40,23 +48,18 @@ def main(argv: list[str]) -> int:
     if curves:
         from ..questions.published.text import overlay_curves
 
-        overlay = overlay_curves(_build_series_for_curves(runs), curves, options.normalise or SPEEDUP)
+        overlay = overlay_curves([(run.info, run.series) for run in runs], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
-    labelled = [LabelledRun(Run.from_records(run.info, run.records, run.verdicts), run.label) for run in runs]
-    outputs = write_report(directory, labelled, accuracy, report_options)
+    labelled = [LabelledRun(run, run.label) for run in runs]
+    outputs = write_report(directory, labelled, options.until_accuracy, report_options)
     if len(runs) == 1:
-        print_results(directory, runs[0].records, runs[0].verdicts, runs[0].info, accuracy)
+        print_results(runs[0].with_accuracy(options.until_accuracy))
     else:
-        print_joint_results(directory, labelled, accuracy)
-    print_missing_charts(outputs)
+        print_joint_results(directory, runs, options.until_accuracy)
+    print_missing_charts(outputs.no_charts)
     for line in overlay.sentences:
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
-
-
-def _build_series_for_curves(runs: Sequence[ReadRun]) -> list[tuple[RunInfo, Sequence[Series]]]:
-    """Return the series among which the most similar to a published curve is found."""
-    return [(run.info, label_series(run.label, build_series(run.records, run.verdicts))) for run in runs]
 
 
 def _make_parser() -> Parser:
@@ -75,23 +78,77 @@ def _make_parser() -> Parser:
     )
     add("--label", action="append", default=[], metavar="NAME", help=label)
     accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
-    add("--until-accuracy", metavar="SHARE", help=accuracy)
+    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
     add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
     add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
     add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
     overlay = "add a published curve to the charts; may be repeated"
     add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=overlay)
     normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
-    add("--normalise", metavar="HOW", help=normalise)
+    add("--normalise", choices=NORMALISATIONS, metavar="NORMALISATION", help=normalise)
     return parser
 
 
-def _read_curves(names: Sequence[str], normalise: str | None) -> list[PublishedCurve]:
-    if normalise is not None and not names:
-        raise InputError("--normalise: valid together with --with published:ID")
-    if normalise is not None and normalise not in NORMALISATIONS:
-        raise explain_unknown("normalisation", normalise, NORMALISATIONS, "--normalise")
+def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
+    """Read the runs, with a label for each of several. An InputError says which cannot be in a report."""
+    if labels and len(directories) == 1:
+        raise InputError("--label: valid with several runs; a report of one run needs no label")
+    resolved = [directory.resolve() for directory in directories]
+    for path, count in Counter(resolved).items():
+        if count > 1:
+            raise InputError(f"{directories[resolved.index(path)]}: this run is named {count} times; valid: once")
+    names = [""]
+    if len(directories) > 1:
+        names = [remove_unprintable(label).strip() for label in labels] or choose_labels(directories)
+    if len(names) != len(directories):
+        raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
+    if len(names) > 1 and not all(names):
+        raise InputError("--label: a label is empty")
+    slugs = Counter(make_slug(name).lower() for name in names)
     for name in names:
-        if not name.startswith(PREFIX):
-            raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")
-    return [find_curve(name, "--with") for name in names]
+        if slugs[make_slug(name).lower()] > 1:
+            raise InputError(f"--label {name}: another run has this label, or one with the same file names")
+    opened = [Run.open(directory, warn_of_damage) for directory in directories]
+    for index, run in enumerate(opened):
+        for other in opened[:index]:
+            if (run.info, run.records) == (other.info, other.records):
+                raise InputError(f"{run.directory}: a copy of {other.directory}; both hold the same trials")
+    return [run.with_label(name) for run, name in zip(opened, names, strict=True)]
+
+
+def choose_labels(directories: Sequence[Path]) -> list[str]:
+    """Return the names of directories; where two are the same, with as many of their parents as tell them apart."""
+    parts = [directory.resolve().parts for directory in directories]
+    longest = max(map(len, parts))
+    for count in range(1, longest + 1):
+        labels = ["/".join(each[-count:]).lstrip("/") for each in parts]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [str(directory) for directory in directories]
+
+
+def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
+    """Return the directory of the outputs: of one run its own; of several one that no run has.
+
+    A directory that holds anything but an earlier report of the same runs is refused.
+    """
+    if len(runs) == 1:
+        if output is not None:
+            raise InputError("--output: valid with several runs; the report of one run is in its own directory")
+        return runs[0].directory
+    directory = output or DEFAULT_OUTPUT
+    problem = ""
+    if directory.exists() and not directory.is_dir():
+        problem = "this is a file"
+    elif (directory / RUN).exists():
+        problem = "this is the directory of a run, which holds the run's own report"
+    elif directory.exists() and any(directory.iterdir()):
+        try:
+            held = [each["run"] for each in json.loads((directory / _RESULTS).read_bytes())["runs"]]
+        except (OSError, ValueError, LookupError, TypeError):
+            held = []
+        if held != [json.loads(json.dumps(run.info.to_dict())) for run in runs]:
+            problem = "this directory holds other files, or a report of other runs"
+    if problem:
+        raise InputError(f"--output {directory}: {problem}; name a new directory by --output")
+    return directory

@@ -20,8 +20,7 @@ from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
-from .submit import submit_run
-from .views import CommandView, TextView, add_view_flags, choose_view
+from .views import CommandView, JsonView, QuietView, TextView, add_view_flags, check_view_flags
 
 
 def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> int:
@@ -32,7 +31,8 @@ def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> 
 
 def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
     options = _make_parser().read(argv)
-    view = choose_view(options)
+    check_view_flags(options)
+    view: CommandView = JsonView() if options.json else QuietView() if options.quiet else TextView()
     if options.json and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
@@ -41,6 +41,8 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
         for flag in ("json", "quiet"):
             if getattr(options, flag):
                 raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
+        from .submit import submit_run
+
         return submit_run(experiment, output, fresh, retry_failed, options.dry_run, options.summary_line)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
@@ -116,8 +118,10 @@ def measure_from_python(
     def measure_here(mpi: InsideMpiLauncher | None) -> int:
         experiment = make_experiment(values, None if file is None else Path(file), read_job_settings, groups)
         if should_submit(experiment):
+            from .submit import submit_run
+
             return submit_run(experiment, path, fresh, retry_failed)
-        view = CommandView() if quiet else TextView()
+        view = QuietView() if quiet else TextView()
         view.explains = experiment.measurement.explain
         runs.append(
             measure(experiment, path, view=view, fresh=fresh, retry_failed=retry_failed, command=command, mpi=mpi)

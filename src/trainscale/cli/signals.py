@@ -1,14 +1,20 @@
-"""Handles signals to terminate in the same way as Ctrl-C: the first ends a command in order, the second at once."""
+"""Signals to terminate end a command as Ctrl-C does; a reader of its output that goes away does not break it."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 INTERRUPTED = 130
 _REPEAT_SECONDS = 1.0  # a shell and the system, or Slurm's step and job, may both send the same signal
@@ -32,7 +38,22 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    interrupt = _Interrupt(ends_process)
+    first: float | None = None
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first = now
+        elif number != signal.SIGINT and now < first + _REPEAT_SECONDS:
+            return
+        elif ends_process:
+            os.write(2, _AGAIN)  # not by print: the signal may have come in the middle of one
+            timer = threading.Timer(_END_SECONDS, os._exit, (INTERRUPTED,))
+            timer.daemon = True
+            timer.start()
+        raise KeyboardInterrupt
+
     numbers = [number for number in (signal.SIGINT, *_TERMINATING) if signal.getsignal(number) != signal.SIG_IGN]
     # A program that handles the others itself has its own use for them.
     numbers += [number for number in _WARNING if signal.getsignal(number) == signal.SIG_DFL]
@@ -44,22 +65,43 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Interrupt:
-    """The handler of all these signals."""
+class _OutputFile(io.FileIO):
+    """A file whose reader may go away. Then it becomes the null device, for child processes as well."""
 
-    def __init__(self, ends_process: bool) -> None:
+    def __init__(self, descriptor: int, ends_process: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
         self._ends_process = ends_process
-        self._first: float | None = None
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now
-        elif number != signal.SIGINT and now < self._first + _REPEAT_SECONDS:
-            return
-        elif self._ends_process:
-            os.write(2, _AGAIN)  # not by print: the signal may have come in the middle of one
-            timer = threading.Timer(_END_SECONDS, os._exit, (INTERRUPTED,))
-            timer.daemon = True
-            timer.start()
-        raise KeyboardInterrupt
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            if self._ends_process:
+                raise SystemExit(0) from None
+            return memoryview(data).nbytes
+
+
+def outlive_readers(ends_process: bool) -> None:
+    """Let the process go on when the reader of its output goes away, as in ``trainscale run … | head -1``, or else end
+    it with exit code 0. Streams that a program has replaced stay as they are.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if type(stream) is not io.TextIOWrapper:
+            continue
+        raw = getattr(stream.buffer, "raw", stream.buffer)  # with python -u there is no buffer between them
+        if type(raw) is not io.FileIO:
+            continue
+        stream.flush()
+        file = _OutputFile(stream.fileno(), ends_process)
+        own = io.TextIOWrapper(
+            file if raw is stream.buffer else io.BufferedWriter(file),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, own)

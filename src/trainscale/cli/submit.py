@@ -29,10 +29,10 @@ from ..measure.submission import (
     select_directory_settings,
     submit_job,
 )
-from ..record.journal import RUN, Journal, read_run
-from ..record.parity import read_parity
+from ..record.journal import RUN, Journal
 from ..record.trial import LOST
 from ..report.numbers import format_rough_duration
+from ..runs import Run
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
@@ -64,29 +64,27 @@ def submit_run(
     job = find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
-        return _print_summary(run, _finish_results(run), summary_line)
-    with interrupt_on_signals():
-        try:
-            if job is None:
-                job, warnings = submit_job(script, paths, experiment)
-                if warnings:
-                    print(f"Slurm says: {warnings}", file=sys.stderr)
-                _print_submitted(job, plan, limit, paths.directory)
-            else:
-                print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
-            status = _follow(job, run)
-        except KeyboardInterrupt:
-            if job is None:
-                raise
-            change = f" with -o {paths.directory} in place of --fresh" if fresh else ""
-            again = f"the same command{change} follows it again"
-            print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
-            return 130
-    return _print_summary(run, finish(job, status, run, paths.make_log_path(job.number)), summary_line)
-
-
-def _print_summary(run: FollowedRun, exit_code: int, summary_line: bool) -> int:
-    """Print the lines of --summary-line, if they are asked for and there are results. Return the exit code."""
+        exit_code = _finish_results(run)
+    else:
+        with interrupt_on_signals():
+            try:
+                if job is None:
+                    job, warnings = submit_job(script, paths, experiment)
+                    if warnings:
+                        print(f"Slurm says: {warnings}", file=sys.stderr)
+                    _print_submitted(job, plan, limit, paths.directory)
+                else:
+                    print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
+                with ExitStack() as view:
+                    status = follow(job, run, _JobPrinter(job, view))
+            except KeyboardInterrupt:
+                if job is None:
+                    raise
+                change = f" with -o {paths.directory} in place of --fresh" if fresh else ""
+                again = f"the same command{change} follows it again"
+                print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
+                return 130
+        exit_code = finish(job, status, run, paths.make_log_path(job.number))
     if summary_line and run.records:
         print_summary_lines(run.directory)
     return exit_code
@@ -107,11 +105,6 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     has_gpus = choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
-
-
-def _follow(job: SlurmJob, run: FollowedRun) -> JobStatus:
-    with ExitStack() as view:
-        return follow(job, run, _JobPrinter(job, view))
 
 
 class _JobPrinter:
@@ -135,7 +128,7 @@ class _JobPrinter:
         print(f"{error}; the job is not affected, trying again", flush=True)
 
     def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        from .live import show_progress
+        from .views import show_progress
 
         if run.records:
             print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
@@ -152,15 +145,26 @@ def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int
         return _finish_results(run)
     if run.records:
         _finish_results(run)
-    if not cause:
-        print(f"trainscale: job {job.number} {_describe_failure(status)}{_read_log_tail(log)}", file=sys.stderr)
-        return status.exit_code or 1
-    count = len(run.records)
-    trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
-    advice = "the same command submits again and continues" if run.has_begun else "the same command submits again"
-    retry = "; --retry-failed repeats the lost trials" if any(r.status == LOST for r in run.records) else ""
-    print(f"job {job.number} {cause}; {trials}; {advice}{retry}")
-    return 130
+    if cause:
+        count = len(run.records)
+        trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
+        advice = "the same command submits again and continues" if run.has_begun else "the same command submits again"
+        retry = "; --retry-failed repeats the lost trials" if any(r.status == LOST for r in run.records) else ""
+        print(f"job {job.number} {cause}; {trials}; {advice}{retry}")
+        return 130
+    if status.state == FORGOTTEN:
+        failure = "is over and Slurm has forgotten how it ended"
+    else:
+        exit_reason = f"signal {status.signal}" if status.signal else f"exit code {status.exit_code}"
+        failure = f"ended ({status.state}, {exit_reason})"
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        failure += "".join(f"\n  {line}" for line in [*lines, f"(from {log})"])
+    except OSError:
+        failure += f"; there is no log at {log}"
+        failure += "\n  the nodes must see this directory too; name one that they share by -o"
+    print(f"trainscale: job {job.number} {failure}", file=sys.stderr)
+    return status.exit_code or 1
 
 
 def describe_end(status: JobStatus) -> str:
@@ -171,28 +175,12 @@ def describe_end(status: JobStatus) -> str:
     return slurm_job.describe_end(status)
 
 
-def _describe_failure(status: JobStatus) -> str:
-    if status.state == FORGOTTEN:
-        return "is over and Slurm has forgotten how it ended"
-    exit_reason = f"signal {status.signal}" if status.signal else f"exit code {status.exit_code}"
-    return f"ended ({status.state}, {exit_reason})"
-
-
-def _read_log_tail(path: Path) -> str:
-    try:
-        lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    except OSError:
-        return f"; there is no log at {path}\n  the nodes must see this directory too; name one that they share by -o"
-    return "".join(f"\n  {line}" for line in [*lines, f"(from {path})"])
-
-
-def _finish_results(run: FollowedRun) -> int:
+def _finish_results(followed: FollowedRun) -> int:
     """Write and print the results. Return the exit code of a run that ended."""
     from ..report.outputs import write_outputs
 
-    verdicts = read_parity(run.directory)
-    info = read_run(run.directory)
-    outputs = write_outputs(run.directory, info, run.records, verdicts)
-    print_results(run.directory, run.records, verdicts, info)
-    print_missing_charts(outputs)
+    run = Run(followed.directory)
+    outputs = write_outputs(run.directory, run.info, run.records, run.parity)
+    print_results(run)
+    print_missing_charts(outputs.no_charts)
     return 0 if all(record.ok for record in run.records) else 1

@@ -2,18 +2,295 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import time
 from argparse import Namespace
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import Any
 
+from rich.console import Console
+
+from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..errors import InputError
-from ..measure.batches import SearchListener
+from ..launch.trial.state import TrialState
+from ..measure.batches import SearchListener, describe_config
 from ..measure.measure import RunListener, RunView
+from ..measure.order import NextTrial, choose_next_trial
+from ..record.batches import Attempt, Search
 from ..record.journal import Journal
+from ..record.run import RunInfo
+from ..record.trial import TrialRecord
+from ..report.numbers import format_gibibytes, format_rough_duration
 from ..runs import Run
+from ..spec.config import Trial
 from ..spec.plan import Plan
-from .batches import describe_result, show_search
+from ..worker.type_aliases import JsonObject
 from .parser import Parser
+from .progress import RunProgress
+
+EVENTS_SCHEMA = 1
+_LONG_RUN_SECONDS = 1200.0
+_LEAST_SECONDS = 1.0  # between two events about the steps of a trial
+
+
+def add_view_flags(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print events as JSON, one per line, for other programs")
+    parser.add_argument("--quiet", action="store_true", help="print only the directory of the results, and errors")
+
+
+def check_view_flags(options: Namespace) -> None:
+    if options.json and options.quiet:
+        raise InputError("--json and --quiet exclude each other")
+
+
+# ---- for people
+
+
+class LinePrinter(RunProgress):
+    """Prints a line for every epoch, trial and warning, for a pipe or a log file."""
+
+    def __init__(self, console: Console, plan: Plan, journal: Journal, remote_job: str = "") -> None:
+        super().__init__(plan, journal, remote_job)
+        self._console = console
+        self._printed_epochs = 0
+        self._departed = set(self.find_departures())
+
+    def print_line(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)
+
+    def trial_begins(self, trial: NextTrial) -> None:
+        super().trial_begins(trial)
+        self._printed_epochs = 0
+
+    def expectation_begins(self, line: str) -> None:
+        self.print_line(line)
+
+    def trial_moves(self, state: TrialState) -> None:
+        super().trial_moves(state)
+        for epoch in self.epochs[self._printed_epochs :]:
+            self.print_line(
+                f"{state.trial.label} · epoch {epoch.epoch}/{state.trial.config.epochs}:"
+                f" train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
+            )
+        self._printed_epochs = len(self.epochs)
+
+    def trial_ends(self, record: TrialRecord) -> None:
+        super().trial_ends(record)
+        label, config = record.trial.label, record.trial.config
+        if self.is_search:
+            label = f"{config.framework} {config.model} {self.labels[config]} · {label.partition(' · ')[2]}"
+        if record.ok:
+            accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
+            outcome = f"{compute_samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
+        else:
+            outcome = f"{record.status}: {record.failure.message if record.failure else ''}"
+        self.print_line(f"{label}: {outcome} ({record.seconds:.0f} s)")
+        for warning in self.new_warnings if record.ok else ():  # the line above says why a trial failed
+            self.print_line(f"  warning: {warning}")
+        for point, reason in self.find_departures().items():
+            if point not in self._departed:
+                self._departed.add(point)
+                self.print_line(f"  left: {point[0].framework} {point[0].model} {self.labels[point[0]]}: {reason}")
+
+
+@contextmanager
+def show_progress(
+    plan: Plan, journal: Journal, retry_failed: bool = False, remote_job: str = "", location: str = ""
+) -> Iterator[RunListener]:
+    """Show how a run goes on. ``remote_job`` names the job that measures it, if that is not this process. ``location``
+    is where the journal of a watched run is.
+    """
+    console = Console(highlight=False)
+    progress = RunProgress(plan, journal, remote_job)
+    if location:
+        print(f"watching {location}: {progress.trials} in the journal", flush=True)
+    elif not remote_job:
+        console.print(_describe_start(progress, retry_failed), soft_wrap=True)
+    if not console.is_terminal:
+        yield LinePrinter(console, plan, journal, remote_job)
+        return
+    from rich.live import Live
+
+    from .live import make_progress_table
+
+    with Live(
+        get_renderable=lambda: make_progress_table(progress, console.width),
+        console=console,
+        refresh_per_second=4,
+        transient=True,
+    ):
+        yield progress
+
+
+def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
+    """Return the lines that are printed before the first trial."""
+    plan, journal = progress.plan, progress.journal
+    text = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
+    recorded = [record for record in journal.records if record.ok or not retry_failed]
+    if choose_next_trial(plan, recorded) is None:
+        return f"{text}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
+    if recorded:
+        text += f"\ncontinuing: {len(recorded)} trials are in the journal"
+    remaining = progress.estimate_remaining_seconds()
+    if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
+        duration = format_rough_duration(remaining)
+        text += f"\nvery roughly {duration} to go; --budget 5m gives a first answer in five minutes"
+    return text
+
+
+class SearchPrinter(SearchListener):
+    """Prints a line for each batch that is tried. A terminal also shows what the attempt under way is doing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.status = console.status("") if console.is_terminal else None
+        self._batch = ""
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)
+
+    def search_begins(self, search: Search) -> None:
+        known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
+        name = describe_config(search.config)
+        self._print(f"{name}: searching the largest batch that fits, at most {search.most:,}{known}")
+
+    def attempt_begins(self, search: Search, batch: int) -> None:
+        self._batch = f"batch {batch:,}"
+        if self.status:
+            self.status.update(self._batch)
+
+    def attempt_moves(self, state: TrialState) -> None:
+        if self.status:
+            slowest = state.slowest_worker
+            self.status.update(f"{self._batch}: {slowest.phase} {slowest.step or ''}")
+
+    def attempt_ends(self, search: Search, attempt: Attempt) -> None:
+        self._print(f"  {describe_attempt(search, attempt)}")
+
+    def search_ends(self, search: Search) -> None:
+        self._print(describe_search_result(search))
+
+
+def describe_attempt(search: Search, attempt: Attempt) -> str:
+    """Return ``batch 512 fits, 14.2 GiB`` or ``batch 1,024: out of memory``."""
+    is_second = sum(other.batch == attempt.batch for other in search.attempts) > 1
+    if not attempt.fits:
+        return f"batch {attempt.batch:,}: out of memory{' the second time' if is_second else ''}"
+    memory = f", {format_gibibytes(attempt.memory_bytes)}" if attempt.memory_bytes is not None else ""
+    return f"batch {attempt.batch:,} fits{' again' if is_second else ''}{memory}"
+
+
+def describe_search_result(search: Search) -> str:
+    """Say which batch fits, and which larger one does not."""
+    largest, failing = search.largest, search.smallest_failing
+    name, limit = describe_config(search.config), failing.memory_limit_bytes if failing else None
+    memory_limit = f", where a worker may allocate {format_gibibytes(limit)}" if limit else ""
+    if largest is None:
+        return f"{name}: not even a batch of 1 fits{memory_limit}"
+    memory = f" ({format_gibibytes(largest.memory_bytes)})" if largest.memory_bytes is not None else ""
+    if failing is None:
+        return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
+    return f"{name}: the largest batch that fits is {largest.batch:,}{memory}; {failing.batch:,} does not{memory_limit}"
+
+
+# ---- for programs
+
+
+class EventPrinter(RunProgress):
+    """Prints an event for everything that happens in a run, as a line of JSON. docs/running.md describes the events.
+
+    Every event has ``event`` and ``time``; ``run-begins`` also has ``schema``.
+    """
+
+    def __init__(self, plan: Plan, journal: Journal, location: str, remote_job: str = "") -> None:
+        super().__init__(plan, journal, remote_job)
+        self._last_phase, self._last_time = "", 0.0
+        points = [
+            {
+                "config_key": config.key,
+                "config": config.to_dict(),
+                "devices": devices,
+                "trials": len(self.select_records(config, devices)),
+            }
+            for config, devices in plan.points
+        ]
+        print_event(
+            "run-begins",
+            schema=EVENTS_SCHEMA,
+            directory=location,
+            points=points,
+            trials=self.finished_trials,
+            planned_trials=self.planned_trials,
+        )
+
+    def expectation_begins(self, line: str) -> None:
+        print_event("message", message=line)
+
+    def trial_begins(self, trial: NextTrial) -> None:
+        super().trial_begins(trial)
+        self._last_phase = ""
+        print_event("trial-begins", **_identify(trial.trial))
+
+    def trial_moves(self, state: TrialState) -> None:
+        super().trial_moves(state)
+        now = time.monotonic()
+        if self.phase != self._last_phase or now - self._last_time >= _LEAST_SECONDS:
+            self._last_phase, self._last_time = self.phase, now
+            print_event("trial-moves", **_identify(state.trial), phase=self.phase, step=self.step)
+
+    def trial_ends(self, record: TrialRecord) -> None:
+        super().trial_ends(record)
+        trials = [r for r in self.select_records(*record.trial.point) if r.trial.short == record.trial.short]
+        interval, repeats = self.compute_speed(trials), sum(map(is_measured, trials))
+        point = {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
+        print_event(
+            "trial-ends",
+            **_identify(record.trial),
+            status=record.status,
+            failure=record.failure.message if record.failure else None,
+            seconds=record.seconds,
+            unit=record.unit,
+            samples_per_second=compute_samples_per_second(record) if is_measured(record) else None,
+            point={**point, "repeats": repeats} if point else None,
+            trials=self.finished_trials,
+            planned_trials=self.planned_trials,
+            seconds_left=self.estimate_remaining_seconds(),
+        )
+        for warning in self.new_warnings:
+            print_event("warning", message=warning)
+
+
+def print_event(event: str, **values: Any) -> None:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    print(json.dumps({"event": event, "time": now, **values}, allow_nan=False, ensure_ascii=False), flush=True)
+
+
+def print_last_event(location: str, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
+    from ..questions.explain.text import list_closing_verdicts
+
+    print_event("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
+
+
+class SearchEventPrinter(SearchListener):
+    def search_ends(self, search: Search) -> None:
+        print_event("message", message=describe_search_result(search))
+
+
+def _identify(trial: Trial) -> JsonObject:
+    """Return what identifies a trial. Its config is in the first event, under the same key."""
+    return {
+        "trial": trial.key,
+        "config_key": trial.config.key,
+        "devices": trial.devices,
+        "repeat": trial.repeat,
+        "short": trial.short,
+        "label": trial.label,
+    }
+
+
+# ---- the views of `trainscale run`
 
 
 class CommandView(RunView):
@@ -22,12 +299,6 @@ class CommandView(RunView):
     exit_code = 0
     explains = False  # whether to show where the efficiency went
     prints_summary = False  # whether to print the lines of --summary-line
-
-    def show_results(self, run: Run) -> None:
-        return
-
-    def show_explanation(self, run: Run) -> None:
-        return
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -44,30 +315,11 @@ class CommandView(RunView):
 
             print_summary_lines(run.directory)
 
-
-class TextView(CommandView):
-    def show_message(self, line: str) -> None:
-        print(line, flush=True)
-
-    def show_batches(self) -> AbstractContextManager[SearchListener]:
-        return show_search()
-
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
-        from .live import show_progress
-
-        return show_progress(plan, journal, retry_failed)
-
     def show_results(self, run: Run) -> None:
-        from .results import print_results
-
-        print_results(run.directory, run.records, run.parity, run.info)
+        return
 
     def show_explanation(self, run: Run) -> None:
-        from ..questions.explain.explain import explain_records, make_explaining_command
-        from ..questions.explain.text import render_text
-
-        if points := explain_records(run.records):
-            print(render_text(points, make_explaining_command(run.info)), end="")
+        return
 
 
 class QuietView(CommandView):
@@ -78,42 +330,42 @@ class QuietView(CommandView):
         print(run.directory)
 
 
-class JsonView(CommandView):
-    def __init__(self) -> None:
-        from .event_stream import EventStream
-
-        self._events = EventStream(sys.stdout)
-
+class TextView(CommandView):
     def show_message(self, line: str) -> None:
-        self._events.write("message", message=line)
+        print(line, flush=True)
 
-    def show_batches(self) -> AbstractContextManager[SearchListener]:
-        return nullcontext(SearchListener(search_ends=lambda search: self.show_message(describe_result(search))))
+    @contextmanager
+    def show_batches(self) -> Iterator[SearchListener]:
+        printer = SearchPrinter(Console(highlight=False))
+        with printer.status or nullcontext():
+            yield printer
 
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
-        from .live import RunProgress
+        return show_progress(plan, journal, retry_failed)
 
-        progress = RunProgress(plan, journal)
-        self._events.begin(progress, str(journal.directory))
-        return nullcontext(self._events.make_listener(progress))
+    def show_results(self, run: Run) -> None:
+        from .results import print_results
+
+        print_results(run)
+
+    def show_explanation(self, run: Run) -> None:
+        from ..questions.explain.explain import explain_records, make_explaining_command
+        from ..questions.explain.text import render_text
+
+        if points := explain_records(run.records):
+            print(render_text(points, make_explaining_command(run.info)), end="")
+
+
+class JsonView(CommandView):
+    def show_message(self, line: str) -> None:
+        print_event("message", message=line)
+
+    def show_batches(self) -> AbstractContextManager[SearchListener]:
+        return nullcontext(SearchEventPrinter())
+
+    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
+        return nullcontext(EventPrinter(plan, journal, str(journal.directory)))
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
         super().end(run, interruption, exit_code)
-        self._events.end(str(run.directory), run.info, run.records, exit_code)
-
-
-def add_view_flags(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print events as JSON, one per line, for other programs")
-    parser.add_argument("--quiet", action="store_true", help="print only the directory of the results, and errors")
-
-
-def choose_view(options: Namespace) -> CommandView:
-    check_view_flags(options)
-    if options.json:
-        return JsonView()
-    return QuietView() if options.quiet else TextView()
-
-
-def check_view_flags(options: Namespace) -> None:
-    if options.json and options.quiet:
-        raise InputError("--json and --quiet exclude each other")
+        print_last_event(str(run.directory), run.info, run.records, exit_code)

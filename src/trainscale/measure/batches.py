@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,15 +39,23 @@ class SearchFailed(TrainscaleError):
     """An attempt failed for another reason than lack of memory."""
 
 
-@dataclass
 class SearchListener:
-    """Functions that are called while batches are searched, for the display."""
+    """Is called while batches are searched, for the display. This one ignores everything."""
 
-    search_begins: Callable[[Search], None] = lambda _: None
-    attempt_begins: Callable[[Search, int], None] = lambda *_: None
-    attempt_moves: Callable[[TrialState], None] = lambda _: None
-    attempt_ends: Callable[[Search, Attempt], None] = lambda *_: None
-    search_ends: Callable[[Search], None] = lambda _: None
+    def search_begins(self, search: Search) -> None:
+        return
+
+    def attempt_begins(self, search: Search, batch: int) -> None:
+        return
+
+    def attempt_moves(self, state: TrialState) -> None:
+        return
+
+    def attempt_ends(self, search: Search, attempt: Attempt) -> None:
+        return
+
+    def search_ends(self, search: Search) -> None:
+        return
 
 
 def settle_batches(context: RunContext, journal: Journal, listener: SearchListener) -> RunContext:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,14 +46,20 @@ if TYPE_CHECKING:
 _LOCK_PATIENCE = 300.0
 
 
-@dataclass
 class RunListener:
-    """Functions that are called while a run goes on, for its display."""
+    """Is called while a run goes on, for its display. This one ignores everything."""
 
-    trial_begins: Callable[[NextTrial], None] = lambda _: None
-    trial_moves: Callable[[TrialState], None] = lambda _: None
-    trial_ends: Callable[[TrialRecord], None] = lambda _: None
-    expectation_begins: Callable[[str], None] = lambda _: None  # gets a line that says what is computed
+    def trial_begins(self, trial: NextTrial) -> None:
+        return
+
+    def trial_moves(self, state: TrialState) -> None:
+        return
+
+    def trial_ends(self, record: TrialRecord) -> None:
+        return
+
+    def expectation_begins(self, line: str) -> None:
+        """``line`` says what is computed."""
 
 
 class RunView:

@@ -66,7 +66,7 @@ def test_a_run_that_allows_no_prediction_ends_with_1_and_says_why(
     assert "predicted" not in predict(capsys, str(run), "--devices", "8", "--markdown")[1]
 
 
-@pytest.mark.parametrize("value", ["0", "x", "4,,8", "-2", "1" * 5000])
+@pytest.mark.parametrize("value", ["0", "x", ",", "-2", "1" * 5000])
 def test_wrong_device_counts_are_named(run: str, capsys: pytest.CaptureFixture[str], value: str) -> None:
     code, out, err = predict(capsys, run, f"--devices={value}")
     assert (code, out) == (2, "")

@@ -1,5 +1,5 @@
-"""``trainscale notebook DIR``: write a notebook that repeats the analysis of a run; with ``--open``, open it in Jupyter
-here, on a host over ssh, or in a Slurm job, until Ctrl-C.
+"""``trainscale export``: hand finished runs to other programs. ``trainscale notebook``: write a notebook that repeats
+the analysis of a run; with ``--open``, open it in Jupyter here, on a host over ssh, or in a Slurm job, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
-from ..export.base import write_file
+from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter, write_file
 from ..launch.launchers.slurm import SlurmSettings
 from ..launch.launchers.ssh import SshSettings
 from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
@@ -22,9 +22,9 @@ from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain
 from ..runs import Run
 from ..spec.devices import Host
+from ..spec.settings import whole
 from ..worker.type_aliases import JsonObject
-from .damage import warn_of_damage
-from .parser import Parser, add_settings, read_experiment
+from .parser import Parser, add_settings, read_experiment, typed, warn_of_damage
 from .signals import interrupt_on_signals
 
 _FILE = "analysis.ipynb"
@@ -50,21 +50,40 @@ good.groupby(["series", "devices"]).samples_per_second.agg(["count", "mean", "st
 _EVERY_TRIAL = "## Every trial\n\nThe columns are described in docs/export.md. This needs `pip install pandas`."
 
 
-def main(argv: list[str]) -> int:
-    options = _make_parser().read(argv)
-    if not options.open:
-        _check_flags_of_open(options)
-        print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
-        return 0
-    target, port = _read_target(options), _read_port(options.port)
-    if target.host:
-        request = _make_request_on_host(options, target, target.host)
-    else:  # a notebook that somebody changed is opened as it is
-        request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
-    return _serve(target, request, port, open_browser=not options.no_browser)
+def export(argv: list[str]) -> int:
+    parser = Parser(
+        "export",
+        "Export finished runs: one tidy table with a row for each trial, or points for other programs. Nothing is"
+        " measured.",
+    )
+    add = parser.add_argument
+    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    further = [name for name in list_exporter_names() if name not in EXPORTERS]
+    plugins = f"; of plug-ins: {', '.join(further)}" if further else ""
+    add("--to", metavar="FORMAT", help=f"{', '.join(EXPORTERS)}{plugins}")
+    output = "the file (default: standard output); for mlflow the tracking URI, for wandb the folder"
+    add("-o", "--output", metavar="FILE", help=output)
+    project = f"MLflow's experiment or W&B's project (default: {DEFAULT_PROJECT})"
+    add("--project", default=DEFAULT_PROJECT, metavar="NAME", help=project)
+    options = parser.read(argv)
+    if options.to is None:
+        raise InputError(f"--to: no format is named; valid: {', '.join(list_exporter_names())}")
+    exporter = load_exporter(options.to)
+    runs = [Run(directory, _on_damage=warn_of_damage) for directory in options.directories]
+    for run in runs:
+        if not run.records:
+            print(f"trainscale: {run.directory}: no trial of this run has finished; it is left out", file=sys.stderr)
+    finished = [run for run in runs if run.records]
+    if not finished:
+        raise InputError("no trial of these runs has finished; continue them with the commands that began them")
+    print(exporter.export(finished, Destination(options.output, options.project)), end="")
+    return 0
 
 
-def _make_parser() -> Parser:
+# ---- notebook
+
+
+def notebook(argv: list[str]) -> int:
     parser = Parser(
         "notebook",
         "Write a notebook that repeats the analysis of a run with the Python interface. With --open, Jupyter shows"
@@ -75,42 +94,30 @@ def _make_parser() -> Parser:
     add("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")
     add("--open", action="store_true", help="start Jupyter and open the notebook")
     add("--on", metavar="WHERE", help=f"where Jupyter runs: a HOST, over ssh, or {_SLURM} (default: here)")
-    add("--port", metavar="N", help="the port on this machine (default: a free one)")
+    add("--port", type=typed(whole(1, 65535)), metavar="N", help="the port on this machine (default: a free one)")
     add("--no-browser", action="store_true", help="start no browser")
-    add(
-        "--jupyter",
-        default="",
-        metavar="PROGRAM",
-        help="the jupyter to use there (default: next to Python, else on the PATH)",
-    )
+    jupyter = "the jupyter to use there (default: next to Python, else on the PATH)"
+    add("--jupyter", default="", metavar="PROGRAM", help=jupyter)
     add_settings(parser, _SETTINGS)
-    return parser
-
-
-def _check_flags_of_open(options: Namespace) -> None:
-    given = {"--on": options.on, "--port": options.port, "--jupyter": options.jupyter}
-    given["--no-browser"] = options.no_browser
-    for flag, value in given.items():
-        if value:
-            raise InputError(f"{flag}: valid together with --open")
-
-
-def _read_port(text: str | None) -> int:
-    if text is None:
+    options = parser.read(argv)
+    if not options.open:
+        for name in ("on", "port", "jupyter", "no_browser"):
+            if getattr(options, name):
+                raise InputError(f"--{name.replace('_', '-')}: valid together with --open")
+        print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise InputError(f"--port: {text!r} is not a port; valid: 1 to 65535")
-    return int(text)
-
-
-def _make_request_on_host(options: Namespace, target: JupyterTarget, host: Host) -> NotebookRequest:
-    """Read the run over ssh, and have the notebook written beside it, unless there is one."""
-    if options.output:
-        raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
-    directory = str(options.directory)
-    with RemoteJournal(host, directory, target.ssh) as remote:
-        text = _make_notebook(Run(remote.directory, _on_damage=warn_of_damage), ".", f"{host.name}:{directory}")
-    return NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
+    target = _read_target(options)
+    if target.host:  # read the run over ssh, and have the notebook written beside it, unless there is one
+        if options.output:
+            raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
+        directory = str(options.directory)
+        with RemoteJournal(target.host, directory, target.ssh) as remote:
+            run = Run(remote.directory, _on_damage=warn_of_damage)
+            text = _make_notebook(run, ".", f"{target.host.name}:{directory}")
+        request = NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
+    else:  # a notebook that somebody changed is opened as it is
+        request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
+    return _serve(target, request, options.port or 0, open_browser=not options.no_browser)
 
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
@@ -139,12 +146,12 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
     from ..report.wording import make_title
 
     try:
-        check_can_explain(Run.from_records(run.info, run.records, directory=run.directory))
+        check_can_explain(run)
         explanation = ("code", "ts.explain(run)")
     except InputError:
         explanation = ("markdown", _UNEXPLAINED)
     charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if any(s.learns for s in run.series) else [])]
-    cells = [
+    contents = [
         ("markdown", f"# {make_title(run.series)}\n\n{_INTRODUCTION}"),
         ("code", _BEGIN.format(directory=directory)),
         ("markdown", "## Charts"),
@@ -161,22 +168,18 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
         ("markdown", "## Where it was measured"),
         ("code", "run.provenance"),
     ]
+    cells: list[JsonObject] = []
+    for number, (kind, source) in enumerate(contents):
+        outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
+        lines = source.splitlines(keepends=True)
+        cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs})
     document = {
-        "cells": [_encode_cell(number, *cell) for number, cell in enumerate(cells)],
+        "cells": cells,
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
         "nbformat": 4,
         "nbformat_minor": 5,
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _encode_cell(number: int, kind: str, source: str) -> JsonObject:
-    outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    lines = source.splitlines(keepends=True)
-    return {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs}
-
-
-# ---- with --open
 
 
 def _read_target(options: Namespace) -> JupyterTarget:

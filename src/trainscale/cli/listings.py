@@ -1,0 +1,117 @@
+"""``trainscale models`` and ``trainscale frameworks``: list what can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..launch import plugins
+from ..launch.plugins import Plugin
+from ..spec.groups import SETTINGS
+from ..worker import models as networks
+from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES, Framework
+from ..worker.plugins import FRAMEWORK, MODEL
+from .parser import Parser, typed
+
+_WIDE = 110  # columns of a terminal in which the description of a network fits beside its numbers
+_CAPTION = (
+    "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
+    " three times that. Also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME and my_package.module:function."
+)
+
+
+def models(argv: list[str]) -> int:
+    """List the networks, with parameters and operations derived from their graphs."""
+    parser = Parser("models", "List the networks. Parameters and operations are derived from each network's graph.")
+    for setting in (SETTINGS["image_size"], SETTINGS["classes"]):
+        kind = typed(setting.value_type)
+        parser.add_argument(*setting.flags, type=kind, metavar=setting.metavar, help=setting.help)
+    options = parser.read(argv)
+    console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=_CAPTION, caption_justify="left")
+    table.add_column("model", no_wrap=True)
+    for heading in ("image", "classes", "parameters", "MB", "GMAC"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if console.width >= _WIDE:
+        table.add_column("", overflow="fold")
+    broken = plugins.list_broken_plugins(MODEL)
+    for name, info in networks.MODELS.items():
+        description = [Text(info.description)] if console.width >= _WIDE else []
+        try:
+            graph = networks.build(name, options.image_size, options.classes)
+            table.add_row(
+                Text(name),
+                f"{graph.input_shape[0]}×{graph.image_size}²",
+                str(graph.classes),
+                f"{graph.parameter_count:,}",
+                f"{graph.gradient_bytes / 1e6:,.1f}",
+                f"{graph.macs / 1e9:.3f}",
+                *description,
+            )
+        except (Exception, SystemExit) as error:
+            if isinstance(error, networks.ShapeError) and options.image_size is not None:
+                row = (str(options.image_size), "", "image too small", "", "")
+                table.add_row(Text(name), *row, *description)
+            elif info.plugin is None:
+                raise
+            else:
+                broken.append(Plugin(MODEL, name, info.builder, "", f"{type(error).__name__}: {error}"))
+    console.print(table)
+    print_broken_plugins(console, broken)
+    return 0
+
+
+def frameworks(argv: list[str]) -> int:
+    """List which framework offers which strategy, and by which of its engines."""
+    parser = Parser("frameworks", "List the frameworks and what each offers. trainscale check shows what is installed.")
+    parser.read(argv)
+    console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("framework", no_wrap=True)
+    for strategy in STRATEGIES:
+        table.add_column(strategy, justify="center", no_wrap=True)
+    for framework in FRAMEWORKS.values():
+        table.add_row(framework.name, *("yes" if s in framework.engines else "–" for s in STRATEGIES))
+    console.print(table)
+    for framework in FRAMEWORKS.values():
+        console.print(f"\n[bold]{framework.name}[/] ({framework.title})")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=18)
+        for name, value in _describe_framework(framework):
+            grid.add_row(f"  {name}", value)
+        console.print(grid)
+    print_broken_plugins(console, plugins.list_broken_plugins(FRAMEWORK))
+    for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
+        console.print(f"\n[bold]{title}[/]")
+        for name, meaning in names.items():
+            console.print(f"  {name:<12} {meaning}")
+    return 0
+
+
+def _describe_framework(framework: Framework) -> list[tuple[str, str]]:
+    """Return rows of names and values. An engine that serves several strategies has one row."""
+    served: dict[str, list[str]] = {}
+    for strategy, engine in framework.engines.items():
+        served.setdefault(engine, []).append(strategy)
+    rows = [(", ".join(strategies), engine) for engine, strategies in served.items()]
+    layouts = "; ".join(f"{device}: {', '.join(names)}" for device, names in framework.layouts.items())
+    own_networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
+    return [
+        *rows,
+        ("precisions", ", ".join(framework.precisions) + (" · --compile" if framework.compiles else "")),
+        ("layouts", f"{layouts} (the best first)"),
+        ("networks", f"those of trainscale, {', '.join(own_networks)}"),
+        *([("plug-in", framework.plugin.reference)] if framework.plugin else []),
+    ]
+
+
+def print_broken_plugins(console: Console, broken: Iterable[Plugin]) -> None:
+    """Print each plug-in with its package and its error. The text is not ours, so it must not be read as markup."""
+    for plugin in broken:
+        origin = f"plug-in of {plugin.package}" if plugin.package else "plug-in"
+        reference = f"{plugin.reference}: " if plugin.reference else ""
+        console.print(f"\n{plugin.kind} {plugin.name} ({origin}) cannot be used", markup=False)
+        console.print(f"  {reference}{plugin.error}", markup=False, soft_wrap=True)

@@ -1,0 +1,362 @@
+"""The commands that ask finished runs: ``explain``, ``best``, ``predict``, ``study``, ``compare`` and ``published``.
+
+Each calls the function of its name in runs.py, and prints the answer that the folder in questions/ words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from textwrap import fill
+
+from ..errors import InputError
+from ..runs import Run
+from ..spec.groups import SETTINGS
+from ..spec.settings import listed, whole
+from .parser import Parser, add_formats, typed, warn_of_damage
+
+PURPOSES = ("proposal",)
+_COUNT, _COUNTS = typed(whole(1)), typed(listed(whole(1)))
+_CANNOT_TELL = 3  # the exit code of a gate of `compare` that more repeats would decide
+_FILTERS = ("network", "hardware", "framework", "year", "min_devices")
+_PICTURES = (".svg", ".png")
+
+
+def explain(argv: list[str]) -> int:
+    """``trainscale explain DIR``: where the efficiency of a run went, from its journal."""
+    parser = Parser(
+        "explain", "Explain where the efficiency of a run went. The step time of every point is split by cause."
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    add_formats(parser)
+    options = parser.read(argv)
+    from .. import runs
+
+    explanation = runs.explain(Run.open(options.directory, warn_of_damage))
+    if options.json:
+        print(explanation.to_json())
+    elif options.markdown:
+        print(explanation.to_markdown())
+    else:
+        print(explanation.text, end="")
+    return 0
+
+
+def best(argv: list[str]) -> int:
+    """``trainscale best DIR…``: the best configuration for every device count, from the journals of runs."""
+    from ..questions.best.candidates import COST, CRITERIA, SPEED, TIME
+
+    parser = Parser(
+        "best", "Show the best configuration that was measured for every network and device count, with the runner-up."
+    )
+    add = parser.add_argument
+    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    by = f"{', '.join(CRITERIA)} (default: {SPEED})"
+    add("--by", choices=CRITERIA, default=SPEED, metavar="CRITERION", help=by)
+    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour or 2.5/device-hour")
+    accuracy = f"validation accuracy for --by {TIME}, such as 0.9 (default: the accuracy of the run)"
+    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
+    add_formats(parser)
+    options = parser.read(argv)
+    if options.by == COST and options.price is None:
+        raise InputError("--by cost: no price is given; valid with --price 32.77/host-hour or --price 2.5/device-hour")
+    from .. import runs
+
+    opened = [Run.open(path, warn_of_damage) for path in options.directories]
+    answer = runs.best(*opened, by=options.by, price=options.price, until_accuracy=options.until_accuracy)
+    if options.by != SPEED and not any(choice.leader for choice in answer.choices):
+        reasons = dict.fromkeys(out.reason for choice in answer.choices for out in choice.left_out)
+        raise InputError(f"--by {options.by}: no trial of these runs has a value: {'; '.join(reasons)}")
+    from ..questions.best.text import print_text, render_json
+
+    if options.json:
+        print(render_json(answer), end="")
+    elif options.markdown:
+        print(answer.text, end="")
+    else:
+        print_text(answer)
+    return 0
+
+
+def predict(argv: list[str]) -> int:
+    """``trainscale predict DIR``: what more devices than were measured would bring, or why that would be a guess."""
+    from ..questions.predict.predict import MOST_TIMES
+
+    parser = Parser(
+        "predict",
+        "Predict the speed on more devices than were measured, with an interval, or explain why that would be a guess."
+        " The exit code is 1 if nothing can be predicted.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    devices = f"device counts (default: 2 and {MOST_TIMES} times the largest that was measured; more is refused)"
+    parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
+    add_formats(parser)
+    options = parser.read(argv)
+    from .. import runs
+    from ..questions.predict import text
+
+    predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
+    if options.json:
+        print(text.render_prediction_json(predicted), end="")
+    elif options.markdown:
+        print(text.render_prediction_markdown(predicted), end="")
+    else:
+        text.print_predictions(predicted)
+    return 0 if any(series.predictions for series in predicted) else 1
+
+
+# ---- study
+
+
+def study(argv: list[str]) -> int:
+    """``trainscale study DIR --for proposal``: a run as the text that a request for computing time needs."""
+    from ..questions.study.study import FORMATS, GOOD_EFFICIENCY, Training
+
+    parser = Parser(
+        "study",
+        "Write the scaling part of a request for computing time: tables of weak and strong scaling, the efficiency at"
+        " a size, the cost of a training, and the method. A size that was not measured is predicted if the measured"
+        " points allow it.",
+    )
+    add = parser.add_argument
+    add("directory", type=Path, metavar="DIR", help="the directory of a run; trainscale run --study measures all of it")
+    add(
+        "--for",
+        dest="purpose",
+        choices=PURPOSES,
+        default=PURPOSES[0],
+        metavar="PURPOSE",
+        help=f"{', '.join(PURPOSES)} (default)",
+    )
+    devices = "the number of devices that is requested (default: the most that were measured)"
+    add("--devices", type=_COUNT, metavar="N", help=devices)
+    efficiency = f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)"
+    add("--efficiency", type=_parse_efficiency, default=GOOD_EFFICIENCY, metavar="SHARE", help=efficiency)
+    add("--epochs", type=_COUNT, metavar="N", help="compute the cost of a training of N epochs")
+    size = "samples of an epoch (default: those of the data set of the run)"
+    add("--data-size", type=_COUNT, metavar="N", help=size)
+    add("-o", "--output", type=Path, metavar="FILE", help="the file (default: standard output)")
+    formats = f"{', '.join(FORMATS)} (default: text)"
+    add("--format", choices=FORMATS, default="text", metavar="FORMAT", help=formats)
+    options = parser.read(argv)
+    if options.epochs is None and options.data_size is not None:
+        raise InputError("--data-size: valid together with --epochs")
+    from .. import runs
+    from ..questions.study.render import render_studies
+    from ..record.files import write_atomically
+
+    run, training = Run.open(options.directory, warn_of_damage), None
+    if options.epochs is not None:
+        data = run.info.read_provenance().data
+        samples = options.data_size or (data.train if data else None)
+        if samples is None:
+            raise InputError(
+                "--epochs: this run has synthetic data, which has no size; valid together with --data-size"
+            )
+        training = Training(options.epochs, samples)
+    text = render_studies(runs.study(run, options.devices, options.efficiency, training), options.format)
+    if options.output is None:
+        print(text, end="")
+        return 0
+    try:
+        if not options.output.parent.is_dir():
+            raise FileNotFoundError(2, "No such file or directory")
+        write_atomically(options.output, text)
+    except OSError as error:
+        raise InputError(f"--output {options.output}: {error.strerror}") from error
+    print(f"{options.output}: written")
+    return 0
+
+
+def _parse_efficiency(text: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)", text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid; valid: above 0, at most 100%, such as 70% or 0.7")
+    return share
+
+
+# ---- compare
+
+
+def compare(argv: list[str]) -> int:
+    """``trainscale compare A B``: whether B is faster or slower than A, and a gate for CI and for acceptance tests."""
+    from ..questions.compare.compare import AT_LEAST, FAIL, PASS, compare_runs
+
+    options = _make_compare_parser().read(argv)
+    if options.reference:
+        raise InputError(
+            "--reference: a number is no longer compared; results.json has the 95 % interval of every speed: accept B"
+            " if the lower end is at least the number; or compare with a run or a published curve"
+        )
+    if options.strict and options.threshold is None and options.at_least is None:
+        raise InputError("--strict: valid together with --threshold or --at-least")
+    comparison = compare_runs(
+        options.a,
+        options.b,
+        threshold=options.threshold,
+        at_least=options.at_least,
+        despite=[name.strip() for name in (options.despite or "").split(",") if name.strip()],
+        devices=options.devices,
+        series=options.series or (),
+        by=options.by,
+        on_damage=warn_of_damage,
+    )
+    if comparison.outcome == FAIL:
+        code = 1
+    elif not comparison.has_interval:  # no gate could ever fail
+        code = InputError.exit_code
+    elif comparison.gate is None or comparison.outcome == PASS:
+        code = 0
+    else:  # acceptance is not given, but a regression is not shown
+        code = _CANNOT_TELL if options.strict or comparison.gate.kind == AT_LEAST else 0
+    from ..questions.compare.text import print_text, render_json
+
+    if options.json:
+        print(render_json(comparison, code), end="")
+    elif options.markdown:
+        print(comparison.text, end="")
+    else:
+        print_text(comparison)
+    return code
+
+
+def _make_compare_parser() -> Parser:
+    from ..questions.compare.differences import NAMES
+    from ..questions.compare.sides import EFFICIENCY, SPEED
+
+    parser = Parser(
+        "compare",
+        "Compare two runs, or two series of one run, point by point: is B faster than A, slower, the same, or do"
+        " these repeats not suffice to tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, or"
+        " nowhere three repeats on both sides, 3 the gate cannot tell.",
+    )
+    add = parser.add_argument
+    add(
+        "a",
+        metavar="A",
+        help="the reference: the directory of a run or a results.json; DIR:SERIES is one series; published:ID is a"
+        " published curve, which is the reference wherever it stands",
+    )
+    add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
+    series = "compare only this series; give it twice to compare two series of one run"
+    add("--series", action="append", metavar="TITLE", help=series)
+    devices = "compare only these device counts (default: all that both have)"
+    add("--devices", type=_COUNTS, metavar="N,…", help=devices)
+    gates = parser.add_mutually_exclusive_group()
+    gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
+    gates.add_argument(
+        "--at-least", metavar="SHARE", help="accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
+    )
+    add("--strict", action="store_true", help="exit code 3 where --threshold cannot tell (default: 0)")
+    add("--reference", action="append", help=argparse.SUPPRESS)  # of version 0.1
+    by = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
+    add("--by", choices=(EFFICIENCY, SPEED), metavar="QUANTITY", help=by)
+    add("--despite", metavar="NAME,…", help=f"compare although these differ: {', '.join(NAMES)}")
+    add_formats(parser)
+    return parser
+
+
+# ---- published
+
+
+def published(argv: list[str]) -> int:
+    """``trainscale published``: scaling results of others, with their sources; and where a run stands among them."""
+    from ..questions.published.curves import Wanted, find_curve, parse_years, read_curves, select_curves
+
+    options = _make_published_parser().read(argv)
+    _check_published(options)
+    if options.like:
+        _show_place(Run.open(options.like, warn_of_damage), options)
+        return 0
+    if options.id:
+        curves = [find_curve(options.id)]
+    else:
+        years = None if options.year is None else parse_years(options.year)
+        wanted = Wanted(options.network, options.hardware, options.framework, years, options.min_devices)
+        curves = select_curves(read_curves(), wanted)
+    from rich.console import Console
+
+    from ..questions.published import text
+    from ..report.table import TerminalGrid
+
+    console = Console(highlight=False)
+    if options.json:
+        print(text.render_published_json(curves), end="")
+    elif options.id:
+        console.print(TerminalGrid(text.make_curve_grid(curves[0])))
+        width = max(40, console.width - 14)
+        for name, value in text.describe(curves[0]):
+            lines = fill(value, width, break_on_hyphens=False, break_long_words=False).splitlines()
+            print(f"{name:<13} " + ("\n" + " " * 14).join(lines))
+    elif curves:
+        console.print(TerminalGrid(text.make_list_grid(curves, console.width)))
+    else:
+        print("No published curve has all of that.")
+    if options.output:
+        from ..report.installation import check_can_report
+
+        check_can_report()
+        try:
+            text.write_curve_chart(curves[0], options.output)
+        except OSError as error:
+            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
+    return 0
+
+
+def _make_published_parser() -> Parser:
+    parser = Parser(
+        "published",
+        "List, filter and draw scaling results that others have published, each with its source; or compare a run with"
+        " those that are most like it.",
+    )
+    add = parser.add_argument
+    add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
+    add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
+    add("--hardware", metavar="NAME", help="only curves on these devices, such as V100 or DGX-1")
+    add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
+    add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
+    add("--min-devices", type=_COUNT, metavar="N", help="only curves that reach this many devices")
+    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
+    devices = "with --like: the device count to compare (default: the largest)"
+    add("--devices", type=_COUNT, metavar="N", help=devices)
+    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
+    add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
+    add("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _check_published(options: argparse.Namespace) -> None:
+    filters = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name) is not None]
+    if options.id and (options.like or filters):
+        raise InputError(f"ID shows one curve; {(['--like'] if options.like else filters)[0]} is valid without it")
+    if options.like and filters:
+        raise InputError(f"--like looks at all curves; {filters[0]} is valid without it")
+    for name in ("devices", "series"):
+        if getattr(options, name) is not None and not options.like:
+            raise InputError(f"--{name}: valid together with --like")
+    if options.output and not options.id:
+        raise InputError("--output: valid together with an ID")
+    if options.output and options.output.suffix not in _PICTURES:
+        raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")
+
+
+def _show_place(run: Run, options: argparse.Namespace) -> None:
+    """Print where each series of a run stands among the published points."""
+    from rich.console import Console
+
+    from ..questions.published import near
+
+    comparisons = near.place_run(run, options.devices, options.series)
+    if options.json:
+        print(near.render_like_json(comparisons), end="")
+        return
+    width, indent = Console().width, " " * 18
+    for comparison in comparisons:
+        print(fill(near.describe_comparison(comparison), width, break_on_hyphens=False) + "\n")
+        print(fill(near.make_heading(comparison), width))
+        for line, difference in near.list_neighbours(comparison):
+            print(line)
+            print(fill(difference, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
+        print()
