@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment

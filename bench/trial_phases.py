@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from statistics import median
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState

@@ -23,7 +23,7 @@ from paired import WITNESS, PairedRanks, compare, limits_text
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.analyse.witness import apply_verdict
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext

@@ -12,7 +12,7 @@ from submitted import plan_of_two_nodes, record
 
 from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
-from trainscale.cluster.slurm_job import JobStatus
+from trainscale.cluster.allocation import JobStatus
 from trainscale.measure.context import make_spec
 from trainscale.measure.following import FollowedRun
 from trainscale.measure.submission import SlurmJob, quote_option

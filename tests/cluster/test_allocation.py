@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import program
 
-from trainscale.cluster import allocation
 from trainscale.cluster.allocation import (
     MpiWorld,
-    expand_node_list,
+    choose_launcher,
     find_allocated_hosts,
-    find_batch_launcher,
     find_mpi_world,
     is_inside_mpi,
     is_inside_slurm,
-    parse_gpus_per_host,
     read_gpus_per_host,
     read_legacy_settings,
 )
 from trainscale.errors import InputError
 from trainscale.launch.launchers.target import find_target
-from trainscale.spec.experiment import make_experiment
+from trainscale.spec.experiment import Experiment, make_experiment
 
 needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm's scontrol is not installed")
 
@@ -76,7 +77,7 @@ def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_say
 @pytest.mark.usefixtures("configured")
 def test_what_scontrol_complains_of_is_told() -> None:
     with pytest.raises(InputError, match="scontrol cannot read the nodes of this job, ,: it names none"):
-        expand_node_list(",")
+        find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": ","})
     with pytest.raises(InputError, match=r"cannot show job 7: .*Unable to contact slurm controller"):
         read_gpus_per_host({"SLURM_JOB_ID": "7"})
 
@@ -94,11 +95,12 @@ def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_
     given = find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
     assert given is not None
     assert [host.name for host in given.hosts] == ["a", "b"]
-    assert find_batch_launcher({"PBS_NODEFILE": str(tmp_path / "nodes")}) == "mpi"
+    assert choose_launcher(Experiment(), {"PBS_NODEFILE": str(tmp_path / "nodes")}) == "mpi"
     with pytest.raises(InputError, match="PBS_NODEFILE"):
         find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "none")})
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("groups", "count"),
     [
@@ -110,8 +112,13 @@ def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_
         ("", 0),
     ],
 )
-def test_the_gpus_of_a_job_are_those_that_every_host_has(groups: str, count: int) -> None:
-    assert parse_gpus_per_host(f"JobId=1 JOB_GRES=gpu:9 {groups} MinCPUsNode=1 TresPerNode=gres:gpu:8") == count
+def test_the_gpus_of_a_job_are_those_that_every_host_has(
+    groups: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = f"JobId=1 JOB_GRES=gpu:9 {groups} MinCPUsNode=1 TresPerNode=gres:gpu:8"
+    program(tmp_path, "scontrol", f"echo '{job}'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert read_gpus_per_host({"SLURM_JOB_ID": "1"}) == count
 
 
 # ---- the older scripts' variables
@@ -196,7 +203,6 @@ OPEN_MPI_4 = {
     "PMIX_NAMESPACE": "1167851521",
 }
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "PMI_FD": "5", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
-PROXY = ["/usr/bin/hydra_pmi_proxy", "--control-port", "10.0.0.1:41061", "--rmk", "user", "--proxy-id", "1", ""]
 
 
 def test_open_mpi_says_rank_size_and_job() -> None:
@@ -205,13 +211,14 @@ def test_open_mpi_says_rank_size_and_job() -> None:
     assert find_mpi_world(older) == MpiWorld(2, 4, "1167851521")
 
 
-def test_mpich_says_rank_and_size_and_its_job_is_known_by_the_address_of_mpirun(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(allocation, "_read_ancestor_commands", lambda: [["sh", "-c", "x", ""], PROXY, ["sshd", ""]])
-    assert find_mpi_world(MPICH) == MpiWorld(2, 4, "10.0.0.1:41061")
-    monkeypatch.setattr(allocation, "_read_ancestor_commands", lambda: [["sh", ""], [""]])
-    assert find_mpi_world(MPICH) == MpiWorld(2, 4, "")
+@pytest.mark.processes
+@pytest.mark.parametrize(("name", "job"), [("hydra_pmi_proxy", "10.0.0.1:41061"), ("sh", "")])
+def test_mpich_says_rank_and_size_and_its_job_is_known_by_the_address_of_mpirun(name: str, job: str) -> None:
+    code = f"from trainscale.cluster.allocation import find_mpi_world; print(find_mpi_world({MPICH}))"
+    start = f"""exec -a {name} bash -c '"$2" -c "$3"; true' "$@\""""
+    command = ["bash", "-c", start, "", "--control-port", "10.0.0.1:41061", sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(MpiWorld(2, 4, job))
 
 
 def test_outside_of_mpirun_there_is_no_world() -> None:
@@ -229,9 +236,3 @@ def test_variables_of_a_world_are_noticed() -> None:
     assert is_inside_mpi(OPEN_MPI_4)
     assert is_inside_mpi(MPICH)
     assert not is_inside_mpi({"OMPI_MCA_btl": "tcp", "PATH": "/bin"})
-
-
-def test_ancestor_commands_are_read_from_the_system() -> None:
-    commands = allocation._read_ancestor_commands()
-    assert commands
-    assert all(isinstance(argv, list) for argv in commands)

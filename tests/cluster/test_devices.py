@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.devices import choose_cores_per_device, describe_devices, find_local_devices, list_devices
+from trainscale.cluster.hosts import choose_cores_per_device, describe_devices, find_local_devices, list_devices
 from trainscale.errors import InputError
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan

@@ -53,7 +53,7 @@ def test_every_framework_has_an_environment_that_its_message_names(framework: Fr
 
 @pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
 def test_every_environment_has_pinned_requirements_with_numpy(definition: Definition, cuda: bool) -> None:
-    lines = environments.read_requirement_lines(definition.find_requirements(cuda))
+    lines = definition.read_requirements(cuda)
     assert any(line.startswith("numpy==") for line in lines)
     for line in lines:
         assert re.match(r"[\w-]+(\[[\w,-]+\])?==[\d.]+(; python_version [<>]=? \"3\.\d+\")?$", line), line
@@ -61,9 +61,7 @@ def test_every_environment_has_pinned_requirements_with_numpy(definition: Defini
 
 @pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
 def test_the_requirements_name_every_module_that_the_frameworks_import(definition: Definition, cuda: bool) -> None:
-    named = {
-        re.split(r"[\[=]", line)[0] for line in environments.read_requirement_lines(definition.find_requirements(cuda))
-    }
+    named = {re.split(r"[\[=]", line)[0] for line in definition.read_requirements(cuda)}
     named = {re.sub(r"-(cpu|cu\d+)$", "", name) for name in named}
     assert {module for name in definition.frameworks for module in FRAMEWORKS[name].imports} <= named
 
@@ -74,9 +72,9 @@ def test_no_environment_has_both_kinds_of_a_package_and_cpu_ones_have_no_cuda() 
 
 
 def test_the_shared_environment_agrees_with_the_single_ones() -> None:
-    shared = set(environments.read_requirement_lines(DEFINITIONS["main"].find_requirements(cuda=False)))
+    shared = set(DEFINITIONS["main"].read_requirements(cuda=False))
     for name in DEFINITIONS["main"].frameworks:
-        assert set(environments.read_requirement_lines(DEFINITIONS[name].find_requirements(cuda=False))) <= shared, name
+        assert set(DEFINITIONS[name].read_requirements(cuda=False)) <= shared, name
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from doc_pages import DOCS, IDS, PAGES, ROOT, blocks
 from example_machine import MACHINE, find_example_devices
 
 from trainscale import cli
-from trainscale.cluster.devices import find_devices
+from trainscale.cluster.hosts import find_devices
 from trainscale.launch.inspection.hosts import Cluster as AllReached
 from trainscale.launch.launchers.target import Target, list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file

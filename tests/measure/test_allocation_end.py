@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from processes import program
 
-from trainscale.cluster import slurm_job
-from trainscale.cluster.devices import find_local_devices
-from trainscale.cluster.slurm_job import find_end_of_own_job
+from trainscale.cluster import allocation
+from trainscale.cluster.allocation import find_end_of_own_job
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.errors import AllocationEnded
 from trainscale.launch.connection import HostError, KeeperConnection
 from trainscale.launch.launchers.base import Launcher
@@ -81,7 +81,7 @@ def test_slurm_says_whether_this_process_still_has_its_hosts(
             "answer=$(ls answer-* | head -1); text=$(cat $answer); [ $(ls answer-* | wc -l) = 1 ] || rm $answer\n"
             'case $text in *fails*) echo "$text" >&2; exit 1;; *) echo "$text";; esac')  # fmt: skip
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(slurm_job, "_SILENT_PAUSE", 0.0)
+    monkeypatch.setattr(allocation, "_SILENT_PAUSE", 0.0)
     reason = find_end_of_own_job(INSIDE)
     assert reason.startswith(end) or (end and end in reason)
     assert bool(reason) == bool(end)

@@ -14,7 +14,7 @@ from environments import python_for
 from small_sets import write_mnist
 from trials import SUPPORT
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.errors import InputError
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import batches

@@ -13,7 +13,7 @@ import pytest
 import small_sets
 
 from trainscale.analyse.witness import Expectation
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
 from trainscale.measure.expectations import Expectations, estimate_seconds, find_expectation_folder

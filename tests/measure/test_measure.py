@@ -12,7 +12,7 @@ import pytest
 from forked_frameworks import launcher_for
 from trials import SUPPORT
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.connected_hosts import ConnectedHosts
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher

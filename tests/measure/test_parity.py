@@ -11,7 +11,7 @@ import mistaken_frameworks
 import pytest
 from forked_frameworks import launcher_for
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.launchers.base import Launcher
 from trainscale.measure import parity
 from trainscale.measure.context import RunContext

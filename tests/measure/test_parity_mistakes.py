@@ -9,7 +9,7 @@ import graph_nets
 import mistaken_frameworks
 import pytest
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import parity
 from trainscale.measure.context import RunContext

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.cluster.devices import find_devices
+from trainscale.cluster.hosts import find_devices
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.inspection.hosts import connect_cluster
 from trainscale.launch.launchers.target import Target

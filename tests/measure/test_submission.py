@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.cluster.slurm_job import JobStatus, parse_status
+from trainscale.cluster.allocation import JobStatus, parse_status
 from trainscale.errors import InputError
 from trainscale.launch.launchers.slurm import SlurmSettings
 from trainscale.measure.submission import (

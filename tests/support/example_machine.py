@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.spec.choices import GIB
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment

@@ -13,7 +13,7 @@ import numpy as np
 from environments import python_for
 from forked_frameworks import launcher_for
 
-from trainscale.cluster.devices import find_local_devices
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import trial as one_trial

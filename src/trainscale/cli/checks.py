@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..cluster.devices import (
+from ..cluster.hosts import (
     choose_cores_per_device,
     describe_devices,
     find_devices,

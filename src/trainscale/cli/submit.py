@@ -10,8 +10,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..cluster import slurm_job
-from ..cluster.slurm_job import FORGOTTEN, JobStatus
+from ..cluster.allocation import FORGOTTEN, JobStatus
 from ..launch.launchers.slurm import SlurmSettings
 from ..measure.context import choose_directory
 from ..measure.following import FollowedRun, follow
@@ -172,7 +171,7 @@ def describe_end(status: JobStatus) -> str:
     limit = f" of {status.time_limit}" if status.time_limit else ""
     if status.state == "FAILED" and status.exit_code == 130:
         return f"received a signal to end, as Slurm sends it shortly before the time limit{limit}"
-    return slurm_job.describe_end(status)
+    return status.describe_end()
 
 
 def _finish_results(followed: FollowedRun) -> int:

@@ -1,17 +1,19 @@
-"""What a batch system or an mpirun gave to this process: hosts, GPUs, its place among the processes, and the settings
-of the older Slurm scripts. The launcher of an experiment is chosen by it.
+"""What a batch system or an mpirun gave to this process: hosts, GPUs, its place among the processes, the settings of
+the older Slurm scripts, and whether its job still exists. The launcher of an experiment is chosen by it.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..spec.config import APART, BESIDE
 from ..spec.devices import Host
 from ..spec.experiment import Experiment
 from ..spec.settings import SettingValues
@@ -22,7 +24,7 @@ _SCONTROL_SECONDS = 30
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:(,]+)?:(\d+)")  # "gpu:2(IDX:0-1)", "gpu:a100:4(IDX:0-3)"
 
 
-LOCAL, SSH, MPI, SLURM = "local", "ssh", "mpi", "slurm"
+LOCAL, SSH, MPI, SLURM = "local", "ssh", "mpi", "slurm"  # launchers
 
 
 def choose_launcher(experiment: Experiment, environment: Mapping[str, str], is_inside_mpi: bool = False) -> str:
@@ -35,56 +37,46 @@ def choose_launcher(experiment: Experiment, environment: Mapping[str, str], is_i
         return MPI
     if experiment.cluster.hosts:
         return SSH
-    return find_batch_launcher(environment) or LOCAL
-
-
-def find_batch_launcher(environment: Mapping[str, str]) -> str:
-    """Return the launcher for the allocation that this process runs in; empty outside of any."""
     if is_inside_slurm(environment):
-        return "slurm"
-    return "mpi" if environment.get("PBS_NODEFILE") else ""
+        return SLURM
+    return MPI if environment.get("PBS_NODEFILE") else LOCAL
 
 
 def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     """Return the hosts that Slurm or PBS gave to this process; None outside of an allocation."""
     if is_inside_slurm(environment):
-        hosts = tuple(Host(name) for name in expand_node_list(environment["SLURM_JOB_NODELIST"]))
-        return HostList(hosts, f"Slurm job {environment['SLURM_JOB_ID']}")
+        nodes = environment["SLURM_JOB_NODELIST"]
+        purpose = f"read the nodes of this job, {nodes}"
+        names = _run_scontrol(["show", "hostnames", nodes], purpose).split()
+        if not names:
+            raise InputError(f"scontrol cannot {purpose}: it names none")
+        return HostList(tuple(map(Host, names)), f"Slurm job {environment['SLURM_JOB_ID']}")
     if environment.get("PBS_NODEFILE"):
         path = Path(environment["PBS_NODEFILE"])
         try:
-            names = dict.fromkeys(path.read_text().split())  # it has one line for each slot
+            hosts = dict.fromkeys(path.read_text().split())  # it has one line for each slot
         except OSError as error:
             raise InputError(f"PBS_NODEFILE {path}: {error.strerror}") from None
-        return HostList(tuple(Host(name) for name in names), f"PBS job {environment.get('PBS_JOBID', '')}")
+        return HostList(tuple(map(Host, hosts)), f"PBS job {environment.get('PBS_JOBID', '')}")
     return None
+
+
+# ---- Slurm
 
 
 def is_inside_slurm(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SLURM_JOB_ID") and environment.get("SLURM_JOB_NODELIST"))
 
 
-def expand_node_list(nodes: str) -> list[str]:
-    """Expand "node[1-3,7],login" to names, by Slurm's own program."""
-    purpose = f"read the nodes of this job, {nodes}"
-    names = _run_scontrol(["show", "hostnames", nodes], purpose).split()
-    if not names:
-        raise InputError(f"scontrol cannot {purpose}: it names none")
-    return names
-
-
 def read_gpus_per_host(environment: Mapping[str, str]) -> int:
-    """Return how many GPUs this job has on every host. No variable says that for all ways of requesting GPUs."""
-    job = environment.get("SLURM_JOB_ID")
-    if not job:
-        return 0
-    return parse_gpus_per_host(_run_scontrol(["show", "job", "--details", "--oneliner", job], f"show job {job}"))
-
-
-def parse_gpus_per_host(job: str) -> int:
-    """Return the smallest number of GPUs of any host, from scontrol's description of a job. It has a part such as
-    "Nodes=node[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:2(IDX:0-1)" for each group of equal hosts.
+    """Return the smallest number of GPUs that this job has on any host; no variable says that for all ways of
+    requesting GPUs. A job is described with a part such as "Nodes=node[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:2(IDX:0-1)" for
+    each group of equal hosts.
     """
+    number = environment.get("SLURM_JOB_ID")
+    if not number:
+        return 0
+    job = _run_scontrol(["show", "job", "--details", "--oneliner", number], f"show job {number}")
     return min(map(count_gpus, re.findall(r" GRES=(\S*)", job)), default=0)
 
 
@@ -105,6 +97,139 @@ def _run_scontrol(arguments: list[str], purpose: str) -> str:
     if done.returncode:
         raise InputError(f"scontrol cannot {purpose}: {done.stderr.strip() or 'no message'}")
     return done.stdout
+
+
+# ---- a job of Slurm: its state, and whether this process still belongs to it
+
+FORGOTTEN = "FORGOTTEN"  # ours: Slurm no longer knows the job
+_FINAL_STATES = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT", FORGOTTEN),
+)
+_WAITING_STATES = ("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_STATES_WITH_HOSTS = ("CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED")
+_ENDING = "COMPLETING"  # Slurm ends the processes of the job; the state after it is the reason
+_ENDING_SECONDS = 2.0  # to wait for that state
+_ENDING_POLL_SECONDS = 0.25
+_SILENT_TRIES, _SILENT_PAUSE = 3, 5.0  # a Slurm that is restarted answers again soon
+_NOTHING = ("(null)", "None", "Unknown", "N/A")  # values that scontrol writes for none
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    state: str
+    reason: str = ""
+    start: str = ""  # expected, while it waits
+    nodes: str = ""
+    time_limit: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    restarts: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _FINAL_STATES
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in _WAITING_STATES
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "RUNNING"
+
+    def describe_end(self) -> str:
+        """Say what ended a job from outside; the empty string means that it ended by itself."""
+        limit = f" of {self.time_limit}" if self.time_limit else ""
+        return {
+            "TIMEOUT": f"reached its time limit{limit}",
+            "CANCELLED": "was cancelled",
+            "PREEMPTED": "had to make room for another job (PREEMPTED)",
+            "NODE_FAIL": "lost a node (NODE_FAIL)",
+            "BOOT_FAIL": "did not get its nodes started (BOOT_FAIL)",
+            "DEADLINE": "reached its deadline",
+            "REVOKED": "was revoked",
+        }.get(self.state, "")
+
+
+def parse_status(text: str) -> JobStatus:
+    """Read scontrol's «JobId=12 JobName=… JobState=PENDING Reason=Resources …»."""
+    found = reversed(re.findall(r"(?:^|\s)(\w+)=(\S*)", text))  # of several, the first counts
+    pairs = {key: "" if value in _NOTHING else value for key, value in found}
+    exit_code, signal = parse_exit_code(pairs.get("ExitCode", ""))
+    restarts = pairs.get("Restarts", "")
+    return JobStatus(
+        state=pairs.get("JobState") or FORGOTTEN,
+        reason=pairs.get("Reason", ""),
+        start=pairs.get("StartTime", ""),
+        nodes=pairs.get("NodeList", ""),
+        time_limit=pairs.get("TimeLimit", ""),
+        exit_code=exit_code,
+        signal=signal,
+        restarts=int(restarts) if restarts.isdecimal() else 0,
+    )
+
+
+def parse_exit_code(text: str) -> tuple[int, int]:
+    """Return the exit code and the signal: «2:0» is the exit code 2, «0:15» is the signal 15."""
+    code, _, signal = text.partition(":")
+    return int(code) if code.isdecimal() else 0, int(signal) if signal.isdecimal() else 0
+
+
+def count_restarts(environment: Mapping[str, str]) -> int:
+    """Return how often Slurm had requeued the job of this process when this process started."""
+    text = environment.get("SLURM_RESTART_COUNT", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def was_requeued(environment: Mapping[str, str]) -> bool:
+    return is_inside_slurm(environment) and count_restarts(environment) > 0
+
+
+def find_end_of_own_job(environment: Mapping[str, str]) -> str:
+    """Say why this process has no allocation of Slurm any more; empty while it has one, and where it never had one.
+
+    A process may outlive its allocation: salloc lets its command go on, and a host that is cut off does not know that
+    its job was requeued. A Slurm that does not answer starts nothing, so it ends an allocation, too.
+    """
+    if not is_inside_slurm(environment):
+        return ""
+    number = environment["SLURM_JOB_ID"]
+    status = _query_status(number)
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while status is not None and status.state == _ENDING and time.monotonic() < deadline:
+        time.sleep(_ENDING_POLL_SECONDS)
+        status = _query_status(number)
+    if status is None:
+        return f"Slurm does not answer any more, so nothing can be started in job {number}"
+    if status.restarts > count_restarts(environment):
+        return f"job {number} was requeued, and this process belongs to an earlier start of it"
+    if status.state in _STATES_WITH_HOSTS:
+        return ""
+    if status.is_waiting:
+        end = "was requeued"
+    elif status.state == _ENDING and status.reason == "TimeLimit":
+        end = "reached its time limit"
+    else:
+        end = status.describe_end() or ("is over" if status.state in (FORGOTTEN, _ENDING) else f"is {status.state}")
+    return f"the allocation has ended: job {number} {end}"
+
+
+def _query_status(number: str) -> JobStatus | None:
+    """Return the status of a job; None if Slurm stays silent."""
+    for attempt in range(_SILENT_TRIES):
+        if attempt:
+            time.sleep(_SILENT_PAUSE)
+        command = ["scontrol", "show", "job", "--oneliner", number]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return parse_status(done.stdout)
+        if "Invalid job id" in done.stderr:
+            return JobStatus(FORGOTTEN)
+    return None
 
 
 # ---- inside an mpirun
@@ -134,7 +259,7 @@ def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
         except (KeyError, ValueError):
             continue
         if rank == "PMI_RANK":  # no variable names the job, but all its parts find their mpirun by one address
-            return MpiWorld(*world, _find_control_port(_read_ancestor_commands()))
+            return MpiWorld(*world, _find_control_port())
         return MpiWorld(*world, variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", ""))
     return None
 
@@ -143,21 +268,15 @@ def is_inside_mpi(variables: Mapping[str, str]) -> bool:
     return any(rank in variables for rank, _ in _MPI_VARIABLES)
 
 
-def _read_ancestor_commands() -> list[list[str]]:
-    """Return the command lines of this process's parent, of its parent, and so on."""
-    commands = []
+def _find_control_port() -> str:
+    """Return the address by which the processes of one MPICH mpirun find it, from the command of an ancestor."""
     pid = "self"
     for _ in range(64):
         try:
             pid = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-            commands.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         except (OSError, IndexError):
             break
-    return commands
-
-
-def _find_control_port(commands: list[list[str]]) -> str:
-    for argv in commands:
         if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
             return argv[argv.index("--control-port") + 1]
     return ""
@@ -212,20 +331,15 @@ def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, 
             continue
         if key in _SERVER_SETTINGS and not has_servers:
             continue
-        settings[key] = _read_placement(text) if key == "server_placement" else _read_count(variable, text)
+        if key == "server_placement":
+            if text.lower() not in (*_YES, *_NO):
+                raise InputError(f"{variable} {text!r}; valid: true or false")
+            settings[key] = BESIDE if text.lower() in _YES else APART
+        elif text.isdecimal() and int(text) >= 1:
+            settings[key] = int(text)
+        else:
+            raise InputError(f"{variable} {text!r}; valid: a whole number, 1 or more")
         variables.append(variable)
     if has_servers and not strategies:
         settings["strategies"] = ("ps",)
     return LegacySettings(settings, tuple(variables))
-
-
-def _read_count(variable: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{variable} {text!r}; valid: a whole number, 1 or more")
-    return int(text)
-
-
-def _read_placement(text: str) -> str:
-    if text.lower() not in (*_YES, *_NO):
-        raise InputError(f"TF_PS_IN_WORKER {text!r}; valid: true or false")
-    return "beside" if text.lower() in _YES else "apart"

@@ -33,7 +33,6 @@ REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
 FACTS = "trainscale-environment.json"
 
 READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT = "ready", "outdated", "incomplete", "broken", "your own", "not there"
-USABLE = (READY, OUTDATED, OWN)
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # file systems without locks; then the user must take care
 
 
@@ -50,10 +49,13 @@ class Definition:
     def find_requirements(self, cuda: bool) -> Path:
         return self.files / f"{self.name}{'.cuda' if cuda else ''}.txt"
 
+    def read_requirements(self, cuda: bool) -> list[str]:
+        """Return the lines of the requirements, sorted and without comments."""
+        lines = self.find_requirements(cuda).read_text().splitlines()
+        return sorted(filter(None, (line.partition("#")[0].strip() for line in lines)))
+
     def compute_digest(self, cuda: bool) -> str:
-        """Return a digest of the requirements; comments and order do not count."""
-        lines = read_requirement_lines(self.find_requirements(cuda))
-        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(self.read_requirements(cuda)).encode()).hexdigest()[:16]
 
 
 _SINGLE = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
@@ -65,11 +67,6 @@ DEFINITIONS: dict[str, Definition] = {
         Definition("mxnet", ("mxnet",), oldest=(3, 9), newest=(3, 12)),
     )
 }
-
-
-def read_requirement_lines(path: Path) -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
-    return [line for line in lines if line]
 
 
 def find_environments_folder() -> Path:
@@ -106,7 +103,7 @@ class Environment:
 
     @property
     def is_usable(self) -> bool:
-        return self.state in USABLE
+        return self.state in (READY, OUTDATED, OWN)
 
     def has(self, modules: tuple[str, ...]) -> bool:
         """Tell from the files whether these modules are installed; nothing is imported and no process is started."""
@@ -137,22 +134,22 @@ class Environment:
 
 
 def read_environment(name: str) -> Environment:
+    import msgspec
+
     folder = find_environments_folder() / name
-    facts = _read_facts(folder)
-    return Environment(name, folder, _find_state(name, folder, facts), facts)
-
-
-def _find_state(name: str, folder: Path, facts: EnvironmentFacts | None) -> str:
     has_python = (folder / "bin" / "python").exists()  # False also for a link to an interpreter that is gone
-    if facts is None:
+    try:
+        facts = msgspec.json.decode((folder / FACTS).read_bytes(), type=EnvironmentFacts)
+    except FileNotFoundError:
         # The installation writes the facts first. A Python without facts was put, or linked, there by the user.
-        return OWN if has_python else INCOMPLETE if os.path.lexists(folder) else ABSENT
-    if not facts.complete:
-        return INCOMPLETE
-    if not has_python:
-        return BROKEN
-    definition = DEFINITIONS.get(name)
-    return READY if definition is None or definition.compute_digest(bool(facts.cuda)) == facts.digest else OUTDATED
+        state = OWN if has_python else INCOMPLETE if os.path.lexists(folder) else ABSENT
+        return Environment(name, folder, state, None)
+    except (OSError, msgspec.DecodeError):
+        facts = EnvironmentFacts()  # unreadable facts count as incomplete
+    state = INCOMPLETE if not facts.complete else READY if has_python else BROKEN
+    if state == READY and name in DEFINITIONS and DEFINITIONS[name].compute_digest(bool(facts.cuda)) != facts.digest:
+        state = OUTDATED
+    return Environment(name, folder, state, facts)
 
 
 def list_environments() -> list[Environment]:
@@ -163,17 +160,6 @@ def list_environments() -> list[Environment]:
         return []
     defined = [name for name in DEFINITIONS if name in names]
     return [read_environment(name) for name in (*defined, *sorted(names.difference(defined)))]
-
-
-def _read_facts(folder: Path) -> EnvironmentFacts | None:
-    import msgspec
-
-    try:
-        return msgspec.json.decode((folder / FACTS).read_bytes(), type=EnvironmentFacts)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError):
-        return EnvironmentFacts()  # unreadable facts count as incomplete
 
 
 # ---- creation and removal
@@ -209,9 +195,11 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
         folder.mkdir(parents=True, exist_ok=True)
         _write_facts(folder, facts)  # first of all: until the end, the folder says that it is incomplete
         _install(definition, before, facts)
-        seconds, packages = round(time.monotonic() - began, 1), _list_packages(folder)
-        size = measure_size_on_disk(folder)
-        _write_facts(folder, replace(facts, complete=True, packages=packages, bytes=size, seconds=seconds))
+        found = metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")])
+        packages = {re.sub(r"[-_.]+", "-", package.name).lower(): package.version for package in found}
+        facts = replace(facts, complete=True, packages=dict(sorted(packages.items())))
+        seconds = round(time.monotonic() - began, 1)
+        _write_facts(folder, replace(facts, bytes=measure_size_on_disk(folder), seconds=seconds))
     return True
 
 
@@ -251,6 +239,7 @@ def _install(definition: Definition, environment: Environment, facts: Environmen
         [*install, "-r", requirements],
     ]
     for command in commands:
+        output = None if command[0] == program else subprocess.DEVNULL
         # In the folder, because uv would read the pyproject.toml of the current one; /tmp may be small. In a session
         # of its own, so that an interruption reaches this process alone, which then ends uv and what uv started.
         child = subprocess.Popen(
@@ -258,8 +247,8 @@ def _install(definition: Definition, environment: Environment, facts: Environmen
             cwd=environment.folder,
             env={**variables, "TMPDIR": str(environment.folder)},
             stdin=subprocess.DEVNULL,
-            stdout=None if command[0] == program else subprocess.DEVNULL,
-            stderr=None if command[0] == program else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
         try:
@@ -276,40 +265,40 @@ def _install(definition: Definition, environment: Environment, facts: Environmen
 
 
 # The variable of uv for each setting of pip.
-_INDEX_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS"}
-_HOST_VARIABLES = {"trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}
+_UV_VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+}
+_HOST_SETTINGS = ("trusted-host", "cert", "proxy")
 
 
 def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the variables and options that tell uv where pip finds packages: uv does not read pip's configuration.
 
-    What the user has set for uv wins.
+    Where the user has named an index for uv, that counts and not pip's.
     """
+    own = environment.keys() & {"UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_FIND_LINKS"}
     done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     settings = {}
     for section in ("global", "install", ":env:"):  # in pip's order: the last one wins
         for key, value in re.findall(rf"^{section}\.([\w-]+)=('.*'|\".*\")$", done.stdout, re.MULTILINE):
-            settings[key] = str(ast.literal_eval(value))
+            if not own or key in _HOST_SETTINGS:
+                settings[key] = str(ast.literal_eval(value)).split()
     # pip compares the versions of all indexes; uv would take those of the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-    has_own_index = any(name in environment for name in (*_INDEX_VARIABLES.values(), "UV_INDEX_URL"))
-    for key, variable in (_HOST_VARIABLES if has_own_index else _INDEX_VARIABLES | _HOST_VARIABLES).items():
-        if settings.get(key, "").strip():
-            variables[variable] = ("," if key == "find-links" else " ").join(settings[key].split())
-    is_offline = settings.get("no-index", "") in ("1", "true") and not has_own_index
-    return {**variables, **environment}, ["--no-index"] if is_offline else []
+    for key in settings.keys() & _UV_VARIABLES:
+        variables[_UV_VARIABLES[key]] = ("," if key == "find-links" else " ").join(settings[key])
+    return {**variables, **environment}, ["--no-index"] if settings.get("no-index") in (["1"], ["true"]) else []
 
 
 def _write_facts(folder: Path, facts: EnvironmentFacts) -> None:
     new = folder / f".{FACTS}.new"
     new.write_text(json.dumps(asdict(facts), indent=1) + "\n")
     new.replace(folder / FACTS)
-
-
-def _list_packages(folder: Path) -> dict[str, str]:
-    """Return the versions of the installed packages by normalised name, without importing anything."""
-    found = metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")])
-    return dict(sorted((re.sub(r"[-_.]+", "-", package.name).lower(), package.version) for package in found))
 
 
 def remove(environment: Environment) -> int:

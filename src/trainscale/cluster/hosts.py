@@ -1,4 +1,4 @@
-"""Hosts: their names, how they are reached, and how a hosts file describes them.
+"""Hosts: how a hosts file describes them, how they are reached, and which devices they have.
 
 A hosts file may be in any dialect of the older systems: one name or address on each line; ``address ssh_alias``;
 ``address:port``; ``user@address``; ``address slots=4``. Comments and blank lines are skipped. After the names, a line
@@ -7,14 +7,18 @@ may have ``key=value`` pairs: slots, port, user, python and setup (a shell line,
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, shorten, shorten_path
-from ..spec.devices import Host
+from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
+from ..spec.experiment import Experiment
+from ..worker.inspection.host import HostFacts, Machine
+from ..worker.job import Device
 from ..worker.regular_files import read_regular
 
 _KEYS = ("slots", "port", "user", "python", "setup")
@@ -23,9 +27,12 @@ _NAME = re.compile(r"[\w][\w.:%-]*", re.ASCII)
 _MOST_HOSTS = 65536
 _LONGEST_LINE = 4096  # characters
 _LONGEST_NAME = 253  # characters, by the rules of the domain name system
-_MOST_SLOTS = 65536
+_MOST_NUMBERS = {"port": 65535, "slots": 65536}
 _MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
+# By default a machine has at most this many CPU slots: a ladder to 128 single cores would measure the memory bus, not
+# training.
+_MOST_CPU_SLOTS = 8
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,9 @@ class HostAccess:
         return (*self.setup, *host.setup)
 
 
+# ---- hosts files
+
+
 def read_hosts(path: Path) -> tuple[Host, ...]:
     """Read a hosts file. Errors name file and line."""
     try:
@@ -83,91 +93,77 @@ def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
     hosts: list[Host] = []
     lines: dict[str | tuple[str, int | None], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        position = f"{source}:{number}"
-        host = _parse_line(line, position)
-        if host is None:
-            continue
-        for identity in (host.name, (host.address, host.port)):
-            if identity in lines:
-                reason = f"host {host.name!r} is also on line {lines[identity]}"
-                raise InputError(f"{position}: {reason}; valid: each once, with slots=N for N devices")
-            lines[identity] = number
-        hosts.append(host)
-        if len(hosts) > _MOST_HOSTS:
-            raise InputError(f"{position}: too many hosts; valid: at most {_MOST_HOSTS}")
+        try:
+            host = _parse_line(line)
+            if host is None:
+                continue
+            for identity in (host.name, (host.address, host.port)):
+                if identity in lines:
+                    reason = f"host {host.name!r} is also on line {lines[identity]}"
+                    raise ValueError(f"{reason}; valid: each once, with slots=N for N devices")
+                lines[identity] = number
+            hosts.append(host)
+            if len(hosts) > _MOST_HOSTS:
+                raise ValueError(f"too many hosts; valid: at most {_MOST_HOSTS}")
+        except ValueError as error:
+            raise InputError(f"{source}:{number}: {error}") from None
     if not hosts:
         raise InputError(f"hosts {source}: no host in this file; valid: a name or an address on each line")
     return tuple(hosts)
 
 
-def _parse_line(line: str, position: str) -> Host | None:
+def _parse_line(line: str) -> Host | None:
+    """Return the host of a line, None for a blank one. Raise ValueError."""
+    shown = repr(shorten(line.strip()))
     if len(line) > _LONGEST_LINE:
-        raise InputError(f"{position}: this line has {len(line)} characters; valid: at most {_LONGEST_LINE}")
+        raise ValueError(f"this line has {len(line)} characters; valid: at most {_LONGEST_LINE}")
     if "\0" in line:
-        raise InputError(f"{position}: {shorten(line.strip())!r} has a NUL character")
+        raise ValueError(f"{shown} has a NUL character")
     try:
         parts = shlex.split(line, comments=True)
     except ValueError as error:
-        raise InputError(f"{position}: {shorten(line.strip())!r}: {error}") from None
+        raise ValueError(f"{shown}: {error}") from None
     if not parts:
         return None
     names = [part for part in parts if "=" not in part]
     if not names or len(names) > 2 or parts[: len(names)] != names:
-        raise InputError(
-            f"{position}: {shorten(line.strip())!r} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …"
-        )
-    user, _, address_and_port = names[0].rpartition("@")
-    address, port = _split_port(address_and_port, position)
-    for name in (address, *names[1:]):
+        raise ValueError(f"{shown} is not a host; valid: ADDRESS [SSH_ALIAS] [slots=N] [port=N] …")
+    user, _, address = names[0].rpartition("@")
+    values = {"user": user} if user else {}
+    match = _ADDRESS_AND_PORT.fullmatch(address)  # several colons without brackets are an IPv6 address
+    if match:
+        address, values["port"] = match["address"], match["port"]
+    names[0] = address.strip("[]")
+    for name in names:
         if not _NAME.fullmatch(name):
-            raise InputError(f"{position}: {shorten(name)!r} is not a host name or an address")
+            raise ValueError(f"{shorten(name)!r} is not a host name or an address")
         if len(name) > _LONGEST_NAME:
-            raise InputError(f"{position}: a name of {len(name)} characters; valid: at most {_LONGEST_NAME}")
-    values = _parse_pairs(parts[len(names) :], position)
+            raise ValueError(f"a name of {len(name)} characters; valid: at most {_LONGEST_NAME}")
+    pairs = [part.split("=", 1) for part in parts[len(names) :]]
+    keys = [key for key, _ in pairs]
+    for key, value in pairs:
+        if key not in (*_KEYS, *_IGNORED):
+            raise ValueError(f"unknown key {shorten(key)!r}; valid: {', '.join(_KEYS)}")
+        if keys.count(key) > 1:
+            raise ValueError(f"{key} is given twice; valid: once")
+        values[key] = value
+    numbers = {key: _parse_number(key, values[key]) for key in _MOST_NUMBERS if key in values}
     return Host(
-        address=address,
+        address=names[0],
         alias=names[1] if len(names) == 2 else "",
-        port=_parse_port(values["port"], position) if "port" in values else port,
-        user=values.get("user", user),
-        slots=_parse_slots(values["slots"], position) if "slots" in values else None,
+        port=numbers.get("port"),
+        user=values.get("user", ""),
+        slots=numbers.get("slots"),
         python=values.get("python", ""),
         setup=(values["setup"],) if values.get("setup") else (),
     )
 
 
-def _split_port(text: str, position: str) -> tuple[str, int | None]:
-    """Split "10.0.0.1:2222" and "[fe80::1]:22". Several colons without brackets are an IPv6 address."""
-    match = _ADDRESS_AND_PORT.fullmatch(text)
-    if match:
-        return match["address"].strip("[]"), _parse_port(match["port"], position)
-    return text.strip("[]"), None
-
-
-def _parse_port(text: str, position: str) -> int:
-    return _parse_number("port", text, 65535, position)
-
-
-def _parse_slots(text: str, position: str) -> int:
-    return _parse_number("slots", text, _MOST_SLOTS, position)
-
-
-def _parse_number(key: str, text: str, most: int, position: str) -> int:
-    digits = text.lstrip("0")
+def _parse_number(key: str, text: str) -> int:
+    most, digits = _MOST_NUMBERS[key], text.lstrip("0")
     if not text.isdecimal() or not digits or len(digits) > len(str(most)) or int(digits) > most:
-        raise InputError(f"{position}: {key} {text[:60]!r}; valid: 1 … {most}")
+        raise ValueError(f"{key} {text[:60]!r}; valid: 1 … {most}")
     return int(digits)
-
-
-def _parse_pairs(pairs: Sequence[str], position: str) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for pair in pairs:
-        key, _, value = pair.partition("=")
-        if key not in (*_KEYS, *_IGNORED):
-            raise InputError(f"{position}: unknown key {shorten(key)!r}; valid: {', '.join(_KEYS)}")
-        if key in values:
-            raise InputError(f"{position}: {key} is given twice; valid: once")
-        values[key] = value
-    return values
 
 
 def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:
@@ -175,3 +171,92 @@ def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) ->
     if count is not None and count > len(hosts):
         raise InputError(f"hosts count {count}: {source} has {len(hosts)}; valid: 1 … {len(hosts)}")
     return tuple(hosts[:count])
+
+
+# ---- devices: GPUs, or CPU slots with a fixed number of cores each
+
+
+def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDevices:
+    """Return the devices of this machine that an experiment may use."""
+    return find_devices([Host(LOOPBACK, LOCALHOST, facts=HostFacts(machine))], experiment)
+
+
+def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDevices:
+    """Return the devices that an experiment may use, on each host no more than -g or its slots allow. All hosts must
+    have the kind that is requested, or else the kind that the first host has.
+    """
+    machine, resources = get_machine(visited[0]), experiment.resources
+    kind = resources.device if resources.device != "auto" else "cuda" if machine.gpus else "cpu"
+    cores = resources.cores_per_device or min(choose_cores_per_device(get_machine(host)) for host in visited)
+    hosts, descriptions = [], []
+    for host in visited:
+        found, ranks = get_machine(host), resources.ranks_per_gpu
+        devices = list_devices(found, kind, cores, ranks, host.title)
+        descriptions.append(describe_devices(found, devices))
+        limit = resources.gpus_per_host or host.slots
+        most = len(found.gpus) if kind == "cuda" else len(devices)
+        if limit is not None and limit > most:
+            key = "devices per host" if resources.gpus_per_host else "slots"
+            raise InputError(f"{key} {limit}: {host.title} has {descriptions[-1]}; valid: 1 … {most}")
+        if limit is not None and kind == "cuda":
+            devices = list_devices(replace(found, gpus=found.gpus[:limit]), kind, cores, ranks)
+        hosts.append(replace(host, devices=devices[:limit] if kind == "cpu" else devices))
+    if len(hosts) > 1:
+        counts = sorted({len(host.devices) for host in hosts})
+        each = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        plural = "s" if counts[-1] > 1 else ""
+        description = f"{len(hosts)} hosts with {each} {'GPU' if kind == 'cuda' else 'CPU'} device{plural} each"
+    else:
+        description = descriptions[0]
+        if hosts[0].name != LOCALHOST:
+            description += f" on {hosts[0].name}"
+        if resources.gpus_per_host:
+            description += f", {resources.gpus_per_host} per host requested"
+    gpu = machine.gpus[0] if kind == "cuda" else None
+    return AvailableDevices(
+        kind=kind,
+        hosts=tuple(hosts),
+        cores_per_device=cores if kind == "cpu" else 0,
+        description=description,
+        device_name=gpu.name if gpu else machine.cpu,
+        memory_bytes=gpu.memory_bytes if gpu else machine.memory_bytes,
+    )
+
+
+def get_machine(host: Host) -> Machine:
+    """Return the machine of a host that was visited."""
+    assert host.facts is not None
+    return host.facts.machine
+
+
+def choose_cores_per_device(machine: Machine) -> int:
+    return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
+
+
+def list_devices(
+    machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, title: str = "this machine"
+) -> tuple[Device, ...]:
+    """Return all devices of this kind, in the order of a ladder. Errors name the machine by ``title``."""
+    if kind == "cuda":
+        if not machine.gpus:
+            raise InputError(f"device 'cuda': {title} has no GPU ({machine.gpu_note}); valid: cpu")
+        is_shared = ranks_per_gpu > 1
+        # One rank on each GPU comes first, then the second on each: every count uses as many GPUs as possible.
+        return tuple(Device("cuda", gpu.index, (), is_shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
+    cores = machine.cores
+    if len(cores) < cores_per_device:
+        raise InputError(
+            f"cores per device {cores_per_device}: {title} has {len(cores)} cores; valid: 1 … {len(cores)}"
+        )
+    starts = range(0, len(cores) - cores_per_device + 1, cores_per_device)
+    return tuple(Device("cpu", slot, cores[start : start + cores_per_device]) for slot, start in enumerate(starts))
+
+
+def describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
+    """Describe the devices of a machine, such as "2 CPU devices (2 cores, 1 each)"."""
+    plural = "s" if len(devices) != 1 else ""
+    if devices[0].kind == "cuda":
+        names = sorted({gpu.name for gpu in machine.gpus})
+        return f"{len(devices)} GPU device{plural} ({len(machine.gpus)} × {', '.join(names)})"
+    cores = f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
+    return f"{len(devices)} CPU device{plural} ({cores}, {len(devices[0].cores)} each)"

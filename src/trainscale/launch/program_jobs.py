@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..cluster.devices import get_machine
+from ..cluster.hosts import get_machine
 from ..errors import InputError
 from ..spec.config import FILL
 from ..spec.devices import LOOPBACK, Host

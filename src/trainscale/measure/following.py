@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ..cluster.slurm_job import JobStatus
+from ..cluster.allocation import JobStatus
 from ..record.batches import read_batches
 from ..record.journal import RUN, TRIALS, Journal, read_run, read_trials
 from ..record.run import RunInfo

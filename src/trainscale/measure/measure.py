@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
-from ..cluster.slurm_job import was_requeued
+from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, TrainscaleError
 from ..launch.inspection.hosts import choose_pythons, connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..cluster.allocation import count_gpus, is_inside_slurm
-from ..cluster.devices import find_devices
-from ..cluster.slurm_job import FORGOTTEN, JobStatus, parse_exit_code, parse_status
+from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, is_inside_slurm, parse_exit_code, parse_status
+from ..cluster.hosts import find_devices
 from ..errors import InputError, TrainscaleError
 from ..launch.launchers.slurm import SlurmSettings
 from ..record.files import write_atomically

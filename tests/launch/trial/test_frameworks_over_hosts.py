@@ -19,7 +19,7 @@ from lab_launchers import LabSshLauncher
 from small_sets import write_mnist
 
 from lab import Lab
-from trainscale.cluster.devices import find_devices
+from trainscale.cluster.hosts import find_devices
 from trainscale.launch.connection import HostError
 from trainscale.launch.inspection.hosts import add_facts, visit_hosts
 from trainscale.launch.launchers.ssh import SshLauncher

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...cluster.devices import find_devices, find_local_devices
 from ...cluster.environments import list_environments
-from ...cluster.hosts import HostAccess
+from ...cluster.hosts import HostAccess, find_devices, find_local_devices
 from ...errors import InputError, TrainscaleError
 from ...record.decoding import DecodingError, convert, decode_object
 from ...spec.devices import AvailableDevices, Host

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...cluster.devices import get_machine
+from ...cluster.hosts import get_machine
 from ...errors import InputError
 from ...spec.devices import Host
 from ...worker.events import Links

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from ...cluster.allocation import find_allocated_hosts
+from ...cluster.allocation import find_allocated_hosts, find_end_of_own_job
 from ...cluster.hosts import HostAccess, HostList, read_hosts
-from ...cluster.slurm_job import find_end_of_own_job
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
