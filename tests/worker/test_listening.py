@@ -34,10 +34,10 @@ def test_only_the_address_that_others_call_is_open_where_that_is_known(called: s
 def test_a_name_is_bound_to_the_address_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: own)
-    assert listening._find_own_addresses("login1") == [(socket.AF_INET, "192.0.2.7")]
+    assert listening._find_own_address("login1") == "192.0.2.7"
     several = [*own, (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("198.51.100.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: several)
-    assert listening._find_own_addresses("login1") == []
+    assert listening._find_own_address("login1") == ""
 
 
 @pytest.fixture
@@ -97,18 +97,6 @@ def test_the_oldest_of_very_many_strangers_are_closed_first(
             assert closed.recv(1) == b""
         strangers[-1].sendall(b"hello\n")
         assert next_greeting(reader) == b"hello\n"
-
-
-def test_a_greeting_of_a_fixed_length_leaves_what_follows_it_unread() -> None:
-    reader = GreetingReader(listen("127.0.0.1"), length=5)
-    with call(reader, b"tokenand data"):
-        while (greeting := reader.wait_for_greeting(1)) is None:
-            pass
-        assert greeting.received == b"token"
-        greeting.connection.setblocking(True)
-        assert greeting.connection.recv(100) == b"and data"
-        greeting.connection.close()
-    reader.close()
 
 
 def test_greetings_that_arrive_together_are_all_returned(reader: GreetingReader) -> None:

@@ -9,14 +9,15 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 from .events import LIMIT, MARK, CallStack, Event, Heartbeat, NumbersPiece, ReportPiece
 from .sample import Report
 
-_LONGEST_PIECE = LIMIT - 250  # of a report's text as JSON has it: the rest of its line is short
-_ARRAY_PIECE = 2700  # bytes in an event line: 3,600 as text
+_PIECE = (LIMIT - 250) // 2  # characters of a report in an event line; in JSON a character may take two
+_ARRAY_PIECE = 2700  # bytes of arrays in an event line: 3,600 as text
 _HEARTBEAT_SECONDS = 1.0
 _BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent, and again if it has changed
 _MOST_CALLS, _LONGEST_NAME = 50, 30  # calls of a stack, and characters of a name: together they fit into a line
@@ -25,25 +26,17 @@ _SHORTEST_TEXT = 16  # characters: a shorter text is not cut
 
 def encode(event: Event, rank: int | None = None, sequence: int | None = None) -> bytes:
     """Return the event as a line. A text that is too long loses its beginning: errors are explained at their end."""
-    values: dict[str, object] = {"kind": event.kind}
-    if rank is not None:
-        values["rank"] = rank
-    if sequence is not None:
-        values["seq"] = sequence
-    values.update(vars(event))
-    line = _encode_line(values)
-    while len(line) > LIMIT:
+    head = {"kind": event.kind, "rank": rank, "seq": sequence}
+    values = {**{name: value for name, value in head.items() if value is not None}, **vars(event)}
+    while True:
+        line = (MARK + json.dumps(values, separators=(",", ":"), default=vars) + "\n").encode()
+        if len(line) <= LIMIT:
+            return line
         texts = {name: value for name, value in values.items() if isinstance(value, str)}
         name = max(texts, key=lambda name: len(texts[name]))
         if len(texts[name]) < _SHORTEST_TEXT:
             raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(values)}")
         values[name] = "…" + texts[name][len(texts[name]) // 4 :]
-        line = _encode_line(values)
-    return line
-
-
-def _encode_line(values: dict[str, object]) -> bytes:
-    return (MARK + json.dumps(values, separators=(",", ":"), default=vars) + "\n").encode()
 
 
 def claim_stdout() -> int:
@@ -71,14 +64,9 @@ class Emitter:
     def send_report(self, report: Report) -> None:
         """Send a worker's report as JSON text, in as many lines as it needs."""
         text = json.dumps(report, default=vars, separators=(",", ":"), allow_nan=False)
-        start, sample = 0, report.sample
-        while start < len(text):
-            piece = text[start : start + _LONGEST_PIECE]
-            escaped = piece.count('"') + piece.count("\\")  # characters that JSON writes as two
-            piece = piece[: max(len(piece) - escaped, len(piece) // 2)]
-            is_last = start + len(piece) == len(text)
-            self(ReportPiece(piece, start, is_last, report.window_began, sample.window_seconds))
-            start += len(piece)
+        for start in range(0, len(text), _PIECE):
+            piece, is_last = text[start : start + _PIECE], start + _PIECE >= len(text)
+            self(ReportPiece(piece, start, is_last, report.window_began, report.sample.window_seconds))
 
     def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
         """Send numpy arrays in as many lines as they need: a line of JSON with what was counted and how many values
@@ -126,14 +114,10 @@ class HeartbeatSender:
 def list_calls(thread: int) -> list[str]:
     """Return a thread's call stack, outermost frame first. A deep stack loses its middle frames."""
     frame, calls = sys._current_frames().get(thread), []
-    while frame is not None:
-        file, function = _shorten_name(os.path.basename(frame.f_code.co_filename)), _shorten_name(frame.f_code.co_name)  # noqa: PTH119
-        calls.append(f"{file}:{frame.f_lineno} {function}")
-        frame = frame.f_back
+    for caller, line in traceback.walk_stack(frame) if frame else ():
+        names = os.path.basename(caller.f_code.co_filename), caller.f_code.co_name  # noqa: PTH119
+        # The ends of the names, in characters that need one byte each in a line of JSON.
+        file, function = (re.sub(r"[^!#-\[\]-~]", "?", name[-_LONGEST_NAME:]) for name in names)
+        calls.append(f"{file}:{line} {function}")
     calls.reverse()
     return calls if len(calls) <= _MOST_CALLS else [*calls[: _MOST_CALLS - 1], calls[-1]]
-
-
-def _shorten_name(name: str) -> str:
-    """Return the end of a name, in characters that need one byte each in a line of JSON."""
-    return re.sub(r"[^!#-\[\]-~]", "?", name[-_LONGEST_NAME:])

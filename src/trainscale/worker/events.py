@@ -1,8 +1,8 @@
 """Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each of at most 4,096 bytes.
 
 A pipe accepts 4,096 bytes in one piece, so lines of several processes never mix. An event of a rank carries the rank
-and a sequence number, so that the controller notices a lost line. The class attributes ``kind`` (its name in the line)
-and ``sender`` and the docstring also make the table in docs/architecture.md.
+and a sequence number, so that the controller notices a lost line. Of a class, ``kind`` (its name in the line),
+``sender`` and the docstring also make the table in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ LIMIT = 4096  # bytes of a line
 class Event:
     """What every event has."""
 
-    kind: ClassVar[str] = ""
-    sender: ClassVar[str] = ""
+    kind: ClassVar[str]
+    sender: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str = "", sender: str = "") -> None:
+        cls.kind, cls.sender = kind, sender
 
 
 # ---- of a rank
 
 
 @dataclass(frozen=True)
-class Hello(Event):
+class Hello(Event, kind="hello", sender="rank"):
     """The rank has imported its framework: its host, process id, role, versions and C allocator variables."""
 
-    kind = "hello"
-    sender = "rank"
     host: str
     pid: int
     role: str
@@ -41,50 +42,40 @@ class Hello(Event):
 
 
 @dataclass(frozen=True)
-class Ready(Event):
+class Ready(Event, kind="ready", sender="rank"):
     """The network is built: its parameter count, and the unit in which its samples are counted."""
 
-    kind = "ready"
-    sender = "rank"
     parameters: int | None = None  # servers and schedulers may not know it
     unit: str = "images"
 
 
 @dataclass(frozen=True)
-class Heartbeat(Event):
+class Heartbeat(Event, kind="heartbeat", sender="rank, once a second"):
     """The phase and step that the rank has reached, and the CPU seconds of its process so far."""
 
-    kind = "heartbeat"
-    sender = "rank, once a second"
     phase: str
     step: int
     cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class CallStack(Event):
+class CallStack(Event, kind="stack", sender="rank, after 5 s in the same step"):
     """The rank's Python call stack, outermost frame first, each as `FILE:LINE FUNCTION`."""
 
-    kind = "stack"
-    sender = "rank, after 5 s in the same step"
     calls: list[str]
 
 
 @dataclass(frozen=True)
-class MemoryLimit(Event):
+class MemoryLimit(Event, kind="limit", sender="rank, where its memory is limited"):
     """How much memory the rank may allocate."""
 
-    kind = "limit"
-    sender = "rank, where its memory is limited"
     memory_limit_bytes: int
 
 
 @dataclass(frozen=True)
-class Epoch(Event):
+class Epoch(Event, kind="epoch", sender="rank 0, where it trains to an accuracy"):
     """One epoch of training to an accuracy, of all ranks together. The journal stores it as it is."""
 
-    kind = "epoch"
-    sender = "rank 0, where it trains to an accuracy"
     epoch: int  # from 1
     seconds: float  # of the training steps, without validation and the first step of the trial
     samples: int  # of these steps
@@ -98,11 +89,9 @@ class Epoch(Event):
 
 
 @dataclass(frozen=True)
-class ReportPiece(Event):
+class ReportPiece(Event, kind="report", sender="worker, when all is measured"):
     """A piece of the JSON text of a worker's `Report` (worker/sample.py). The last one names the window."""
 
-    kind = "report"
-    sender = "worker, when all is measured"
     text: str
     start: int  # the index of its first character in the whole text
     is_last: bool = False
@@ -111,11 +100,9 @@ class ReportPiece(Event):
 
 
 @dataclass(frozen=True)
-class ServerResult(Event):
+class ServerResult(Event, kind="served", sender="server, scheduler"):
     """What one parameter server or scheduler served. Frameworks report different parts of it. The journal stores it."""
 
-    kind = "served"
-    sender = "server, scheduler"
     updates: int | None = None
     bytes: int | None = None  # of the weights that it holds
     staleness_mean: float | None = None  # updates between a worker's read and its write
@@ -123,11 +110,9 @@ class ServerResult(Event):
 
 
 @dataclass(frozen=True)
-class RankError(Event):
+class RankError(Event, kind="error", sender="rank, parity, expectation"):
     """The rank fails: `oom`, `port`, `refused` or `crash`, and one line of explanation."""
 
-    kind = "error"
-    sender = "rank, parity, expectation"
     error: str
     message: str
 
@@ -136,11 +121,9 @@ class RankError(Event):
 
 
 @dataclass(frozen=True)
-class FrameworkFacts(Event):
+class FrameworkFacts(Event, kind="probe", sender="probe"):
     """A framework's version, GPUs and users' networks; or the reason why it cannot be used."""
 
-    kind = "probe"
-    sender = "probe"
     is_available: bool
     reason: str = ""  # why it is not available
     install_command: str = ""
@@ -152,50 +135,40 @@ class FrameworkFacts(Event):
 
 
 @dataclass(frozen=True)
-class NumbersPiece(Event):
+class NumbersPiece(Event, kind="numbers", sender="parity, expectation"):
     """A piece of the numbers that were computed, in base64."""
 
-    kind = "numbers"
-    sender = "parity, expectation"
     data: str
 
 
 @dataclass(frozen=True)
-class ParityDone(Event):
+class ParityDone(Event, kind="parity", sender="parity"):
     """All numbers are sent: the parameter count, the multiplications, the seconds it took."""
 
-    kind = "parity"
-    sender = "parity"
     parameters: int
     macs: int | None
     seconds: float
 
 
 @dataclass(frozen=True)
-class ExpectationDone(Event):
+class ExpectationDone(Event, kind="expectation", sender="expectation"):
     """All numbers are sent that a correct trial computes in its first steps: the seconds and the memory it took."""
 
-    kind = "expectation"
-    sender = "expectation"
     seconds: float
     peak_bytes: int
 
 
 @dataclass(frozen=True)
-class HostFactsPiece(Event):
+class HostFactsPiece(Event, kind="look", sender="look, in several lines"):
     """A piece of a host's facts as JSON text: machine, addresses, disk, and which Pythons have the frameworks."""
 
-    kind = "look"
-    sender = "look, in several lines"
     text: str
 
 
 @dataclass(frozen=True)
-class Links(Event):
+class Links(Event, kind="links", sender="links"):
     """The round trip to the next host and the bandwidth from the previous one, or what prevented measuring them."""
 
-    kind = "links"
-    sender = "links"
     round_trip_seconds: float | None = None
     send_error: str = ""
     bits_per_second: float | None = None
@@ -203,11 +176,9 @@ class Links(Event):
 
 
 @dataclass(frozen=True)
-class FolderState(Event):
+class FolderState(Event, kind="folder", sender="program"):
     """What is wrong with the folder of a user's program; empty if nothing is."""
 
-    kind = "folder"
-    sender = "program"
     problem: str
 
 
@@ -215,11 +186,9 @@ class FolderState(Event):
 
 
 @dataclass(frozen=True)
-class Bootstrap(Event):
+class Bootstrap(Event, kind="bootstrap", sender="bootstrap"):
     """Whether the host has the worker already; then where it is and which Python runs it, or an error."""
 
-    kind = "bootstrap"
-    sender = "bootstrap"
     has: bool | None = None
     start: str = ""
     python: str = ""
@@ -228,65 +197,53 @@ class Bootstrap(Event):
 
 
 @dataclass(frozen=True)
-class Ports(Event):
+class Ports(Event, kind="ports", sender="keeper"):
     """Free ports of the keeper's host and the time of its clock, or an error."""
 
-    kind = "ports"
-    sender = "keeper"
     ports: list[int] = field(default_factory=list)
     clock: float = 0.0
     error: str = ""
 
 
 @dataclass(frozen=True)
-class LogLine(Event):
+class LogLine(Event, kind="log", sender="keeper"):
     """A line that a task printed, or a part of a long one."""
 
-    kind = "log"
-    sender = "keeper"
     text: str
     stream: str = "stdout"
     more: bool = False  # the line continues in the next event of this stream
 
 
 @dataclass(frozen=True)
-class GpuFacts(Event):
+class GpuFacts(Event, kind="gpu", sender="keeper, after the report and before the exit of a rank on a GPU"):
     """What the driver of a rank's GPU counted: the peak of its processes' memory, or why that is unknown, and what the
     GPU did in the window.
     """
 
-    kind = "gpu"
-    sender = "keeper, after the report and before the exit of a rank on a GPU"
     peak_bytes: int | None = None
     note: str = ""
     state: GpuState | None = None
 
 
 @dataclass(frozen=True)
-class Exit(Event):
+class Exit(Event, kind="exit", sender="keeper"):
     """A task's exit code (negative for a signal) and the last lines that it printed."""
 
-    kind = "exit"
-    sender = "keeper"
     code: int
     tail: str = ""
 
 
 @dataclass(frozen=True)
-class Deadline(Event):
+class Deadline(Event, kind="deadline", sender="keeper"):
     """The tasks have used up their time."""
 
-    kind = "deadline"
-    sender = "keeper"
     seconds: float
 
 
 @dataclass(frozen=True)
-class End(Event):
+class End(Event, kind="end", sender="keeper, as its last event"):
     """CPU seconds of the tasks and of the whole machine, and how many processes the kernel killed."""
 
-    kind = "end"
-    sender = "keeper, as its last event"
     seconds: float
     own_cpu_seconds: float
     machine_busy_seconds: float | None = None
@@ -296,40 +253,32 @@ class End(Event):
 
 
 @dataclass(frozen=True)
-class RayNodes(Event):
+class RayNodes(Event, kind="started", sender="Ray client"):
     """How many nodes Ray gave, and the address of this machine that they call."""
 
-    kind = "started"
-    sender = "Ray client"
     hosts: int
     address: str = ""
 
 
 @dataclass(frozen=True)
-class RayWaiting(Event):
+class RayWaiting(Event, kind="waiting", sender="Ray client"):
     """What Ray has not enough of."""
 
-    kind = "waiting"
-    sender = "Ray client"
     message: str
 
 
 @dataclass(frozen=True)
-class RayNodeLost(Event):
+class RayNodeLost(Event, kind="lost", sender="Ray client"):
     """A node's program or actor has ended, and why."""
 
-    kind = "lost"
-    sender = "Ray client"
     address: str
     message: str
 
 
 @dataclass(frozen=True)
-class RayError(Event):
+class RayError(Event, kind="ray-error", sender="Ray client"):
     """Why the nodes cannot be used, and whether the request was wrong."""
 
-    kind = "ray-error"
-    sender = "Ray client"
     message: str
     input: bool
 

@@ -31,34 +31,31 @@ def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socke
     Where others reach this host by an address that is translated on the way, or by a name that leads nowhere or back to
     the host itself, listen on all networks.
     """
-    backlog = max(backlog, _BACKLOG)
-    for family, own_address in _find_own_addresses(address):
-        try:
-            return socket.create_server((own_address, port), family=family, backlog=backlog)
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    family, backlog = socket.AF_INET6 if ":" in address else socket.AF_INET, max(backlog, _BACKLOG)
+    own_address = _find_own_address(address)
+    try:
+        return socket.create_server((own_address, port), family=family, backlog=backlog)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL or not own_address:
+            raise
     return socket.create_server(("", port), family=family, backlog=backlog)
 
 
-def _find_own_addresses(address: str) -> list[tuple[socket.AddressFamily, str]]:
-    """Return what an address or name stands for, if that is clear. Many hosts know their own name as a loopback
-    address, by which others do not reach them, and some names stand for several addresses.
+def _find_own_address(address: str) -> str:
+    """Return what an address or name stands for; empty if that is not clear. Many hosts know their own name as a
+    loopback address, by which others do not reach them, and some names stand for several addresses.
     """
     try:
-        version = ipaddress.ip_address(address).version
-        return [(socket.AF_INET6 if version == 6 else socket.AF_INET, address)]
+        return str(ipaddress.ip_address(address))
     except ValueError:
         pass
     try:
         answers = socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM) if address else []
     except (OSError, UnicodeError):
-        return []
+        return ""
     resolved = {str(answer[4][0]) for answer in answers}
-    if len(resolved) != 1 or any(ipaddress.ip_address(own).is_loopback for own in resolved):
-        return []
-    return [(socket.AF_INET, own) for own in resolved]
+    is_clear = len(resolved) == 1 and not any(ipaddress.ip_address(own).is_loopback for own in resolved)
+    return resolved.pop() if is_clear else ""
 
 
 @dataclass
@@ -73,13 +70,13 @@ class Greeting:
 class GreetingReader:
     """Reads the greetings of all callers side by side, so one that sends nothing delays no other.
 
-    A greeting is a line; with ``length``, it is that many bytes. Callers that send something longer, or nothing for a
-    while, are closed, and so are the oldest where there are very many.
+    A greeting is a line. Callers that send something longer or more, or nothing for a while, are closed, and so are the
+    oldest where there are very many.
     """
 
-    def __init__(self, server: socket.socket, length: int | None = None) -> None:
-        self._server, self._length = server, length
-        self._strangers: dict[socket.socket, Greeting] = {}
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._strangers: dict[socket.socket, Greeting] = {}  # in the order of their arrival, and so of their deadlines
         self._complete: deque[Greeting] = deque()
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
@@ -93,29 +90,26 @@ class GreetingReader:
         """Return the next complete greeting; who calls this method owns its connection from then on. Return None when
         nothing happened for this long, or a socket woke this up.
         """
-        if not self._complete:
-            self._read_all(seconds)
-        return self._complete.popleft() if self._complete else None
-
-    def _read_all(self, seconds: float | None) -> None:
+        if self._complete:
+            return self._complete.popleft()
         if self._strangers:
             seconds = _TURN_SECONDS if seconds is None else min(seconds, _TURN_SECONDS)
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._server:
                 self._accept()
             elif key.fileobj in self._strangers:
-                greeting = self._strangers[key.fileobj]
-                if self._read(greeting):
-                    self._forget(greeting)
-                    self._complete.append(greeting)
-        self._close_late()
+                self._read(self._strangers[key.fileobj])
+        now, too_many = time.monotonic(), len(self._strangers) - _MOST_STRANGERS
+        for number, greeting in enumerate(list(self._strangers.values())):
+            if number >= too_many and greeting.deadline > now:
+                break
+            self._refuse(greeting)
+        return self._complete.popleft() if self._complete else None
 
     def close(self) -> None:
         """Close the listening socket, and the connections whose greetings nobody took."""
-        for greeting in list(self._strangers.values()):
-            self._refuse(greeting)
-        for greeting in self._complete:
-            greeting.connection.close()
+        for connection in (*self._strangers, *(greeting.connection for greeting in self._complete)):
+            connection.close()
         self._selector.close()
         self._server.close()
 
@@ -129,32 +123,16 @@ class GreetingReader:
         self._strangers[connection] = Greeting(connection, time.monotonic() + _GREETING_SECONDS)
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _read(self, greeting: Greeting) -> bool:
-        """Return whether the greeting is complete. Close the connection if it can no longer become one."""
-        most = (self._length or _GREETING_BYTES) - len(greeting.received)
+    def _read(self, greeting: Greeting) -> None:
         try:
-            piece = greeting.connection.recv(most)
+            piece = greeting.connection.recv(_GREETING_BYTES - len(greeting.received))
         except OSError:
             piece = b""
         greeting.received += piece
-        if self._length is None:
-            is_complete = greeting.received.endswith(b"\n") and greeting.received.count(b"\n") == 1
-            is_wrong = b"\n" in greeting.received or len(greeting.received) >= _GREETING_BYTES
-        else:
-            is_complete, is_wrong = len(greeting.received) == self._length, False
-        if not is_complete and (is_wrong or not piece):
-            self._refuse(greeting)
-        return is_complete
-
-    def _close_late(self) -> None:
-        now, too_many = time.monotonic(), len(self._strangers) - _MOST_STRANGERS
-        # They are in the order of their arrival, and so of their deadlines.
-        late = []
-        for number, greeting in enumerate(self._strangers.values()):
-            if number >= too_many and greeting.deadline > now:
-                break
-            late.append(greeting)
-        for greeting in late:
+        if greeting.received.find(b"\n") == len(greeting.received) - 1 >= 0:
+            self._forget(greeting)
+            self._complete.append(greeting)
+        elif not piece or b"\n" in greeting.received or len(greeting.received) >= _GREETING_BYTES:
             self._refuse(greeting)
 
     def _refuse(self, greeting: Greeting) -> None:
@@ -172,9 +150,17 @@ def find_free_ports(count: int) -> list[int]:
     They are not among those that the system gives to outgoing connections: a peer that connects repeatedly before
     anybody listens would sooner or later get that very port for its own end, and the listener would find it in use.
     """
+    try:
+        with open(_SYSTEM_RANGE) as file:  # noqa: PTH123
+            low, high = map(int, file.read().split())
+    except (OSError, ValueError):
+        low, high = 32768, 60999  # the default of Linux
+    candidates = max(range(_FIRST_PORT, low), range(high + 1, 65536), key=len)
+    if len(candidates) < _PORTS_TO_TRY:
+        candidates = range(_FIRST_PORT, 65536)
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.sample(_choose_candidate_ports(), k=_PORTS_TO_TRY):
+        for port in random.sample(candidates, k=_PORTS_TO_TRY):
             if len(ports) == count:
                 break
             probe = stack.enter_context(socket.socket())
@@ -186,15 +172,3 @@ def find_free_ports(count: int) -> list[int]:
     if len(ports) < count:
         raise OSError(errno.EADDRINUSE, f"no {count} free ports: {_PORTS_TO_TRY} were tried")
     return ports
-
-
-def _choose_candidate_ports() -> range:
-    """Return the larger of the two ranges below and above the system's own."""
-    try:
-        with open(_SYSTEM_RANGE) as file:  # noqa: PTH123
-            low, high = map(int, file.read().split())
-    except (OSError, ValueError):
-        low, high = 32768, 60999  # the default of Linux
-    ranges = (range(_FIRST_PORT, low), range(high + 1, 65536))
-    widest = max(ranges, key=len)
-    return widest if len(widest) >= _PORTS_TO_TRY else range(_FIRST_PORT, 65536)

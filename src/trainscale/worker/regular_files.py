@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -26,24 +26,10 @@ def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "its name has a NUL character", name)
-    if pipes and name.startswith(_DESCRIPTORS):
-        return open(name, "rb")  # noqa: PTH123
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise OSError(errno.EINVAL, _describe_refusal(os.stat(name)), name) from None  # noqa: PTH116
-        raise
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, _describe_refusal(status), name)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    kind = stat.S_IFMT(os.stat(name).st_mode)  # noqa: PTH116
+    if kind in _KINDS and not (pipes and name.startswith(_DESCRIPTORS)):
+        raise OSError(errno.EINVAL, f"this is {_KINDS[kind]}; valid: a file", name)
+    return open(name, "rb")  # noqa: PTH123
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = False) -> bytes:
@@ -53,8 +39,3 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = Fa
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it is too long; valid: at most {most_bytes:,} bytes", os.fspath(path))
     return content
-
-
-def _describe_refusal(status: Any) -> str:
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
-    return f"this is {kind}; valid: a file"

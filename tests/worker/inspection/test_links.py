@@ -97,7 +97,7 @@ def test_strangers_are_sent_away() -> None:
             while True:
                 try:
                     with socket.create_connection(("127.0.0.1", ports[1]), 30) as line:
-                        line.sendall(b"x" * len(TOKEN))
+                        line.sendall(b"x" * len(TOKEN) + b"\n")
                         return line.recv(1)
                 except ConnectionRefusedError:
                     continue
@@ -130,15 +130,15 @@ def test_as_a_role_of_the_worker_it_prints_one_event() -> None:
 
 def test_strangers_who_hold_the_line_do_not_delay_the_neighbour() -> None:
     """They called before it did, and send nothing, half a token or garbage."""
-    callers = GreetingReader(listen("127.0.0.1"), len(TOKEN))
+    callers = GreetingReader(listen("127.0.0.1"))
     at = callers._server.getsockname()
     with ExitStack() as stack:
         for number in range(30):
             stranger = stack.enter_context(socket.create_connection(at, 10))
             stranger.sendall([b"", b"half", b"x" * 100][number % 3])
         neighbour = stack.enter_context(socket.create_connection(at, 10))
-        neighbour.sendall(TOKEN.encode())
-        with links._accept(callers, TOKEN.encode(), 5.0) as accepted:
+        neighbour.sendall(TOKEN.encode() + b"\n")
+        with links._accept(callers, TOKEN, 5.0) as accepted:
             accepted.sendall(b"f")
             assert neighbour.recv(1) == b"f"
     callers.close()

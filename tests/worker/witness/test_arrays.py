@@ -8,8 +8,7 @@ import pytest
 
 from trainscale.worker import models
 from trainscale.worker.data import source
-from trainscale.worker.witness.layers import Arrays
-from trainscale.worker.witness.reference import ReferenceNetwork
+from trainscale.worker.witness.reference import Arrays, ReferenceNetwork
 
 VALUES = np.array([1.0, -1.0, 1 / 3, 3e-5, 1e20, -7.7, 0.0], np.float32)
 

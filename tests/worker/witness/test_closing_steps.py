@@ -9,12 +9,13 @@ import pytest
 from jobs import make_config
 
 from trainscale.worker.witness.sketch import sketch_weights
-from trainscale.worker.witness.witness import ClosingStepTaker
+from trainscale.worker.witness.witness import take_closing_steps
 
 CONFIG = make_config(momentum=0.9, weight_decay=0.01)
 START = {"w": np.linspace(-1.0, 1.0, 500), "b": np.linspace(0.0, 1.0, 7)}
 TARGET = {"w": np.cos(np.arange(500.0)), "b": np.sin(np.arange(7.0))}
 RATES = (0.1, 0.1, 0.05)
+NAMES = list(START)
 
 
 class Alone:
@@ -77,26 +78,24 @@ class QuadraticAdapter:
             self.weights_updated = self.weights_used
 
 
-def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any]]:
+def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any], float]:
     for _ in range(10):
         adapter.step(None)
         adapter.wait(None)
-    losses, gradients = ClosingStepTaker(adapter, rendezvous, sketch_weights(START)).take(START, None, RATES)
-    return losses, [np.stack([gradient[name] for name in START]) for gradient in gradients]
+    return take_closing_steps(adapter, rendezvous, NAMES, sketch_weights(START, NAMES), START, None, RATES)
 
 
 def expected_gradient() -> Any:
     """Of each tensor."""
     gradient = {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}
-    sketches = sketch_weights(gradient)
-    return np.stack([sketches[name] for name in START])
+    return sketch_weights(gradient, NAMES)
 
 
 @pytest.mark.parametrize("has_servers", [False, True])
 def test_the_gradient_and_the_losses_are_those_of_the_first_step(has_servers: bool) -> None:
     first = QuadraticAdapter()
     first.step(None)
-    losses, gradients = close(QuadraticAdapter(has_servers))
+    losses, gradients, _ = close(QuadraticAdapter(has_servers))
     assert losses == [pytest.approx(first.loss())] * 3
     assert len(gradients) == 2
     for gradient in gradients:
@@ -110,7 +109,7 @@ def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_doe
                 self.weights_updated = {name: values + 1.0 for name, values in self.weights_updated.items()}
             super().restore(weights)
 
-    _, (gradient,) = close(Disturbed(has_servers=True), rendezvous=None)
+    _, (gradient,), _ = close(Disturbed(has_servers=True), rendezvous=None)
     assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
 
 
@@ -121,7 +120,7 @@ def test_an_update_that_is_left_out_shows(skipped: tuple[int, ...]) -> None:
             if self.taken not in skipped:
                 super().update(gradients)
 
-    _, gradients = close(Skipping())
+    _, gradients, _ = close(Skipping())
     assert max(np.linalg.norm(g - expected_gradient()) for g in gradients) > 0.1 * np.linalg.norm(expected_gradient())
 
 
@@ -131,7 +130,7 @@ def test_a_gradient_of_half_the_size_shows() -> None:
             factor = 0.5 if self.taken >= 10 else 1.0
             return {name: factor * values for name, values in super().gradients().items()}
 
-    losses, gradients = close(Halving())
+    losses, gradients, _ = close(Halving())
     first = QuadraticAdapter()
     first.step(None)
     assert losses[0] == pytest.approx(first.loss() / 4)
@@ -139,12 +138,15 @@ def test_a_gradient_of_half_the_size_shows() -> None:
 
 
 def test_the_longest_update_is_known() -> None:
-    adapter = QuadraticAdapter()
-    for _ in range(10):
-        adapter.step(None)
-        adapter.wait(None)
-    kept = {name: CONFIG.momentum * values for name, values in adapter.velocity.items()}
-    first = np.stack(list(sketch_weights(kept).values())) + expected_gradient()
-    taker = ClosingStepTaker(adapter, ALONE, sketch_weights(START))  # type: ignore[arg-type]
-    taker.take(START, None, RATES)
-    assert taker.change >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)
+    velocity: dict[str, Any] = {}
+
+    class Noting(QuadraticAdapter):
+        def restore(self, weights: dict[str, Any]) -> None:
+            velocity.update(velocity or self.velocity)
+            super().restore(weights)
+
+    adapter = Noting()
+    _, _, longest = close(adapter)
+    kept = {name: CONFIG.momentum * velocity[name] for name in NAMES}
+    first = sketch_weights(kept, NAMES) + expected_gradient()
+    assert longest >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)

@@ -17,10 +17,9 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
 from trainscale.worker.training.rank import CannotCompute
 from trainscale.worker.witness import expectation
-from trainscale.worker.witness.expectation import ReferenceSteps, choose_arrays, compute_expectation
-from trainscale.worker.witness.layers import Arrays
-from trainscale.worker.witness.reference import ReferenceNetwork, estimate_needed_bytes
-from trainscale.worker.witness.sketch import SIZE, sketch, sketch_changes, sketch_weights, sum_sketches
+from trainscale.worker.witness.expectation import RankBatches, ReferenceSteps, choose_arrays, compute_expectation
+from trainscale.worker.witness.reference import Arrays, ReferenceNetwork, estimate_needed_bytes
+from trainscale.worker.witness.sketch import SIZE, sketch, sketch_weights
 
 
 @pytest.fixture(autouse=True)
@@ -95,13 +94,15 @@ def test_asynchronous_workers_take_turns(framework: str, pulls_before_step: bool
 
     assert expected["losses"].tolist() == [pytest.approx([loss0, loss1], rel=1e-12)]
     # A worker that pulls before a step reads the servers' weights, so every rank sees those after the last turn.
+    names = list(start)
     changes = [
-        sum_sketches(sketch_changes(sketch_weights(start), after))
+        sketch_weights(after, names) - sketch_weights(start, names)
         for after in ((after1,) if pulls_before_step else (after0, after1))
     ]
-    assert expected["totals"].reshape(-1, SIZE) == pytest.approx(np.array(changes), rel=1e-9, abs=1e-12)
-    for name, values in sketch_changes(sketch_weights(start), after1).items():
-        assert expected[f"sketch/{name}"] == pytest.approx(values, rel=1e-9, abs=1e-12)
+    totals = np.array([rows.sum(axis=0) for rows in changes])
+    assert expected["totals"].reshape(-1, SIZE) == pytest.approx(totals, rel=1e-9, abs=1e-12)
+    for name, row in zip(names, changes[-1], strict=True):
+        assert expected[f"sketch/{name}"] == pytest.approx(row, rel=1e-9, abs=1e-12)
 
 
 def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
@@ -111,7 +112,7 @@ def test_the_gradient_of_the_first_step_has_its_weight_decay() -> None:
     _, gradients = ReferenceNetwork(graph, Arrays()).compute_gradients(start, *samples)
     decayed = {name: gradients[name] + job.config.weight_decay * start[name] for name in start}
     expected = compute_expectation(job, Arrays())
-    assert expected["gradients"] == pytest.approx(sum_sketches(sketch_weights(decayed)), rel=1e-8, abs=1e-9)
+    assert expected["gradients"] == pytest.approx(sketch_weights(decayed, list(start)).sum(axis=0), rel=1e-8, abs=1e-9)
     head = f"{graph.heads[0].layer}.weight"
     assert expected["head_gradients"] == pytest.approx(sketch(head, decayed[head]), rel=1e-8, abs=1e-9)
     assert expect("independent", workers=3, batch=2)["gradients"].shape == (3 * SIZE,)
@@ -186,7 +187,7 @@ def test_the_memory_is_estimated_well_enough(model: str, batch: int) -> None:
     needed = estimate_needed_bytes(models.build(model), batch, Arrays())
     tracemalloc.start()
     try:
-        ReferenceSteps(job, Arrays()).take([0])
+        ReferenceSteps(job, Arrays(), RankBatches(job)).take([0])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -201,12 +202,13 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
     adapter = FRAMEWORKS["torch"].load(job)(job)
     adapter.join()
     adapter.build()
-    before = sketch_weights(adapter.weights())
+    names = list(adapter.weights())
+    before = sketch_weights(adapter.weights(), names)
     batch, losses = source.make_batch(job, adapter.place), []
     for _ in range(2):
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())
-    sketches = sketch_changes(before, adapter.weights())
+    total = (sketch_weights(adapter.weights(), names) - before).sum(axis=0)
     assert losses == pytest.approx(list(expected["losses"][:, 0]), rel=1e-5)
-    difference = np.linalg.norm(sum_sketches(sketches) - expected["totals"]) / np.linalg.norm(expected["totals"])
+    difference = np.linalg.norm(total - expected["totals"]) / np.linalg.norm(expected["totals"])
     assert difference < 10 * float(expected["spread/total"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainscale.worker.models import KINDS, Layer
-from trainscale.worker.witness.layers import OPERATIONS, Arrays, Operation
+from trainscale.worker.witness.reference import OPERATIONS, Arrays, Operation
 
 STEP = 1e-6
 

@@ -11,8 +11,7 @@ from trainscale.worker import models
 from trainscale.worker.data import source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
-from trainscale.worker.witness.layers import Arrays
-from trainscale.worker.witness.reference import ReferenceNetwork, ReferenceOptimizer
+from trainscale.worker.witness.reference import Arrays, ReferenceNetwork, ReferenceOptimizer
 
 Steps = tuple[list[float], dict[str, np.ndarray]]  # losses, and the weights after the last step
 

@@ -59,75 +59,91 @@ def main(arguments: list[str]) -> int:
 
 def measure(request: LinksRequest) -> Links:
     """Measure both links. If one fails, the other is measured all the same."""
-    token, seconds = request.token.encode(), request.seconds
 
-    def connect() -> socket.socket:
-        return _connect(request.address, (request.next_address, request.next_port), token, seconds)
+    def send() -> float:
+        with first_connection.result() as connection:
+            return _send(request, connection)
 
-    def measure_round_trip() -> tuple[float | None, str]:
+    def attempt(part: Callable[[], float]) -> tuple[float | None, str]:
         try:
-            with first_connection.result() as connection:
-                return send(connection, connect, seconds), ""
+            return part(), ""
         except OSError as error:
-            return None, describe_error(error)
-
-    def measure_bandwidth() -> tuple[float | None, str]:
-        try:
-            return receive(callers, token, seconds), ""
-        except OSError as error:
-            return None, describe_error(error)
+            return None, _describe_error(error)
 
     try:
-        callers = GreetingReader(socket.create_server((request.address, request.port), backlog=_BACKLOG), len(token))
+        callers = GreetingReader(socket.create_server((request.address, request.port), backlog=_BACKLOG))
     except OSError as error:
-        return Links(send_error=describe_error(error), receive_error=describe_error(error))
+        return Links(send_error=_describe_error(error), receive_error=_describe_error(error))
     # Every host connects at once, whichever sends first. So a host to which none connects knows it after ``seconds``,
     # while those behind it still wait for their turn.
     with closing(callers), ThreadPoolExecutor(1) as caller:
-        first_connection = caller.submit(connect)
-        if request.sends_first:
-            sent = measure_round_trip()
-            received = measure_bandwidth()
-        else:
-            received = measure_bandwidth()
-            sent = measure_round_trip()
-    return Links(*sent, *received)
+        first_connection = caller.submit(_connect, request)
+        sent = attempt(send) if request.sends_first else None
+        received = attempt(lambda: _receive(request, callers))
+        return Links(*(sent or attempt(send)), *received)
 
 
-def send(connection: socket.socket, connect: Callable[[], socket.socket], seconds: float) -> float:
+def _send(request: LinksRequest, connection: socket.socket) -> float:
     """Return the median round trip in seconds. Then send as much data as the receiver takes."""
-    connection.settimeout(_PATIENCE * seconds)  # the receiver may be busy with its other neighbour
-    if connection.recv(1) != _FREE:
-        raise ConnectionError("it ended the connection")
+    _expect(connection, _FREE, _PATIENCE * request.seconds)  # the receiver may be busy with its other neighbour
     times: list[float] = []
     deadline = time.perf_counter() + _PING_SECONDS
     while len(times) < _PINGS and (now := time.perf_counter()) < deadline:
         connection.sendall(_PING)
-        if connection.recv(1) != _PING:
-            raise ConnectionError("it ended the connection")
+        _expect(connection, _PING, _PATIENCE * request.seconds)
         times.append(time.perf_counter() - now)
     connection.sendall(_DATA)
-    threads = [threading.Thread(target=_send_until_closed, args=(connect(),), daemon=True) for _ in range(STREAMS)]
+
+    def send_until_closed(stream: socket.socket) -> None:
+        block = bytes(_BLOCK)
+        try:
+            with stream:
+                _expect(stream, _FREE, request.seconds)
+                while True:
+                    stream.sendall(block)
+        except OSError:
+            pass  # the receiver has measured enough
+
+    streams = [_connect(request) for _ in range(STREAMS)]
+    threads = [threading.Thread(target=send_until_closed, args=(stream,), daemon=True) for stream in streams]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(seconds)
+        thread.join(request.seconds)
     return statistics.median(times)
 
 
-def receive(callers: GreetingReader, token: bytes, seconds: float) -> float:
+def _expect(connection: socket.socket, message: bytes, seconds: float) -> None:
+    connection.settimeout(seconds)
+    if connection.recv(1) != message:
+        raise ConnectionError("it ended the connection")
+
+
+def _receive(request: LinksRequest, callers: GreetingReader) -> float:
     """Return the bits per second that arrive over all streams together, once they have reached their speed."""
-    with _accept(callers, token, seconds) as connection:
-        connection.settimeout(_PATIENCE * seconds)  # the sender may be busy with its other neighbour
+    with _accept(callers, request.token, request.seconds) as connection:
+        connection.settimeout(_PATIENCE * request.seconds)  # the sender may be busy with its other neighbour
         connection.sendall(_FREE)
         while (message := connection.recv(1)) == _PING:
             connection.sendall(_PING)
         if message != _DATA:
             raise ConnectionError("it ended the connection")
-        streams = [_accept(callers, token, seconds) for _ in range(STREAMS)]
+        streams = [_accept(callers, request.token, request.seconds) for _ in range(STREAMS)]
         counts = [0] * STREAMS
+
+        def count_received(number: int) -> None:
+            buffer = memoryview(bytearray(_BLOCK))
+            try:
+                while size := streams[number].recv_into(buffer):
+                    counts[number] += size
+            except OSError:
+                pass  # it was closed below
+
+        for stream in streams:
+            stream.sendall(_FREE)
         for number, stream in enumerate(streams):
-            threading.Thread(target=_count_received, args=(stream, counts, number), daemon=True).start()
+            stream.recv(1)  # wait until its data comes
+            threading.Thread(target=count_received, args=(number,), daemon=True).start()
         time.sleep(_WARM_SECONDS)
         began, before = time.perf_counter(), sum(counts)
         time.sleep(_WINDOW_SECONDS)
@@ -138,14 +154,15 @@ def receive(callers: GreetingReader, token: bytes, seconds: float) -> float:
     return bits
 
 
-def _connect(source: str, to: tuple[str, int], token: bytes, seconds: float) -> socket.socket:
-    """Retry until the time is up, because the other host may start a little later."""
-    deadline = time.monotonic() + seconds
+def _connect(request: LinksRequest) -> socket.socket:
+    """Connect to the next host. Retry until the time is up, because it may start a little later."""
+    deadline = time.monotonic() + request.seconds
+    to = (request.next_address, request.next_port)
     while True:
         try:
-            connection = socket.create_connection(to, max(0.1, deadline - time.monotonic()), (source, 0))
+            connection = socket.create_connection(to, max(0.1, deadline - time.monotonic()), (request.address, 0))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(token)
+            connection.sendall(request.token.encode() + b"\n")
             return connection
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
@@ -153,40 +170,22 @@ def _connect(source: str, to: tuple[str, int], token: bytes, seconds: float) -> 
             time.sleep(_RETRY_SECONDS)
 
 
-def _accept(callers: GreetingReader, token: bytes, seconds: float) -> socket.socket:
+def _accept(callers: GreetingReader, token: str, seconds: float) -> socket.socket:
     """Return the next connection that sends the token; close others."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         greeting = callers.wait_for_greeting(left)
-        if greeting is not None and hmac.compare_digest(greeting.received, token):
+        if greeting is None:
+            continue
+        if hmac.compare_digest(greeting.received, token.encode() + b"\n"):
             greeting.connection.settimeout(seconds)
             greeting.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return greeting.connection
-        if greeting is not None:
-            greeting.connection.close()
+        greeting.connection.close()
     raise socket.timeout("timed out")
 
 
-def _send_until_closed(connection: socket.socket) -> None:
-    block = bytes(_BLOCK)
-    try:
-        with connection:
-            while True:
-                connection.sendall(block)
-    except OSError:
-        pass  # the receiver has measured enough
-
-
-def _count_received(connection: socket.socket, counts: list[int], number: int) -> None:
-    buffer = memoryview(bytearray(_BLOCK))
-    try:
-        while size := connection.recv_into(buffer):
-            counts[number] += size
-    except OSError:
-        pass  # receive() closed it
-
-
-def describe_error(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Return the message without numbers and addresses, which the controller knows."""
     if isinstance(error, socket.timeout):  # before Python 3.10 no TimeoutError
         return "no answer in time"

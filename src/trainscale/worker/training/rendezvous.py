@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from ..listening import Greeting, GreetingReader, listen
+from ..listening import GreetingReader, listen
 
 _CONNECT_SECONDS = 300.0
 _RETRY_SECONDS = 0.05
@@ -86,77 +86,71 @@ class _Server:
         reader = GreetingReader(self._socket)
         while len(self._connections) < self._workers:
             greeting = reader.wait_for_greeting()
-            if greeting is not None and not self._admit(greeting):
-                greeting.connection.close()
+            if greeting is None:
+                continue
+            connection = greeting.connection
+            secret, _, number = greeting.received.partition(b" ")
+            rank = int(number) if number.strip().isdigit() else self._workers
+            is_known = hmac.compare_digest(secret, self._secret) and rank < self._workers
+            try:
+                if not is_known or rank in self._connections:
+                    raise ConnectionError("this is no rank of the trial, or it is here already")
+                connection.setblocking(True)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(_WELCOME)
+            except OSError:
+                connection.close()
+                continue
+            with self._lock:
+                self._connections[rank] = connection
+            threading.Thread(target=self._serve, args=(connection, rank), daemon=True).start()
         reader.close()
-
-    def _admit(self, greeting: Greeting) -> bool:
-        secret, _, number = greeting.received.partition(b" ")
-        if not hmac.compare_digest(secret, self._secret) or not number.strip().isdigit():
-            return False
-        rank, connection = int(number), greeting.connection
-        if rank >= self._workers or rank in self._connections:
-            return False
-        try:
-            connection.setblocking(True)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(_WELCOME)
-        except OSError:
-            return False
-        with self._lock:
-            self._connections[rank] = connection
-        threading.Thread(target=self._serve, args=(connection, rank), daemon=True).start()
-        return True
 
     def _serve(self, connection: socket.socket, rank: int) -> None:
         try:
             with connection.makefile("rb") as lines:
                 for line in lines:
                     name, value = json.loads(line)
-                    self._collect(name, rank, value)
+                    with self._lock:
+                        values = self._values.setdefault(name, {})
+                        values[rank] = value
+                        if len(values) == self._workers:
+                            self._answer(name)
         except (OSError, ValueError, TypeError):
             connection.close()  # of a rank that died
 
-    def _collect(self, name: str, rank: int, value: Any) -> None:
-        with self._lock:
-            values = self._values.setdefault(name, {})
-            values[rank] = value
-            if len(values) < self._workers:
-                return
-            del self._values[name]
-            answer = json.dumps([name, [values[rank] for rank in range(self._workers)]]).encode() + b"\n"
-            # Rank 0 comes last: when it knows that all have arrived it may end, and this thread with it.
-            for number in sorted(self._connections, reverse=True):
-                self._connections[number].sendall(answer)
+    def _answer(self, name: str) -> None:
+        values = self._values.pop(name)
+        answer = json.dumps([name, [values[rank] for rank in range(self._workers)]]).encode() + b"\n"
+        # Rank 0 comes last: when it knows that all have arrived it may end, and this thread with it.
+        for number in sorted(self._connections, reverse=True):
+            self._connections[number].sendall(answer)
 
 
 def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
-    """Retry until the time is up, because rank 0 may still be starting, and may have many other callers."""
+    """Return a connection on which rank 0 has welcomed this rank. Retry until the time is up, because rank 0 may still
+    be starting, and may have many other callers.
+    """
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
             connection = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
-            # If no process listens yet, the system may give this end the very port that it calls: it reached itself.
-            if connection.getsockname() != connection.getpeername() and _is_admitted(connection, greeting):
-                connection.settimeout(None)
-                return connection
-            connection.close()
         except OSError:
             if time.monotonic() > deadline:
                 raise
+        else:
+            try:
+                # If no process listens yet, the system may give this end the very port that it calls.
+                if connection.getsockname() != connection.getpeername():
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    connection.sendall(greeting)
+                    with connection.makefile("rb", 0) as answers:
+                        if answers.readline(len(_WELCOME)) == _WELCOME:
+                            connection.settimeout(None)
+                            return connection
+            except OSError:
+                pass
+            connection.close()
         if time.monotonic() > deadline:
             raise ConnectionError(f"rank 0 did not admit this rank within {_CONNECT_SECONDS:.0f} s")
         time.sleep(_RETRY_SECONDS)
-
-
-def _is_admitted(connection: socket.socket, greeting: bytes) -> bool:
-    """Send the greeting. Return whether rank 0 welcomes this rank, within the connection's time limit."""
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(greeting)
-        answer = b""
-        while len(answer) < len(_WELCOME) and (piece := connection.recv(len(_WELCOME) - len(answer))):
-            answer += piece
-    except OSError:
-        return False
-    return answer == _WELCOME

@@ -30,9 +30,10 @@ It sends these arrays:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from .. import plugins
@@ -48,24 +49,10 @@ from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.rank import CannotCompute, run_job
 from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, STEPS, count_first_steps, find_exchange
-from .layers import Arrays
-from .reference import ReferenceNetwork, ReferenceOptimizer, Weights, estimate_needed_bytes
-from .sketch import sketch_changes, sketch_weights, sum_sketches
+from .reference import Arrays, ReferenceNetwork, ReferenceOptimizer, Weights, estimate_needed_bytes
+from .sketch import sketch_weights
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
-
-
-@dataclass
-class Outcome:
-    """What some ranks computed: losses by step and worker, and the change of their weights."""
-
-    losses: list[list[float]] = field(default_factory=list)
-    sketches: NamedArrays = field(default_factory=dict)
-    totals: list[Any] = field(default_factory=list)
-    gradients: list[Any] = field(default_factory=list)
-    head_gradients: list[Any] = field(default_factory=list)
-    tensor_gradients: dict[str, Any] = field(default_factory=dict)
-    initial_losses: list[float] = field(default_factory=list)
 
 
 def main(arguments: list[str]) -> int:
@@ -77,8 +64,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     heartbeat = HeartbeatSender(emit)
     plugins.use(job.plugins, job.python_path)  # and all cores: nothing is measured meanwhile
     arrays = choose_arrays(job, count_available_bytes())
-    values = compute_expectation(job, arrays, heartbeat)
-    emit.send_arrays(values, {"arithmetic": arrays.arithmetic})
+    emit.send_arrays(compute_expectation(job, arrays, heartbeat), {"arithmetic": arrays.arithmetic})
     emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))
 
 
@@ -93,7 +79,13 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     graph = build(config.model, config.image_size, config.classes)
     kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
     if job.device.kind == "cuda":
-        kinds[:0] = _list_gpu_arrays(job.device.index)
+        try:
+            from ..frameworks.torch.reference_arrays import TorchArrays, count_free_bytes
+        except ImportError:
+            pass  # this Python has no PyTorch
+        else:
+            device = f"cuda:{job.device.index}"
+            kinds.insert(0, (lambda name: TorchArrays(name, device), count_free_bytes(job.device.index)))
     needed = 0
     for make, free in kinds:
         for arithmetic in ("fp64", "fp32"):
@@ -105,77 +97,96 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     raise CannotCompute(f"no memory for the reference: {gigabytes}")
 
 
-def _list_gpu_arrays(index: int) -> list[tuple[Callable[[str], Arrays], int]]:
-    """Return arrays on a GPU and its free memory, if this Python has PyTorch and it sees the GPU."""
-    try:
-        from ..frameworks.torch.reference_arrays import TorchArrays, count_free_bytes
-    except ImportError:
-        return []
-    return [(lambda arithmetic: TorchArrays(arithmetic, f"cuda:{index}"), count_free_bytes(index))]
-
-
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> NamedArrays:
     """Return the arrays by name."""
     import numpy as np
 
-    steps = ReferenceSteps(job, arrays, heartbeat)
+    batches = RankBatches(job)
+    steps = ReferenceSteps(job, arrays, batches, heartbeat)
     outcome = steps.take_all()
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
-    timed = ReferenceSteps(job, arrays.make_like(job.config.precision), heartbeat, is_reversed=is_same).take([0])
-    result = {"losses": np.array(outcome.losses), "totals": np.concatenate(outcome.totals)}
-    result["initial_losses"] = np.array(outcome.initial_losses or outcome.losses[0])
-    result.update({f"sketch/{name}": values for name, values in outcome.sketches.items()})
-    result["spread/losses"] = np.array([_compute_spread(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)])
-    result["spread/total"] = np.array(_compute_spread(timed.totals[0], alone.totals[0]))
+    timed_arrays = arrays.make_like(job.config.precision)
+    timed = ReferenceSteps(job, timed_arrays, batches, heartbeat, is_reversed=is_same).take([0])
+
+    names, head = steps.names, steps.names.index(steps.head)
+    result = {
+        "losses": np.array(outcome.losses),
+        "totals": np.concatenate([rows.sum(axis=0) for rows in outcome.changes]),
+        "initial_losses": np.array(outcome.initial_losses or outcome.losses[0]),
+        "spread/losses": np.array([_compute_spread(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)]),
+        "samples": np.array(batches.describe()),
+    }
+    result.update({f"sketch/{name}": row for name, row in zip(names, outcome.changes[-1])})
+    parts = [("total", "spread", timed.changes[-1], alone.changes[-1])]
     if outcome.gradients:
-        result["gradients"] = np.concatenate(outcome.gradients)
-        result["head_gradients"] = np.concatenate(outcome.head_gradients)
-        result["spread/gradient"] = np.array(_compute_spread(timed.gradients[0], alone.gradients[0]))
-        result["spread/head_gradient"] = np.array(_compute_spread(timed.head_gradients[0], alone.head_gradients[0]))
-        result.update({f"gradient/{name}": values for name, values in outcome.tensor_gradients.items()})
-        for name, values in alone.tensor_gradients.items():
-            result[f"gradient_spread/{name}"] = np.array(_compute_spread(timed.tensor_gradients[name], values))
-    for name, values in alone.sketches.items():
-        result[f"spread/{name}"] = np.array(_compute_spread(timed.sketches[name], values))
-    result["samples"] = np.array(steps.describe_samples())
+        result["gradients"] = np.concatenate([rows.sum(axis=0) for rows in outcome.gradients])
+        result["head_gradients"] = np.concatenate([rows[head] for rows in outcome.gradients])
+        result.update({f"gradient/{name}": row for name, row in zip(names, outcome.gradients[-1])})
+        result["spread/head_gradient"] = _compute_spread(timed.gradients[0][head], alone.gradients[0][head])
+        parts.append(("gradient", "gradient_spread", timed.gradients[0], alone.gradients[0]))
+    for whole, single, values, exact in parts:
+        result[f"spread/{whole}"] = _compute_spread(values.sum(axis=0), exact.sum(axis=0))
+        result.update({f"{single}/{name}": _compute_spread(*pair) for name, *pair in zip(names, values, exact)})
     return result
 
 
-def _compute_spread(value: Any, exact: Any) -> float:
+def _compute_spread(value: Any, exact: Any) -> Any:
     """Return the length of the difference relative to the exact value; infinity relative to zero."""
     import numpy as np
 
     difference, length = np.linalg.norm(np.atleast_1d(value - exact)), np.linalg.norm(np.atleast_1d(exact))
-    return float(difference / length) if length else float("inf") if difference else 0.0
+    return np.array(difference / length if length else float("inf") if difference else 0.0)
+
+
+@dataclass
+class Outcome:
+    """What some ranks computed: losses by step and worker, and sketches with a row for each tensor.
+
+    ``changes`` are of the weights since the start: once if the workers share their weights, else for each worker.
+    ``gradients`` are what a first step subtracts from the initial weights, divided by the learning rate.
+    """
+
+    losses: list[list[float]] = field(default_factory=list)
+    changes: list[Any] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
+    initial_losses: list[float] = field(default_factory=list)
 
 
 class ReferenceSteps:
-    """Takes the first steps of a trial's ranks in one arithmetic."""
+    """Takes the first steps of a trial's ranks in one arithmetic. ``names`` are those of the tensors."""
 
     def __init__(
-        self, job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None, is_reversed: bool = False
+        self,
+        job: Job,
+        arrays: Arrays,
+        batches: RankBatches,
+        heartbeat: HeartbeatSender | None = None,
+        is_reversed: bool = False,
     ) -> None:
         config = job.config
         graph = build(config.model, config.image_size, config.classes)
         self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
-        self._network = ReferenceNetwork(graph, arrays)
-        self._head = graph.head_weight
+        self._network, self._batches = ReferenceNetwork(graph, arrays), batches
         self._initial = initial_weights(graph, job.seed)
-        self._initial_sketches = sketch_weights(self._initial)
+        self.names, self.head = list(self._initial), graph.head_weight
+        self._initial_sketches = sketch_weights(self._initial, self.names)
         self._rate = learning_rate_schedule(job)
-        self._batches = RankBatches(job)
 
     def take_all(self) -> Outcome:
         """Take the steps of all ranks, with the exchange of the job's strategy."""
-        exchange = find_exchange(self._job.config.strategy)
+        exchange, ranks = find_exchange(self._job.config.strategy), range(self._job.workers)
         if exchange == ASYNCHRONOUS:
             return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
-        ranks = range(self._job.workers)
-        if exchange == INDEPENDENT:
-            return _join([self.take([rank]) for rank in ranks])
-        return self.take(ranks)
+        if exchange != INDEPENDENT:
+            return self.take(ranks)
+        alone = [self.take([rank]) for rank in ranks]
+        return Outcome(
+            losses=[[loss for (loss,) in losses] for losses in zip(*(outcome.losses for outcome in alone))],
+            changes=[rows for outcome in alone for rows in outcome.changes],
+            gradients=[rows for outcome in alone for rows in outcome.gradients],
+        )
 
     def take(self, ranks: Sequence[int]) -> Outcome:
         """Take steps of ranks that average their gradients. Batch norm sees the samples of one rank."""
@@ -186,19 +197,19 @@ class ReferenceSteps:
             for rank in ranks:
                 loss, gradients = self._compute_gradients(optimizer.weights, rank, step)
                 losses.append(loss)
-                _add(sums, gradients)
+                for name, values in gradients.items():
+                    if name in sums:
+                        sums[name] += values
+                    else:
+                        sums[name] = values
             for values in sums.values():
                 values /= len(ranks)
             outcome.losses.append(losses)
             optimizer.update(sums, self._rate(step))
-            self._add_change(outcome, optimizer)
-            if step == 0:
-                self._add_gradients(outcome, outcome.sketches)
-        outcome.totals = outcome.totals[-1:]
+            outcome.changes = [self._sketch_change(optimizer)]
+            if step == 0 and self._rate(0):
+                outcome.gradients = [outcome.changes[0] / -self._rate(0)]
         return outcome
-
-    def describe_samples(self) -> list[float]:
-        return self._batches.describe(self._job.workers)
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
@@ -213,11 +224,14 @@ class ReferenceSteps:
             else:
                 at_initial = gradients
             outcome.initial_losses.append(loss)
-            self._add_first_gradients(outcome, at_initial)
+            if self._rate(0):
+                alone = self._make_optimizer()
+                alone.update(at_initial, self._rate(0))
+                outcome.gradients.append(self._sketch_change(alone) / -self._rate(0))
             optimizer.update(gradients, self._rate(0))
-            self._add_change(outcome, optimizer)
+            outcome.changes.append(self._sketch_change(optimizer))
         if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
-            outcome.totals = outcome.totals[-1:]
+            outcome.changes = outcome.changes[-1:]
         return outcome
 
     def _compute_gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
@@ -232,48 +246,9 @@ class ReferenceSteps:
         config = self._job.config
         return ReferenceOptimizer(self._initial, config.momentum, config.weight_decay, self._arrays)
 
-    def _add_first_gradients(self, outcome: Outcome, gradients: Weights) -> None:
-        """Add what a first step with these gradients would subtract from the initial weights."""
-        optimizer = self._make_optimizer()
-        optimizer.update(gradients, self._rate(0))
-        self._add_gradients(outcome, self._sketch_changes(optimizer))
-
-    def _add_gradients(self, outcome: Outcome, changes: Mapping[str, Any]) -> None:
-        """Add the gradients that a first step of some ranks had, given the changes of the weights."""
-        if not self._rate(0):
-            return
-        outcome.tensor_gradients = {name: values / -self._rate(0) for name, values in changes.items()}
-        outcome.gradients.append(sum_sketches(outcome.tensor_gradients))
-        outcome.head_gradients.append(outcome.tensor_gradients[self._head])
-
-    def _sketch_changes(self, optimizer: ReferenceOptimizer) -> dict[str, Any]:
+    def _sketch_change(self, optimizer: ReferenceOptimizer) -> Any:
         after = {name: self._arrays.to_numpy(values) for name, values in optimizer.weights.items()}
-        return sketch_changes(self._initial_sketches, after)
-
-    def _add_change(self, outcome: Outcome, optimizer: ReferenceOptimizer) -> None:
-        """Sketch the change of the weights since the start. Only the last sketches of single tensors are kept."""
-        outcome.sketches = self._sketch_changes(optimizer)
-        outcome.totals.append(sum_sketches(outcome.sketches))
-
-
-def _add(sums: Weights, gradients: Weights) -> None:
-    for name, values in gradients.items():
-        if name in sums:
-            sums[name] += values
-        else:
-            sums[name] = values
-
-
-def _join(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of ranks that each trained alone."""
-    losses = [[outcome.losses[step][0] for outcome in outcomes] for step in range(len(outcomes[0].losses))]
-    joined = Outcome(losses, outcomes[-1].sketches)
-    for outcome in outcomes:
-        joined.totals += outcome.totals
-        joined.gradients += outcome.gradients
-        joined.head_gradients += outcome.head_gradients
-    joined.tensor_gradients = outcomes[-1].tensor_gradients
-    return joined
+        return sketch_weights(after, self.names) - self._initial_sketches
 
 
 class RankBatches:
@@ -293,34 +268,24 @@ class RankBatches:
             shape, first = samples.shape(config), rank * job.batch
             return make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
         if rank not in self._pixels:
-            self._pixels[rank] = self._load(rank)
+            # In place of an adapter: it copies the pixels, which the loader overwrites.
+            collector: Any = SimpleNamespace(place_pixels=lambda images, labels, n: (images.copy(), labels.copy(), n))
+            source = DatasetSource(replace(job, rank=rank, config=replace(config, loaders=1)), collector)
+            try:
+                self._pixels[rank] = list(islice(source.batches(), STEPS))
+            finally:
+                source.close()
         pixels, labels, normalization = self._pixels[rank][step]
         return normalization(pixels), labels
 
-    def describe(self, workers: int) -> list[float]:
+    def describe(self) -> list[float]:
         """Return the standard deviation of the values of the first step's samples, how many of these samples are copies
         of another one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
         """
         import numpy as np
 
-        batches = [self.make_batch(rank, 0) for rank in {0, workers - 1}]
+        batches = [self.make_batch(rank, 0) for rank in {0, self._job.workers - 1}]
         samples = np.concatenate([samples for samples, _ in batches])
         labels = np.concatenate([labels for _, labels in batches])
         copies = len(samples) - len({sample.tobytes() for sample in samples})
         return [float(samples.std(dtype="f8")), copies, len(np.unique(labels)), len(samples)]
-
-    def _load(self, rank: int) -> list[Any]:
-        config = replace(self._job.config, loaders=1)
-        collector: Any = _PixelCollector()
-        source = DatasetSource(replace(self._job, rank=rank, config=config), collector)
-        try:
-            return list(islice(source.batches(), STEPS))
-        finally:
-            source.close()
-
-
-class _PixelCollector:
-    """Stands in for the adapter: copies the pixels, which the loader overwrites."""
-
-    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[Any, Any, Any]:
-        return pixels.copy(), labels.copy(), normalization

@@ -3,13 +3,14 @@
 A tensor is written as a matrix X, and its sketch is R·X·C / 8, where the 8 rows of R and the 8 columns of C are random
 signs. So a sketch is linear: the sketches of the parts of a sum add up to the sketch of the sum. On average over signs,
 the square of its length is that of the tensor, and the sketches of two tensors differ by as much as the tensors do. Two
-values that swapped positions change it, and so does a row or a column that was left out.
+values that swapped positions change it, and so does a row or a column that was left out. The signs of two tensors are
+independent, so the sum of their sketches represents both together.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ _COLUMNS = 4096
 _CHUNK_ROWS = 8
 _MOST_THREADS = 4  # more hardly help: the largest tensor may be a tenth of a network, and memory is shared
 
-Sketches = Mapping[str, "numpy.ndarray"]
-
 
 def sketch(name: str, values: Any) -> numpy.ndarray:
     """Return the 64 numbers, in float64. The signs depend on the tensor's name and size only.
@@ -38,8 +37,10 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
     import numpy as np
 
     flat = np.ascontiguousarray(values).ravel()
-    if flat.size <= SIZE:
-        return _apply_signs(name, flat)
+    result: numpy.ndarray = np.zeros(SIZE)
+    if flat.size <= SIZE:  # each value with a random sign, because those of other tensors are added to them
+        result[: flat.size] = flat.astype(np.float64) * _draw_signs(name, flat.size, flat.size)
+        return result
     columns = min(_COLUMNS, int(np.ceil(np.sqrt(flat.size))))
     rows = -(-flat.size // columns)
     signs = _draw_signs(name, flat.size, _SIDE * (rows + columns))
@@ -52,45 +53,21 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
         block[part.size :] = 0  # the last row may be incomplete
         used = min(_CHUNK_ROWS, rows - first)
         products[first : first + used] = block.reshape(_CHUNK_ROWS, columns)[:used] @ right
-    result: numpy.ndarray = (left @ products).ravel() / _SIDE
+    result[:] = (left @ products).ravel() / _SIDE
     return result
 
 
-def sketch_weights(weights: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
-    """Return the sketch of every tensor, in the order of ``weights``.
+def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.ndarray:
+    """Return the sketches of the named tensors, a row for each.
 
     It uses the cores that this process may use: beside a GPU there are several, and numpy lets threads work at the same
     time. The result does not depend on their number.
     """
-    threads = min(_MOST_THREADS, len(list_usable_cores()))
-    if threads == 1:
-        return {name: sketch(name, values) for name, values in weights.items()}
-    with ThreadPoolExecutor(threads) as pool:
-        return dict(zip(weights, pool.map(sketch, weights, weights.values())))
-
-
-def sketch_changes(before: Sketches, after: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
-    """Return the sketch of the change of every tensor, in the order of ``after``: of tensors whose sketches are known,
-    to those that are given.
-    """
-    return {name: values - before[name] for name, values in sketch_weights(after).items()}
-
-
-def sum_sketches(sketches: Sketches) -> numpy.ndarray:
-    """Return the sketch of all tensors together. Their signs are independent, so they do not cancel out."""
     import numpy as np
 
-    result: numpy.ndarray = np.sum(list(sketches.values()), axis=0)
-    return result
-
-
-def _apply_signs(name: str, values: numpy.ndarray) -> numpy.ndarray:
-    """A small tensor keeps its values, each with a random sign, because those of other tensors are added to them."""
-    import numpy as np
-
-    result: numpy.ndarray = np.zeros(SIZE)
-    result[: values.size] = values.astype(np.float64) * _draw_signs(name, values.size, values.size)
-    return result
+    with ThreadPoolExecutor(min(_MOST_THREADS, len(list_usable_cores()))) as pool:
+        rows: numpy.ndarray = np.stack(list(pool.map(lambda name: sketch(name, weights[name]), names)))
+    return rows
 
 
 def _draw_signs(name: str, size: int, count: int) -> numpy.ndarray:

@@ -18,14 +18,12 @@ from .. import models
 from ..config import Config
 from ..emitter import HeartbeatSender
 from ..frameworks.base import Adapter, learning_rate_schedule
-from ..job import Job
-from ..models import Graph
 from ..models.weights import initial_weight, initial_weights
 from ..sample import Report, keep_finite
 from ..training.rendezvous import Rendezvous
 from ..type_aliases import NamedArrays
-from . import count_first_steps
-from .sketch import sketch_changes, sketch_weights, sum_sketches
+from . import ASYNCHRONOUS, count_first_steps, find_exchange
+from .sketch import sketch_weights
 
 if TYPE_CHECKING:
     import numpy
@@ -39,7 +37,10 @@ class Witness:
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous, report: Report) -> None:
         self._adapter, self._job, self._rendezvous = adapter, adapter.job, rendezvous
         self._report, self._proof = report, report.witness
+        # Whether ranks take their first steps one after another: only then the servers' weights can be predicted.
+        self._takes_turns = find_exchange(self._job.config.strategy) == ASYNCHRONOUS
         self._losses: list[float | None] = []
+        self._names: list[str] = []
         self._steps_left = 0
         self._outer_seconds = 0.0
         if not self._job.witness or adapter.proof.catalogue_graph is None:
@@ -49,7 +50,9 @@ class Witness:
             return
         self._steps_left = count_first_steps(self._job.config)
         with self._count_own_seconds():
-            self._before = sketch_weights(adapter.proof.weights())
+            weights = adapter.proof.weights()
+            self._names = list(weights)
+            self._before = sketch_weights(weights, self._names)
             adapter.proof.set_dropout(False)
             if self._takes_turns:  # no rank changes the servers' weights before all have read them
                 rendezvous.exchange("initial weights")
@@ -59,11 +62,6 @@ class Witness:
         began = time.perf_counter()
         yield
         self._proof.seconds += time.perf_counter() - began
-
-    @property
-    def _takes_turns(self) -> bool:
-        """Whether ranks take their first steps one after another: only then the servers' weights can be predicted."""
-        return self._job.config.strategy == "ps-async"
 
     @contextmanager
     def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
@@ -93,17 +91,17 @@ class Witness:
             if skipped:
                 self._proof.obstacle = f"the loss scale was too large for {skipped} of its first steps"
             else:
-                sketches = sketch_changes(self._before, self._adapter.proof.weights())
-                self._proof.losses, self._proof.total = tuple(self._losses), _list_numbers(sum_sketches(sketches))
-                self._report.sketches = self._choose_sketches(sketches)
+                changes = sketch_weights(self._adapter.proof.weights(), self._names) - self._before
+                self._proof.losses, self._proof.total = tuple(self._losses), _list_numbers(changes.sum(axis=0))
+                self._report.sketches = self._choose_sketches(changes)
             self._adapter.proof.set_dropout(True)
             if self._takes_turns:  # and no rank continues until every rank has read the updated weights
                 self._rendezvous.exchange("changed weights")
 
-    def _choose_sketches(self, sketches: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    def _choose_sketches(self, rows: Any) -> dict[str, tuple[float, ...]]:
         """Return the sketches of single tensors on the last worker. Where ranks take turns, it has the newest."""
         is_last = self._job.rank == self._job.workers - 1
-        return {name: _list_numbers(values) for name, values in sketches.items()} if is_last else {}
+        return dict(zip(self._names, map(_list_numbers, rows))) if is_last else {}
 
     @contextmanager
     def time_window(self) -> Iterator[None]:
@@ -117,59 +115,49 @@ class Witness:
 
         ``steps`` are all steps that this rank took, also before the window.
         """
-        job, proof = self._job, self._proof
+        job, proof, rate = self._job, self._proof, learning_rate_schedule(self._job)
+        # Where servers apply every gradient as it comes, a schedule counts the updates of all workers as one.
+        sharers = job.workers if self._takes_turns else 1
         proof.updates = sum(self._rendezvous.exchange("steps", steps)) if self._takes_turns else steps
         proof.counted_updates = self._adapter.proof.counted_updates()
         proof.outer_seconds = self._outer_seconds
-        share, rate = compute_remaining_share(job.config, job.seed, weights), make_shared_rate(job)
+        share = compute_remaining_share(job.config, job.seed, weights)
         proof.decay = None if share is None else keep_finite(share)
-        proof.expected_decay = compute_decay(job.config, rate, proof.updates)
-        proof.next_decay = compute_decay(job.config, rate, proof.updates + 1)
+        decays = (compute_decay(job.config, lambda n: rate(n // sharers), proof.updates + more) for more in (0, 1))
+        proof.expected_decay, proof.next_decay = decays
 
     def take_closing_steps(self, source: Any, steps: int) -> None:
         """Take the closing steps. All ranks call it together. ``steps`` are those taken so far."""
-        adapter, graph = self._adapter, self._adapter.proof.catalogue_graph
+        job, adapter, graph, proof = self._job, self._adapter, self._adapter.proof.catalogue_graph, self._proof
         # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
-        has_known_rates = not (self._takes_turns and self._job.config.trains_epochs)
+        has_known_rates = not (self._takes_turns and job.config.trains_epochs)
         can_take = adapter.proof.restores_weights and adapter.proof.can_switch_dropout and has_known_rates
-        if not self._job.witness or graph is None or not can_take:
+        if not job.witness or graph is None or not can_take:
             return
-        rate = learning_rate_schedule(self._job)
+        rate = learning_rate_schedule(job)
         rates = [rate(steps + number) for number in range(CLOSING_STEPS)]
         # A rate of zero changes nothing, and a velocity that is not finite hides the gradient.
-        if not (
-            min(rates) > 0 and all(self._rendezvous.exchange("closing", self._report.sample.last_loss is not None))
-        ):
+        is_finite = self._report.sample.last_loss is not None
+        if min(rates) <= 0 or not all(self._rendezvous.exchange("closing", is_finite)):
             return
         with self._count_own_seconds():
             adapter.proof.set_dropout(False)
-            if not self._takes_turns:
-                self._close(graph, source, rates)
-            else:
-                for rank in sorted({0, self._job.workers - 1}):  # not all of them, because that would take too long
-                    if rank == self._job.rank:
-                        self._close(graph, source, rates)
-                    self._rendezvous.exchange(f"closing turn {rank}")
+            # Of ranks that take turns not all do it, because that would take too long.
+            for turn in sorted({0, job.workers - 1}) if self._takes_turns else [job.rank]:
+                if turn == job.rank:
+                    weights, batch = initial_weights(graph, job.seed), source.load_first_batch()
+                    rendezvous = None if self._takes_turns else self._rendezvous
+                    losses, gradients, change = take_closing_steps(
+                        adapter, rendezvous, self._names, self._before, weights, batch, rates
+                    )
+                    proof.closing_losses, proof.closing_change = tuple(map(keep_finite, losses)), change
+                    proof.gradients = tuple(_list_numbers(rows.sum(axis=0)) for rows in gradients)
+                    head = self._names.index(graph.head_weight)
+                    proof.head_gradients = tuple(_list_numbers(rows[head]) for rows in gradients)
+                    self._report.closing_sketches = self._choose_sketches(gradients[-1])
+                if self._takes_turns:
+                    self._rendezvous.exchange(f"closing turn {turn}")
             adapter.proof.set_dropout(True)
-
-    def _close(self, graph: Graph, source: Any, rates: Sequence[float]) -> None:
-        """Take the closing steps of this rank, with the others or alone."""
-        taker = ClosingStepTaker(self._adapter, None if self._takes_turns else self._rendezvous, self._before)
-        losses, gradients = taker.take(initial_weights(graph, self._job.seed), source.load_first_batch(), rates)
-        proof = self._proof
-        proof.closing_losses, proof.closing_change = tuple(map(keep_finite, losses)), keep_finite(taker.change) or 0.0
-        proof.gradients = tuple(_list_numbers(sum_sketches(sketches)) for sketches in gradients)
-        proof.head_gradients = tuple(_list_numbers(sketches[graph.head_weight]) for sketches in gradients)
-        self._report.closing_sketches = self._choose_sketches(gradients[-1])
-
-
-def make_shared_rate(job: Job) -> Callable[[int], float]:
-    """Return the learning rate by the number of updates. Where servers apply every gradient as it comes, the schedule
-    counts the updates of all workers as one.
-    """
-    rate = learning_rate_schedule(job)
-    sharers = job.workers if job.config.strategy == "ps-async" else 1
-    return lambda update: rate(update // sharers)
 
 
 def _list_numbers(sketch: Any) -> tuple[float, ...]:
@@ -179,11 +167,22 @@ def _list_numbers(sketch: Any) -> tuple[float, ...]:
     return tuple(np.where(np.isfinite(sketch), sketch, 0.0).tolist())
 
 
-class ClosingStepTaker:
-    """Takes the closing steps of one rank. ``initial`` are the sketches of its initial weights. Without a rendezvous
-    the other ranks wait meanwhile.
+def take_closing_steps(
+    adapter: Adapter,
+    rendezvous: Rendezvous | None,
+    names: Sequence[str],
+    initial: numpy.ndarray,
+    weights: Mapping[str, Any],
+    batch: Any,
+    rates: Sequence[float],
+) -> tuple[list[float], list[numpy.ndarray], float]:
+    """Take the closing steps of one rank. Return the losses, for each two steps the sketches of the gradient of every
+    tensor, and the length of the longest update of all weights, divided by its learning rate.
 
-    They prove that a step still computes what the first step computed: the same loss, and an update by the same
+    The initial ``weights``, whose sketches are ``initial``, and the batch are those of the first step; ``rates`` are
+    the learning rates to come. Without a rendezvous the other ranks wait meanwhile.
+
+    The steps prove that a step still computes what the first step computed: the same loss, and an update by the same
     gradient. Let w be the initial weights, and g the gradient with weight decay that the first step subtracted from
     them. The optimizer is not reset, so its velocity v is unknown. With learning rates r₁ and r₂ and the momentum
     m, two such steps change the weights by a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b)
@@ -199,72 +198,32 @@ class ClosingStepTaker:
     Behind asynchronous servers two ranks take turns: each takes all its steps while the others wait. Where the
     servers have weights of their own, the first step only fetches what the others have made of them.
     """
-
-    def __init__(self, adapter: Adapter, rendezvous: Rendezvous | None, initial: Mapping[str, numpy.ndarray]) -> None:
-        self._adapter, self._rendezvous, self._names = adapter, rendezvous, list(initial)
-        self._initial = self._stack_sketches(initial)
-        self.change = 0.0  # the length of the longest update of all weights, divided by its learning rate
-
-    def take(
-        self, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]
-    ) -> tuple[list[float], list[dict[str, numpy.ndarray]]]:
-        """Return the losses, and for each two steps the sketch of the gradient of every tensor.
-
-        The initial weights and the batch are those of the first step; ``rates`` are the learning rates to come.
-        """
-        is_restored = self._adapter.proof.updates_restored_weights
-        start = self._initial if is_restored else self._read()
-        losses: list[float] = []
-        starts: list[numpy.ndarray] = []
-        changes: list[numpy.ndarray] = []
-        for number in range(CLOSING_STEPS):
-            losses.append(self._step_from(weights, batch, number))
-            after = self._read()
-            starts.append(start)
-            changes.append(after - start)
-            start = self._initial if is_restored else after
-        self.change = max(_compute_length(update) / rate for update, rate in zip(changes, rates))
-        is_behind = self._rendezvous is None and not is_restored
-        pairs = range(2 if is_behind else 1, CLOSING_STEPS)
-        gradients = [self._compute_gradient(changes[n - 1 : n + 1], rates[n - 1 : n + 1], starts[n]) for n in pairs]
-        return losses, [dict(zip(self._names, rows)) for rows in gradients]
-
-    def _step_from(self, weights: Mapping[str, Any], batch: Any, number: int) -> float:
-        """No rank restores weights before all have read those of the last step, nor takes a step before all have."""
-        self._meet(f"restore {number}")
-        self._adapter.proof.restore(weights)
-        self._meet(f"restored {number}")
-        self._adapter.wait(self._adapter.step(batch))
-        return self._adapter.loss()
-
-    def _meet(self, name: str) -> None:
-        if self._rendezvous is not None:
-            self._rendezvous.exchange(name)
-
-    def _compute_gradient(
-        self, changes: Sequence[numpy.ndarray], rates: Sequence[float], start: numpy.ndarray
-    ) -> numpy.ndarray:
-        config = self._adapter.config
-        gradient = (config.momentum * rates[1] / rates[0] * changes[0] - changes[1]) / rates[1]
-        result: numpy.ndarray = gradient - config.weight_decay * (start - self._initial)
-        return result
-
-    def _read(self) -> numpy.ndarray:
-        return self._stack_sketches(sketch_weights(self._adapter.proof.weights()))
-
-    def _stack_sketches(self, sketches: Mapping[str, numpy.ndarray]) -> numpy.ndarray:
-        """Return one row for each tensor."""
-        import numpy as np
-
-        rows: numpy.ndarray = np.stack([sketches[name] for name in self._names])
-        return rows
-
-
-def _compute_length(changes: numpy.ndarray) -> float:
-    """Return the length of the change of all weights, given the sketches of the changes of all tensors."""
     import numpy as np
 
-    return float(np.linalg.norm(changes.sum(axis=0)))
+    config, proof = adapter.config, adapter.proof
+    is_restored = proof.updates_restored_weights
+    losses: list[float] = []
+    starts = [initial if is_restored else sketch_weights(proof.weights(), names)]
+    changes: list[numpy.ndarray] = []
+    for number in range(CLOSING_STEPS):
+        # No rank restores weights before all have read those of the last step, nor takes a step before all have.
+        if rendezvous is not None:
+            rendezvous.exchange(f"restore {number}")
+        proof.restore(weights)
+        if rendezvous is not None:
+            rendezvous.exchange(f"restored {number}")
+        adapter.wait(adapter.step(batch))
+        losses.append(adapter.loss())
+        after = sketch_weights(proof.weights(), names)
+        changes.append(after - starts[-1])
+        starts.append(initial if is_restored else after)
+    longest = max(float(np.linalg.norm(change.sum(axis=0))) / rate for change, rate in zip(changes, rates))
+    gradients = []
+    for second in range(2 if rendezvous is None and not is_restored else 1, CLOSING_STEPS):
+        first, rate = second - 1, rates[second]
+        gradient = (config.momentum * rate / rates[first] * changes[first] - changes[second]) / rate
+        gradients.append(gradient - config.weight_decay * (starts[second] - initial))
+    return losses, gradients, keep_finite(longest) or 0.0
 
 
 def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...witness.layers import Arrays
+from ...witness.reference import Arrays
 
 
 def count_free_bytes(index: int) -> int:
@@ -42,11 +42,8 @@ class TorchArrays(Arrays):
     def contiguous(self, values: Any) -> Any:
         return values.contiguous()
 
-    def relu_in_place(self, values: Any) -> Any:
-        return values.clamp_(min=0)
-
     def sum_rows(self, matrix: Any) -> Any:
         return matrix.sum(0, dtype=self.module.float64).to(self.dtype)
 
-    def _view_strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    def view_strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
         return values.as_strided(shape, steps)
