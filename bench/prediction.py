@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from trainscale.questions.predict.predict import Case, ErrorRange, collect_published_cases, find_error_range
+from trainscale.questions.predict import Case, ErrorRange, collect_published_cases, find_error_range
 from trainscale.spec.config import STRONG, WEAK
 
 MIXED = "mixed"

@@ -29,8 +29,7 @@ from statistics import fmean
 from continued_runs import UNFINISHED, compute_device_seconds, continue_run
 from trainscale.analyse.race import Entry, Key, RaceState, count_most_rounds, replay_race, replay_races_of_run
 from trainscale.analyse.throughput import compute_samples_per_second, is_measured
-from trainscale.questions.best.best import BestChoice, find_best
-from trainscale.questions.best.candidates import Question
+from trainscale.questions.best.best import BestChoice, Question, find_best
 from trainscale.record.trial import TrialRecord
 from trainscale.runs import Run
 from trainscale.spec.config import Config

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .questions.best.best import BestChoices
     from .questions.compare.compare import RunComparison
     from .questions.explain.explain import RunExplanation
-    from .questions.predict.predict import PredictedSeries
+    from .questions.predict import PredictedSeries
     from .questions.study.study import Study, Training
     from .spec.experiment import Experiment
 
@@ -271,7 +271,7 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 
     Raises ``InputError`` if no trial of the run has a result.
     """
-    from .questions.predict.predict import predict
+    from .questions.predict import predict
 
     return predict(run, devices)
 
@@ -318,8 +318,7 @@ def best(
     ``"2.5/device-hour"``. ``until_accuracy`` is the validation accuracy for ``by="time-to-accuracy"``.
     """
     from .analyse.throughput import parse_price
-    from .questions.best.best import find_best
-    from .questions.best.candidates import CRITERIA, Question
+    from .questions.best.best import CRITERIA, Question, find_best
 
     if by not in CRITERIA:
         raise explain_unknown("criterion", by, CRITERIA)

@@ -12,7 +12,7 @@ from compared_runs import CONFIG, TITLE, Compare, records, write
 from factories import failed_record
 
 from trainscale.analyse.series import build_series
-from trainscale.questions.compare.differences import NAMES
+from trainscale.questions.compare.compare import NAMES
 from trainscale.record.journal import read_run, read_trials
 from trainscale.record.trial import MachineLoad
 from trainscale.report.csv_json import render_results_json

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.series import build_series
 from trainscale.export.columns import make_rows
-from trainscale.questions.best.best import find_best
-from trainscale.questions.best.candidates import Question
+from trainscale.questions.best.best import Question, find_best
 from trainscale.questions.compare.sides import read_results
 from trainscale.questions.explain.explain import explain_records
 from trainscale.questions.published.curves import FILE as CURVES

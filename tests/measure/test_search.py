@@ -15,8 +15,7 @@ from trainscale.analyse.race import replay_races_of_run
 from trainscale.analyse.series import build_series
 from trainscale.measure.context import make_short_measure, make_spec
 from trainscale.measure.order import NextTrial, choose_next_trial, count_most_trials, skip_for_memory
-from trainscale.questions.best.best import find_best
-from trainscale.questions.best.candidates import Question
+from trainscale.questions.best.best import Question, find_best
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record

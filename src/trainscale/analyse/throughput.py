@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median
@@ -17,7 +17,7 @@ from ..record.trial import TrialRecord
 from ..spec.config import Config
 from ..worker.data.facts import SYNTHETIC
 from ..worker.job import ASYNCHRONOUS
-from .statistics import jitter
+from .statistics import Interval, jitter, mean_interval
 
 
 def is_synchronous(config: Config) -> bool:
@@ -152,3 +152,10 @@ def compute_energy_per_sample(record: TrialRecord) -> float | None:
         return None
     joules = sum(rank.energy_joules or 0.0 for rank in record.ranks)
     return joules / sum(rank.samples for rank in record.ranks)
+
+
+def average_energy_per_sample(records: Sequence[TrialRecord], is_sequential: bool = False) -> Interval | None:
+    """Return the joules of a sample of a point. Trials without energy would leave out a part, so there is none then."""
+    joules = [compute_energy_per_sample(record) for record in records]
+    known = [value for value in joules if value is not None]
+    return mean_interval(known, is_sequential) if known and len(known) == len(joules) else None

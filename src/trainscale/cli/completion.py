@@ -32,7 +32,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "strategies": "worker.frameworks.catalog.STRATEGIES",
     "launcher": "launch.launchers.target.LAUNCHERS",
     "data": "worker.data.facts.SOURCES",
-    "despite": "questions.compare.differences.NAMES",
+    "despite": "questions.compare.compare.NAMES",
     "env create names": "cluster.environments.DEFINITIONS",
     "env remove names": "cluster.environments.DEFINITIONS",
     "export to": "export.base.list_exporter_names",

@@ -45,7 +45,7 @@ def explain(argv: list[str]) -> int:
 
 def best(argv: list[str]) -> int:
     """``trainscale best DIR…``: the best configuration for every device count, from the journals of runs."""
-    from ..questions.best.candidates import COST, CRITERIA, SPEED, TIME
+    from ..questions.best.best import COST, CRITERIA, SPEED, TIME
 
     parser = Parser(
         "best", "Show the best configuration that was measured for every network and device count, with the runner-up."
@@ -81,7 +81,7 @@ def best(argv: list[str]) -> int:
 
 def predict(argv: list[str]) -> int:
     """``trainscale predict DIR``: what more devices than were measured would bring, or why that would be a guess."""
-    from ..questions.predict.predict import MOST_TIMES
+    from ..questions.predict import MOST_TIMES
 
     parser = Parser(
         "predict",
@@ -94,15 +94,15 @@ def predict(argv: list[str]) -> int:
     add_formats(parser)
     options = parser.read(argv)
     from .. import runs
-    from ..questions.predict import text
+    from ..questions.predict import print_predictions, render_prediction_json, render_prediction_markdown
 
     predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
     if options.json:
-        print(text.render_prediction_json(predicted), end="")
+        print(render_prediction_json(predicted), end="")
     elif options.markdown:
-        print(text.render_prediction_markdown(predicted), end="")
+        print(render_prediction_markdown(predicted), end="")
     else:
-        text.print_predictions(predicted)
+        print_predictions(predicted)
     return 0 if any(series.predictions for series in predicted) else 1
 
 
@@ -143,7 +143,7 @@ def study(argv: list[str]) -> int:
     if options.epochs is None and options.data_size is not None:
         raise InputError("--data-size: valid together with --epochs")
     from .. import runs
-    from ..questions.study.render import render_studies
+    from ..questions.study.text import render_studies
     from ..record.files import write_atomically
 
     run, training = Run.open(options.directory, warn_of_damage), None
@@ -223,7 +223,7 @@ def compare(argv: list[str]) -> int:
 
 
 def _make_compare_parser() -> Parser:
-    from ..questions.compare.differences import NAMES
+    from ..questions.compare.compare import NAMES
     from ..questions.compare.sides import EFFICIENCY, SPEED
 
     parser = Parser(
@@ -263,7 +263,7 @@ def _make_compare_parser() -> Parser:
 
 def published(argv: list[str]) -> int:
     """``trainscale published``: scaling results of others, with their sources; and where a run stands among them."""
-    from ..questions.published.curves import Wanted, find_curve, parse_years, read_curves, select_curves
+    from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
 
     options = _make_published_parser().read(argv)
     _check_published(options)
@@ -274,8 +274,8 @@ def published(argv: list[str]) -> int:
         curves = [find_curve(options.id)]
     else:
         years = None if options.year is None else parse_years(options.year)
-        wanted = Wanted(options.network, options.hardware, options.framework, years, options.min_devices)
-        curves = select_curves(read_curves(), wanted)
+        names = options.network, options.hardware, options.framework
+        curves = select_curves(read_curves(), *names, years, options.min_devices)
     from rich.console import Console
 
     from ..questions.published import text

@@ -64,6 +64,11 @@ class Provenance:
     frameworks: dict[str, dict[str, str]] | None = None  # versions by name
     allocator: dict[str, str] | None = None  # the setting, and variables by name
 
+    @property
+    def machines(self) -> tuple[RecordedMachine, ...]:
+        """The hosts of the run; without them the machine that ran the command."""
+        return tuple((self.hosts or {}).values()) or ((self.machine,) if self.machine else ())
+
 
 @dataclass(frozen=True)
 class RecordedSpec:

@@ -23,24 +23,21 @@ from trainscale.analyse.statistics import ratio_interval
 from trainscale.analyse.throughput import Price
 from trainscale.questions.best.best import (
     CLEAR,
-    NONE,
-    ONLY,
-    TIE,
-    UNKNOWN,
-    BestChoice,
-    compare_with_leader,
-    compute_step_cost,
-    find_best,
-)
-from trainscale.questions.best.candidates import (
     COST,
     EFFICIENCY,
     MEMORY,
+    NONE,
+    ONLY,
+    TIE,
     TIME,
+    UNKNOWN,
+    BestChoice,
     Candidate,
     Question,
-    Setup,
+    compare_with_leader,
+    compute_step_cost,
     estimate_mean,
+    find_best,
 )
 from trainscale.record.parity import FAILED, REFUTED, UNPROVEN, Verdict, WitnessVerdict
 from trainscale.record.run import RunInfo
@@ -327,7 +324,7 @@ def test_the_steps_of_the_ladder_go_along_the_leaders() -> None:
 
 def point(devices: int, *values: float) -> Candidate:
     records = tuple(speeds(ALLREDUCE, *values, devices=devices))
-    return Candidate(Setup(ALLREDUCE, "", ()), devices, records, (), None, is_sequential=False)
+    return Candidate(ALLREDUCE, devices, records)
 
 
 @pytest.mark.parametrize(

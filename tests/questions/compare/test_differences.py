@@ -8,7 +8,7 @@ import pytest
 from sides_for_tests import CONFIG, make_point, make_side, scaled
 
 from trainscale.errors import InputError
-from trainscale.questions.compare.differences import FIELDS, NAMES, check_sides, find_differences, match_sides
+from trainscale.questions.compare.compare import FIELDS, NAMES, check_sides, find_differences, match_sides
 from trainscale.questions.compare.sides import BY_BUDGET, Side, select_series
 from trainscale.record.parity import WitnessVerdict
 from trainscale.record.run import RecordedMachine

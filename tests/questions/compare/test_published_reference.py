@@ -9,8 +9,7 @@ import pytest
 from sides_for_tests import NEAR, make_side
 
 from trainscale.errors import InputError
-from trainscale.questions.compare.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs
-from trainscale.questions.compare.differences import find_differences
+from trainscale.questions.compare.compare import AT_LEAST, FAIL, PASS, UNKNOWN, Gate, compare_pairs, find_differences
 from trainscale.questions.compare.sides import EFFICIENCY, SPEED, Side, compare_with_published
 from trainscale.questions.published.curves import PublishedCurve, PublishedPoint, find_curve
 from trainscale.record.run import RecordedMachine

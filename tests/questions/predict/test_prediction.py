@@ -11,7 +11,7 @@ import pytest
 from factories import make_config, make_run, record_at
 
 from trainscale.analyse.series import Series, build_series
-from trainscale.questions.predict.predict import (
+from trainscale.questions.predict import (
     MOST_TIMES,
     Case,
     Prediction,
@@ -21,6 +21,7 @@ from trainscale.questions.predict.predict import (
     compute_unit,
     continue_curve,
     count_devices_of_host,
+    describe_held_out,
     estimate_published_errors,
     find_error_range,
     predict_series,
@@ -122,11 +123,12 @@ def test_a_smooth_curve_has_a_narrow_interval_and_a_steep_one_a_wide_one() -> No
 def test_the_largest_point_is_predicted_from_the_others_as_a_test() -> None:
     held_out = predicted(predict_series(series_of(smooth(0.02, 16)), 32, HOST)).held_out
     assert held_out is not None
-    assert (held_out.devices, held_out.is_inside) == (16, True)
+    assert held_out.devices == 16
+    assert describe_held_out(held_out, "images").endswith("inside the interval.")
     broken = predicted(predict_series(series_of({**smooth(0.02, 16), 16: 1250.0}), 32, HOST)).held_out
     assert broken is not None
-    assert broken.error == pytest.approx(0.98**4 * 1600 / 1250 - 1, rel=1e-2)
-    assert not broken.is_inside
+    assert broken.predicted.mean / broken.measured == pytest.approx(0.98**4 * 1600 / 1250, rel=1e-2)
+    assert "too high, OUTSIDE the interval" in describe_held_out(broken, "images")
 
 
 def test_noise_of_the_last_points_widens_the_interval() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from table_checks import find_flags, find_problems, find_scaling
@@ -17,7 +18,6 @@ from trainscale.questions.published.curves import (
     WEAK_LABELLED_STRONG,
     PublishedCurve,
     PublishedPoint,
-    Wanted,
     find_curve,
     find_device_kind,
     parse_years,
@@ -215,36 +215,35 @@ def test_every_flag_has_a_sentence() -> None:
 # ---- the curves that a person asks for
 
 
-def ids(wanted: Wanted) -> set[str]:
-    return {curve.id for curve in select_curves(CURVES, wanted)}
+def ids(*texts: str, **others: Any) -> set[str]:
+    return {curve.id for curve in select_curves(CURVES, *texts, **others)}
 
 
 def test_without_a_wish_all_are_selected() -> None:
-    assert len(ids(Wanted())) == len(CURVES)
+    assert len(ids()) == len(CURVES)
 
 
 @pytest.mark.parametrize("text", ["ResNet-152", "resnet152", "RESNET 152"])
 def test_case_spaces_and_dashes_do_not_matter(text: str) -> None:
-    networks = {curve.network.name for curve in select_curves(CURVES, Wanted(network=text))}
+    networks = {curve.network.name for curve in select_curves(CURVES, network=text)}
     assert networks == {"resnet152"}
 
 
 def test_all_wishes_hold_at_once() -> None:
-    wanted = Wanted("resnet50", "dgx-1", "torch", (2021, 2021))
-    assert ids(wanted) == {
+    assert ids("resnet50", "dgx-1", "torch", years=(2021, 2021)) == {
         f"nvidia2021-resnet50-pytorch-v100-{size}-{precision}"
         for size in ("16gb", "32gb")
         for precision in ("fp32", "amp")
     }
-    assert ids(Wanted(min_devices=512)) == {f"horovod2018-512-{name}" for name in ("inceptionv3", "resnet101", "vgg16")}
-    assert ids(Wanted("alexnet", "H200")) == set()
+    assert ids(min_devices=512) == {f"horovod2018-512-{name}" for name in ("inceptionv3", "resnet101", "vgg16")}
+    assert ids("alexnet", "H200") == set()
 
 
 def test_a_name_that_no_curve_has_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(
         InputError, match=r"--hardware: unknown hardware 'V1000'; did you mean 'V100'.*\n  valid: A100, "
     ):
-        select_curves(CURVES, Wanted(hardware="V1000"))
+        select_curves(CURVES, hardware="V1000")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_the_nearest_come_first_and_sources_are_counted() -> None:
     ]
     answer = standing(*curves)
     assert [neighbour.curve.id for neighbour in answer.neighbours] == ["same", "frame", "batch", "count"]
-    assert (answer.sources, answer.median) == (2, pytest.approx(0.9))
+    assert (answer.sources, answer.efficiencies) == (2, pytest.approx([0.9] * 4))
 
 
 def test_the_real_table_has_neighbours_for_a_common_run() -> None:

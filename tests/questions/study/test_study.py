@@ -18,7 +18,7 @@ from studied_runs import (
 )
 
 from trainscale.analyse.series import build_series
-from trainscale.questions.predict.predict import select_ladders
+from trainscale.questions.predict import select_ladders
 from trainscale.questions.study.study import (
     GOOD_EFFICIENCY,
     Knee,

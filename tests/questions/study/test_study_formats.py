@@ -14,15 +14,18 @@ from factories import failed_record, make_run
 from studied_runs import STRONG_CONFIG, WEAK_CONFIG, WEAK_SPEEDS, both_ladders, ladder_records, with_energy
 
 from trainscale.analyse.statistics import Interval
-from trainscale.questions.study.document import (
+from trainscale.questions.study.study import Study, Training, make_studies
+from trainscale.questions.study.text import (
     Section,
+    convert_to_ascii,
+    escape_latex,
     format_with_error,
     list_extrapolation_sentences,
     list_method_sentences,
     make_sections,
+    render_document,
+    render_studies,
 )
-from trainscale.questions.study.render import convert_to_ascii, escape_latex, render_document, render_studies
-from trainscale.questions.study.study import Study, Training, make_studies
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.runs import Run

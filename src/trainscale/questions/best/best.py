@@ -1,9 +1,10 @@
-"""The best configuration of every device count, and whether its lead is more than noise.
+"""The best configuration of every device count, from one or several runs, and whether its lead is more than noise.
 
-The leader is the candidate with the best mean of k candidates. Each other candidate is compared with it by Welch's t
-interval on the ratio, at a level that is divided by the k - 1 comparisons (Bonferroni). The set of the leader and the
-candidates that do not differ from it then contains the truly best one with a probability of at least 95 %, although the
-leader was chosen by looking at the data.
+Only within a group that does the same work is anything best. Trials of equal setups are pooled, from whichever runs
+they come. The leader is the candidate with the best mean of k candidates. Each other candidate is compared with it by
+Welch's t interval on the ratio, at a level that is divided by the k - 1 comparisons (Bonferroni). The set of the leader
+and the candidates that do not differ from it then contains the truly best one with a probability of at least 95 %,
+although the leader was chosen by looking at the data.
 """
 
 from __future__ import annotations
@@ -16,18 +17,162 @@ from itertools import pairwise
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from ...analyse.race import replay_races_of_run
-from ...analyse.series import column
-from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, ratio_interval, student_t
-from ...analyse.throughput import MILLION, Price
+from ...analyse.race import neutralise_choices, replay_races_of_run
+from ...analyse.series import column, compute_training_seconds, count_epochs_to, drop_superseded
+from ...analyse.statistics import (
+    CONFIDENCE,
+    LEAST_REPEATS,
+    Estimate,
+    Interval,
+    make_estimate,
+    mean_interval,
+    ratio,
+    ratio_interval,
+    student_t,
+)
+from ...analyse.throughput import (
+    JOULES_PER_WATT_HOUR,
+    MILLION,
+    Price,
+    average_energy_per_sample,
+    compute_samples_per_second,
+    is_measured,
+)
+from ...analyse.titles import describe_differences, find_model_title
+from ...analyse.witness import find_point_verdict
+from ...record.decoding import find_first_line
+from ...record.parity import FAILED, REFUTED, UNPROVEN, Verdict, find_verdict
+from ...record.run import RecordedMachine
+from ...record.trial import TrialRecord
 from ...spec.config import Config, PointKey
-from .candidates import Candidate, Quantity, Question, choose_memory_count, estimate_value, group_by_work
+from ...worker.job import ASYNCHRONOUS
 
 if TYPE_CHECKING:
     from ...runs import Run
 
+SPEED, EFFICIENCY, TIME, MEMORY, COST = CRITERIA = ("images/s", "efficiency", "time-to-accuracy", "memory", "cost")
+
 # What is known about the lead of the best candidate.
 CLEAR, TIE, UNKNOWN, ONLY, NONE = "clear", "tie", "unknown", "only", "none"
+
+# The counts of a rank's memory, the most exact first.
+_MEMORY_COUNTS = ("nvml_peak_bytes", "device_peak_bytes", "host_peak_bytes")
+
+
+# A config, with the machines and the versions that it ran on.
+Setup = tuple[Config, str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """By what to choose. ``accuracy`` replaces the accuracy to which the runs were to train."""
+
+    by: str = SPEED
+    price: Price | None = None
+    accuracy: float | None = None
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.by in (SPEED, EFFICIENCY)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A positive quantity: a factor times some estimates, divided by others."""
+
+    numerators: tuple[Estimate, ...]
+    denominators: tuple[Estimate, ...] = ()
+    factor: float = 1.0
+
+    @property
+    def value(self) -> float:
+        tops, bottoms = ((part.mean for part in parts) for parts in (self.numerators, self.denominators))
+        return self.factor * math.prod(tops) / math.prod(bottoms)
+
+    def over(self, other: Quantity) -> Quantity:
+        """Return the ratio to another quantity, which is independent."""
+        numerators, denominators = self.numerators + other.denominators, self.denominators + other.numerators
+        return Quantity(numerators, denominators, self.factor / other.factor)
+
+    def compute_interval(self, error: float = 1 - CONFIDENCE) -> Interval:
+        """Return the interval that misses the true value with probability ``error``."""
+        return ratio(self.numerators, self.denominators, 1 - error).scaled(self.factor)
+
+
+def estimate_mean(values: Sequence[float], sequential: bool = False) -> Quantity:
+    """Return the mean of positive run means. ``sequential``: the values themselves decided how many there are."""
+    return Quantity((make_estimate(mean_interval(values, sequential), len(values), sequential),))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration with what it ran on, on one device count. ``value`` is by the criterion that was asked for."""
+
+    config: Config
+    devices: int
+    records: tuple[TrialRecord, ...]  # good and failed
+    baseline: tuple[TrialRecord, ...] = ()  # those of its 1-device point
+    parity: Verdict | None = None
+    is_sequential: bool = False  # whether the values decided how often it was repeated
+    name: str = ""  # unique within the work, on one device count
+    value: Interval | None = None
+    cost_per_million: Interval | None = None
+    reason: str = ""  # why it is not offered
+
+    @property
+    def good(self) -> list[TrialRecord]:
+        return [record for record in self.records if is_measured(record)]
+
+    @property
+    def hosts(self) -> int:
+        return max(record.hosts for record in self.records)
+
+    @property
+    def unit(self) -> str:
+        return self.good[0].unit
+
+    @property
+    def speeds(self) -> list[float]:
+        return [compute_samples_per_second(record) for record in self.good]
+
+    @property
+    def samples_per_second(self) -> Interval:
+        return mean_interval(self.speeds, self.is_sequential)
+
+    @property
+    def energy_per_million(self) -> Interval | None:
+        """Watt-hours; None where no trial, or not every one, recorded it."""
+        energy = average_energy_per_sample(self.good, self.is_sequential)
+        return energy.scaled(MILLION / JOULES_PER_WATT_HOUR) if energy else None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is not proven, or went wrong."""
+        good, marks = self.good, []
+        if self.parity and self.parity.state == UNPROVEN:
+            marks.append("parity unproven")
+        witness = find_point_verdict(good)
+        if witness and witness.state == UNPROVEN:
+            marks.append("work unproven")
+        if self.config.strategy in ASYNCHRONOUS:
+            marks.append("asynchronous: it may learn less from an image")
+        if len(good) < len(self.records):
+            marks.append(f"{len(self.records) - len(good)} of {len(self.records)} repeats failed")
+        if len(good) < LEAST_REPEATS:
+            marks.append(f"measured {'once' if len(good) == 1 else 'twice'} only")
+        return tuple(marks)
+
+    def estimate_cost(self, price: Price) -> Quantity:
+        """Return the cost of a million samples."""
+        per_second = price.compute_price_per_second(self.devices, self.hosts)
+        speed = estimate_mean(self.speeds, self.is_sequential)
+        return Quantity((), speed.numerators, per_second * MILLION)
+
+    def list_memory_peaks(self, name: str) -> list[float]:
+        """Return for each good trial the largest peak of a rank, or nothing where a trial has none."""
+        sizes = [[getattr(rank, name) for rank in record.ranks] for record in self.good]
+        peaks = [max((size for size in of_trial if size is not None), default=0) for of_trial in sizes]
+        return [float(peak) for peak in peaks] if all(peaks) else []
 
 
 @dataclass(frozen=True)
@@ -39,15 +184,6 @@ class Rival:
     differs: bool | None  # whether the difference is more than noise; None where there are too few repeats
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A configuration that is not offered, and why."""
-
-    name: str
-    config: Config
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class BestChoice:
     """The best configuration of a network on one device count."""
@@ -56,7 +192,7 @@ class BestChoice:
     devices: int = column("workers")
     leader: Candidate | None = column("the best candidate with its trials; None if none can be offered", repr=False)
     others: tuple[Rival, ...] = column("the other candidates, the runner-up first", repr=False)
-    left_out: tuple[LeftOut, ...] = column("configurations that are not offered, and why", repr=False)
+    left_out: tuple[Candidate, ...] = column("configurations that are not offered, and why", repr=False)
 
     @property
     def configuration(self) -> str | None:
@@ -154,7 +290,7 @@ class BestChoices:
 
 
 def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
-    departures: dict[PointKey, str] = {
+    departures = {
         (departure.key, race.devices): (
             f"it left the search after round {departure.round}: {departure.reason},"
             f" {departure.ratio.mean:.2f} of its speed"
@@ -165,7 +301,7 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
         if departure.ratio is not None
     }
     works = []
-    for title, candidates in group_by_work(runs):
+    for title, candidates in collect_candidates(runs):
         counts = sorted({candidate.devices for candidate in candidates})
         choices = tuple(
             _choose(title, [each for each in candidates if each.devices == count], question, departures)
@@ -177,21 +313,90 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
     return BestChoices(question=question, works=tuple(works))
 
 
+def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]:
+    """Return the title and the candidates of every work, in order of first appearance."""
+    records: dict[Setup, dict[int, list[TrialRecord]]] = {}
+    verdicts: dict[Setup, Verdict | None] = {}
+    sequential: set[Setup] = set()
+    for run in runs:
+        machines = dict.fromkeys(_describe_machine(machine) for machine in run.info.read_provenance().machines)
+        versions = {record.trial.config: record.versions for record in run.records if record.versions}
+        for record in drop_superseded(run.records):
+            config = record.trial.config
+            own = record.versions or versions.get(config, {})
+            setup = (config, ", ".join(machines), tuple(sorted(own.items())))
+            records.setdefault(setup, {}).setdefault(record.trial.devices, []).append(record)
+            # Where several runs judged a config, the verdict that says more against it counts.
+            judged = [verdict for verdict in (verdicts.get(setup), find_verdict(config, run.parity)) if verdict]
+            verdicts[setup] = next((verdict for verdict in judged if verdict.warning), judged[0] if judged else None)
+            if run.info.is_sequential:
+                sequential.add(setup)
+    groups: dict[tuple[Config, str], list[Setup]] = {}
+    for setup in records:
+        groups.setdefault((neutralise_choices(setup[0]), setup[1]), []).append(setup)
+    works = [work for work, _ in groups]
+    has_machines = len({machine for _, machine in groups}) > 1
+    result = []
+    for (work, machine), setups in groups.items():
+        alike = [other for other in works if (other.model, other.scaling) == (work.model, work.scaling)]
+        details = [*describe_differences(alike)[work], *([machine] if has_machines else [])]
+        title = " · ".join([find_model_title(work.model), f"{work.scaling} scaling", *details])
+        candidates = []
+        for setup, name in _name_setups(setups).items():
+            candidates += [
+                Candidate(
+                    config=setup[0],
+                    devices=devices,
+                    records=tuple(of_point),
+                    baseline=tuple(records[setup].get(1, ())),
+                    parity=verdicts[setup],
+                    is_sequential=setup in sequential or any(record.trial.short for record in of_point),
+                    name=name,
+                )
+                for devices, of_point in records[setup].items()
+            ]
+        result.append((title, candidates))
+    return result
+
+
+def _name_setups(setups: Sequence[Setup]) -> dict[Setup, str]:
+    """Return framework and strategy of each setup, then the other choices in which they differ, and the versions."""
+    parts = describe_differences([config for config, _, _ in setups])
+    names = {}
+    for setup in setups:
+        config, _, versions = setup
+        name = [config.framework, config.strategy_label]
+        name += [part for part in parts[config] if part not in name]
+        others = [{*other[2]} for other in setups if other[0] == config and other != setup]
+        name += [" ".join(version) for version in versions if any(version not in other for other in others)]
+        names[setup] = " · ".join(name)
+    return names
+
+
+def _describe_machine(machine: RecordedMachine) -> str:
+    """Return the devices of a machine in words. Empty where an old run did not record them."""
+    if machine.gpus:
+        return f"{len(machine.gpus)} × {machine.gpus[0]}"
+    return f"{machine.cores} cores of {machine.cpu}" if machine.cpu else ""
+
+
+# ---- the choice on one device count
+
+
 def _choose(
     work: str, candidates: Sequence[Candidate], question: Question, departures: Mapping[PointKey, str]
 ) -> BestChoice:
-    reasons = {candidate.setup: candidate.reason_against for candidate in candidates}
-    for candidate in candidates:
-        # A point that left its search counts all the same if another run measured it in full.
-        if not reasons[candidate.setup] and all(record.trial.short for record in candidate.records):
-            reasons[candidate.setup] = departures.get((candidate.config, candidate.devices), "")
-    memory_count = choose_memory_count([candidate for candidate in candidates if not reasons[candidate.setup]])
-    left_out: list[LeftOut] = []
+    reasons = [_find_reason_against(candidate, departures) for candidate in candidates]
+    allowed = [candidate for candidate, reason in zip(candidates, reasons, strict=True) if not reason]
+    # The most exact count of memory that all candidates have; without one, that of the host.
+    counts = [name for name in _MEMORY_COUNTS if all(each.list_memory_peaks(name) for each in allowed)]
+    memory_count = next(iter(counts), _MEMORY_COUNTS[-1])
+    left_out: list[Candidate] = []
     values: list[tuple[Candidate, Quantity]] = []
-    for candidate in candidates:
-        value = reasons[candidate.setup] or estimate_value(candidate, question, memory_count)
+    for candidate, reason in zip(candidates, reasons, strict=True):
+        value = reason or estimate_value(candidate, question, memory_count)
         if isinstance(value, str):
-            left_out.append(LeftOut(candidate.name, candidate.config, value))
+            left_out.append(replace(candidate, reason=value))
             continue
         cost = candidate.estimate_cost(question.price).compute_interval() if question.price else None
         values.append((replace(candidate, value=value.compute_interval(), cost_per_million=cost), value))
@@ -203,6 +408,58 @@ def _choose(
     )
     leader = values[0][0] if values else None
     return BestChoice(work=work, devices=candidates[0].devices, leader=leader, others=others, left_out=tuple(left_out))
+
+
+def _find_reason_against(candidate: Candidate, departures: Mapping[PointKey, str]) -> str:
+    """Return why a candidate must not be offered, whatever its value. Empty if it may be."""
+    parity, records = candidate.parity, candidate.records
+    if parity and parity.state == FAILED:
+        return f"parity failed: {parity.warning}"
+    refuted = next((record for record in records if record.status == REFUTED), None)
+    if refuted:
+        return f"a trial did not do its work: {find_first_line(refuted.failure.message) if refuted.failure else ''}"
+    if candidate.config.strategy == "independent":
+        return "nothing is exchanged: an upper bound, not training"
+    if not candidate.good:
+        failure = records[-1].failure
+        return f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no trial has a result"
+    # A point that left its search counts all the same if another run measured it in full.
+    if all(record.trial.short for record in records):
+        return departures.get((candidate.config, candidate.devices), "")
+    return ""
+
+
+def estimate_value(candidate: Candidate, question: Question, memory_count: str) -> Quantity | str:
+    """Return the value of a candidate that has a good trial, or the reason why it has none by this criterion."""
+    is_sequential = candidate.is_sequential
+    speed = estimate_mean(candidate.speeds, is_sequential)
+    if question.by == SPEED:
+        return speed
+    if question.by == COST:
+        assert question.price is not None
+        return candidate.estimate_cost(question.price)
+    if question.by == EFFICIENCY:
+        if candidate.devices == 1:
+            return "the efficiency of one device is 1 by definition"
+        baseline = [compute_samples_per_second(record) for record in candidate.baseline if is_measured(record)]
+        if not baseline:
+            return "its point on one device was not measured, so it has no efficiency"
+        return Quantity(speed.numerators, estimate_mean(baseline, is_sequential).numerators, 1 / candidate.devices)
+    if question.by == MEMORY:
+        peaks = candidate.list_memory_peaks(memory_count)
+        return estimate_mean(peaks, is_sequential) if peaks else "its memory was not recorded"
+    trained = [record for record in candidate.good if record.epochs]
+    if not trained:
+        return "it was not trained to an accuracy"
+    target = candidate.config.until_accuracy if question.accuracy is None else question.accuracy
+    if target is None:
+        return "no accuracy is given; --until-accuracy names one"
+    counts = [count_epochs_to(record, target) for record in trained]
+    reached = sum(count is not None for count in counts)
+    if reached < len(trained):
+        return f"{reached} of {len(trained)} repeats reached an accuracy of {target:g}"
+    times = [compute_training_seconds(record, count) for record, count in zip(trained, counts, strict=True)]
+    return estimate_mean(times, is_sequential)
 
 
 def compare_with_leader(values: Sequence[Quantity], more_is_better: bool) -> list[Interval]:

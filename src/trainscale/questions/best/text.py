@@ -15,8 +15,22 @@ from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...report.wording import format_device_count, join_names
 from ...worker.type_aliases import JsonObject
-from .best import CLEAR, NONE, ONLY, UNKNOWN, BestChoice, BestChoices, Rival, Work
-from .candidates import COST, EFFICIENCY, MEMORY, SPEED, TIME, Candidate, Question
+from .best import (
+    CLEAR,
+    COST,
+    EFFICIENCY,
+    MEMORY,
+    NONE,
+    ONLY,
+    SPEED,
+    TIME,
+    UNKNOWN,
+    BestChoice,
+    BestChoices,
+    Candidate,
+    Question,
+    Work,
+)
 
 # Schema history
 #     1  first version
@@ -107,15 +121,13 @@ def _describe_verdict(choice: BestChoice) -> str:
         return f"{lead}; too few repeats to tell it from noise."
     tied = [other for other in choice.others if other.differs is False]
     undecided = sum(other.differs is None for other in choice.others)
-    names = [_describe_rival(other) for other in tied[:_MOST_NAMED]]
+    names = []
+    for other in tied[:_MOST_NAMED]:
+        marks = f"; {'; '.join(other.candidate.marks)}" if other.candidate.marks else ""
+        names.append(f"{other.candidate.name} ({_format_times(other.lead)}{marks})")
     named = join_names([*names, *([f"{len(tied) - len(names)} more"] if len(tied) > len(names) else [])])
     unknown = f" For {undecided} more there are too few repeats to tell." if undecided else ""
     return f"a tie. Noise does not separate the best from {named}.{unknown}"
-
-
-def _describe_rival(other: Rival) -> str:
-    marks = f"; {'; '.join(other.candidate.marks)}" if other.candidate.marks else ""
-    return f"{other.candidate.name} ({_format_times(other.lead)}{marks})"
 
 
 def explain_numbers(question: Question) -> str:

@@ -1,5 +1,7 @@
 """Two sides compared point by point, with one verdict for the curve and one for the gate that a person has set.
 
+What differs between them is not compared, unless the person says that the change was meant (``--despite``).
+
 Every interval has the confidence 1 - 0.05/m, where m points are looked at (Bonferroni), so that with a probability of
 95 % all of them contain the truth. Then every verdict that rests on them is right at once.
 
@@ -20,8 +22,20 @@ from typing import TYPE_CHECKING
 from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, Estimate, Interval, count_repeats, ratio
 from ...errors import InputError, explain_unknown
-from .differences import NAMES, Difference, Pair, check_sides, list_common_devices, match_sides
-from .sides import EFFICIENCY, SPEED, Side, compare_with_published, list_titles, read_sides, select_series
+from ...record.decoding import remove_unprintable
+from ...record.parity import PROVEN, REFUTED, UNPROVEN
+from ...spec.config import Config
+from .sides import (
+    BY_BUDGET,
+    EFFICIENCY,
+    SPEED,
+    UNCHECKED,
+    Side,
+    compare_with_published,
+    list_titles,
+    read_sides,
+    select_series,
+)
 
 if TYPE_CHECKING:
     from ...runs import Run
@@ -30,6 +44,46 @@ FASTER, SLOWER, MIXED, SAME, UNKNOWN = "faster", "slower", "mixed", "same", "unk
 PASS, FAIL = "pass", "fail"  # of a gate, besides UNKNOWN
 THRESHOLD, AT_LEAST = "threshold", "at least"
 DEFAULT_MARGIN = 0.02  # two runs are the same if all intervals lie within this; teams alert at 2 %
+
+
+# The names that --despite takes, and the fields of a config that each of them covers.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "model": ("model", "image_size", "classes", "channels"),
+    "batch": ("batch", "scaling"),
+    "framework": ("framework",),
+    "strategy": ("strategy", "servers", "server_placement", "servers_per_host"),
+    "device": ("device", "cores_per_device", "ranks_per_gpu"),
+    "hosts": ("placement",),
+    "precision": ("precision",),
+    "layout": ("layout",),
+    "compile": ("compile",),
+    "data": ("data", "augment", "loaders"),
+    "training": (
+        "epochs", "until_accuracy", "learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs",
+        "deterministic",
+    ),
+    "allocator": ("allocator",),
+}  # fmt: skip
+NAMES = (*FIELDS, "measurement", "parity", "witness", "versions", "machine")
+_NONE = "none"
+# Frameworks say more or less of their versions: 13.0 and 13, 91900 and 9.19.0.56.
+_CUDA_LIBRARIES = ("cuda", "cudnn", "nccl")
+
+Pair = tuple[Side, Side]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``name`` is what --despite takes; ``field`` says what differs; ``a`` and ``b`` are its values.
+
+    Two equal values differ from what is needed to compare them; then ``needed`` says what that is.
+    """
+
+    name: str
+    field: str
+    a: str
+    b: str
+    needed: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,14 +252,7 @@ def _read_share(value: float | str, flag: str) -> float:
     return float(match[1]) / (100 if match[2] else 1)
 
 
-# ---- pairs of series
-
-
-@dataclass(frozen=True)
-class _Rule:
-    confidence: float
-    margin: float
-    gate: Gate | None
+# ---- verdicts
 
 
 def compare_pairs(
@@ -226,15 +273,15 @@ def compare_pairs(
         raise InputError(f"--devices {wanted}: not measured in both; valid: {valid}")
     if not looked_at:
         raise InputError("no device count has a result in both A and B, so there is nothing to compare")
+    confidence = 1 - (1 - CONFIDENCE) / looked_at
     margin = round(1 - gate.bound, 12) if gate and gate.kind == THRESHOLD else DEFAULT_MARGIN
-    rule = _Rule(1 - (1 - CONFIDENCE) / looked_at, margin, gate)
     curves = []
     for (a, b), differences in zip(pairs, allowed, strict=True):
         both, only_a, only_b = (
             tuple(sorted(count for count in counts if devices is None or count in devices))
             for counts in (list_common_devices(a, b), a.points.keys() - b.points, b.points.keys() - a.points)
         )
-        points = tuple(_compare_point(a, b, count, rule) for count in both)
+        points = tuple(_compare_point(a, b, count, confidence, margin, gate) for count in both)
         ratios = [point.ratio for point in points if point.ratio]
         ends = [end for interval in ratios for end in (interval.low, interval.high) if end is not None]
         within = max((abs(end - 1) for end in ends), default=None)
@@ -249,7 +296,7 @@ def compare_pairs(
         verdict=combine_verdicts(curve.verdict for curve in curves),
         outcome=outcome,
         curves=tuple(curves),
-        confidence=rule.confidence,
+        confidence=confidence,
         margin=margin,
         gate=gate,
     )
@@ -265,36 +312,52 @@ def combine_verdicts(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in (SLOWER, FASTER) if verdict in all_verdicts), UNKNOWN)
 
 
-def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparisonPoint:
-    ours, theirs, gate = a.values[devices], b.values[devices], rule.gate
+def _compare_point(
+    a: Side, b: Side, devices: int, confidence: float, margin: float, gate: Gate | None
+) -> ComparisonPoint:
+    ours, theirs = a.values[devices], b.values[devices]
     if ours is None or theirs is None:
         outcome = FAIL if gate and ours else None
         return ComparisonPoint(
             series=b.title, devices=devices, ratio=None, verdict=UNKNOWN, outcome=outcome, a=ours, b=theirs
         )
-    interval = ratio([theirs], [ours], rule.confidence)
+
+    def decide(interval: Interval) -> tuple[str, str | None]:
+        """Return the verdict, and the outcome of the gate."""
+        bound, low, high = gate.bound if gate else 0.0, interval.low, interval.high
+        if low is None or high is None:
+            return UNKNOWN, UNKNOWN if gate else None
+        is_same = 1 - margin <= low and high <= 1 + margin
+        verdict = FASTER if low > 1 else SLOWER if high < 1 else SAME if is_same else UNKNOWN
+        return verdict, (PASS if low > bound else FAIL if high < bound else UNKNOWN) if gate else None
+
+    interval = ratio([theirs], [ours], confidence)
     undisturbed = interval
     if interval.low is not None and interval.high is not None:  # all values that it may have had on idle machines
         lost_a, lost_b = a.estimate_lost_share(devices), b.estimate_lost_share(devices)
         high = interval.high / (1 - lost_b) if lost_b < 1 else math.inf
         undisturbed = Interval(interval.mean, interval.low * (1 - lost_a) * (1 - b.baseline_lost), high)
-    verdict, outcome = _decide_verdict(undisturbed, rule.margin), _decide_outcome(undisturbed, gate)
-    is_hidden = (verdict, outcome) != (_decide_verdict(interval, rule.margin), _decide_outcome(interval, gate))
+    verdict, outcome = decide(undisturbed)
+    is_hidden = (verdict, outcome) != decide(interval)
     for_verdict = for_gate = None
     if verdict == UNKNOWN and not is_hidden:
         # Either 1 must lie outside, or all of the interval within the margin, whichever needs fewer repeats.
         difference = abs(math.log(interval.mean))
-        reach = max(difference, math.log1p(rule.margin) - difference)
-        for_verdict = count_repeats(ours, theirs, reach, rule.confidence)
+        reach = max(difference, math.log1p(margin) - difference)
+        for_verdict = count_repeats(ours, theirs, reach, confidence)
     if gate and outcome == UNKNOWN and not is_hidden:
-        for_gate = count_repeats(ours, theirs, abs(math.log(interval.mean / gate.bound)), rule.confidence)
+        for_gate = count_repeats(ours, theirs, abs(math.log(interval.mean / gate.bound)), confidence)
+    efficiency_ratio = None
+    baselines = a.values.get(1), b.values.get(1)
+    if devices > 1 and baselines[0] and baselines[1] and None not in (ours.repeats, theirs.repeats):
+        efficiency_ratio = ratio([theirs, baselines[0]], [ours, baselines[1]], confidence)
     return ComparisonPoint(
         series=b.title,
         devices=devices,
         ratio=interval,
         verdict=verdict,
         outcome=outcome,
-        efficiency_ratio=_compare_efficiency(a, b, devices, rule.confidence),
+        efficiency_ratio=efficiency_ratio,
         a=ours,
         b=theirs,
         repeats_for_verdict=for_verdict,
@@ -303,26 +366,140 @@ def _compare_point(a: Side, b: Side, devices: int, rule: _Rule) -> ComparisonPoi
     )
 
 
-def _compare_efficiency(a: Side, b: Side, devices: int, confidence: float) -> Interval | None:
-    """Return B/A of the efficiency, where both have their 1-device point."""
-    parts = [side.values.get(count) for side, count in ((b, devices), (a, 1), (a, devices), (b, 1))]
-    known = [part for part in parts if part is not None and part.repeats is not None]
-    return ratio(known[:2], known[2:], confidence) if len(known) == len(parts) and devices > 1 else None
+# ---- in what two sides differ, and which series belong together
 
 
-def _decide_verdict(interval: Interval, margin: float) -> str:
-    if interval.low is None or interval.high is None:
-        return UNKNOWN
-    if interval.low > 1:
-        return FASTER
-    if interval.high < 1:
-        return SLOWER
-    return SAME if interval.low >= 1 - margin and interval.high <= 1 + margin else UNKNOWN
+def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
+    """Return all differences, in the order of NAMES."""
+    common = list_common_devices(a, b)
+    differences = compare_configs(a.config, b.config)
+    for count in common:
+        ours, theirs = str(a.points[count].hosts), str(b.points[count].hosts)
+        if ours != theirs:
+            differences.append(Difference("hosts", f"hosts of {count} devices", ours, theirs))
+            break
+    # A network is the same work in one framework, unless a check has doubts about one side. Two frameworks train the
+    # same network only if both are proven.
+    is_one_framework = a.config.framework == b.config.framework
+    parities = {a.parity, b.parity}
+    if (len(parities) > 1 and parities - {PROVEN, UNCHECKED}) if is_one_framework else parities != {PROVEN}:
+        needed = "two frameworks are compared if both are proven to train the same network"
+        differences.append(Difference("parity", "parity", a.parity, b.parity, needed))
+    # A side that did not do its work, or has not proven it while the other has, is not compared.
+    ours, theirs = (_find_worst_witness(side, common) for side in (a, b))
+    if ours != theirs or ours == REFUTED:
+        differences.append(Difference("witness", "witness", ours, theirs, "a refuted trial did not do its work"))
+    for name in ("measurement", "versions", "machine"):
+        of_a, of_b = getattr(a, name), getattr(b, name)
+        # Two frameworks have different packages, so only those that both have are compared.
+        only_common = name == "machine" or (name == "versions" and not is_one_framework)
+        for key in dict.fromkeys((*of_a, *of_b)) if of_a and of_b else ():  # a side may have recorded nothing
+            ours, theirs = of_a.get(key, _NONE), of_b.get(key, _NONE)
+            if only_common and not (key in of_a and key in of_b):
+                continue
+            # The steps of a run with a time budget are not fixed.
+            if ours != theirs and BY_BUDGET not in (ours, theirs) and not _is_same_version(key, ours, theirs):
+                differences.append(Difference(name, key, ours, theirs))
+    return tuple(sorted(differences, key=lambda difference: NAMES.index(difference.name)))
 
 
-def _decide_outcome(interval: Interval, gate: Gate | None) -> str | None:
-    if gate is None:
-        return None
-    if interval.low is None or interval.high is None:
-        return UNKNOWN
-    return PASS if interval.low > gate.bound else FAIL if interval.high < gate.bound else UNKNOWN
+def compare_configs(a: Config, b: Config) -> list[Difference]:
+    def write(value: object) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return _NONE if value is None else str(value)
+
+    return [
+        Difference(name, field, write(getattr(a, field)), write(getattr(b, field)))
+        for name, fields in FIELDS.items()
+        for field in fields
+        if getattr(a, field) != getattr(b, field)
+    ]
+
+
+def list_common_devices(a: Side, b: Side) -> list[int]:
+    return sorted(a.points.keys() & b.points.keys())
+
+
+def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
+    """Return ``proven``, ``unproven``, ``refuted`` if any trial was, or ``not checked`` in older journals."""
+    states = set()
+    for point in (side.points[count] for count in devices):
+        if any(failure.kind == REFUTED for failure in point.failures):
+            return REFUTED
+        if side.values[point.devices]:
+            states.add(point.witness or UNCHECKED)
+    return next((state for state in (UNPROVEN, UNCHECKED) if state in states), PROVEN)
+
+
+def _is_same_version(name: str, a: str, b: str) -> bool:
+    """Return whether one version of a CUDA library says the same as the other, as far as both go."""
+    if name not in _CUDA_LIBRARIES or _NONE in (a, b):
+        return False
+
+    def split(version: str) -> list[str]:
+        # Until version 0.1, cuDNN's was recorded as its header has it: 91900, 8902.
+        if name == "cudnn" and version.isascii() and version.isdigit() and len(version) > 3:
+            major, rest = divmod(int(version), 10_000 if int(version) >= 90_000 else 1_000)
+            return [str(major), str(rest // 100), str(rest % 100)]
+        return version.split(".")
+
+    return all(first == second for first, second in zip(split(a), split(b), strict=False))
+
+
+def match_sides(all_a: Sequence[Side], all_b: Sequence[Side], despite: Collection[str]) -> list[Pair]:
+    """Return the series of A with their counterparts in B: those with the same config, except for what ``despite``
+    names. Raise an InputError if a series has several. If there are none, the two with the fewest differences are
+    returned, so that the refusal names those.
+    """
+    if len(all_a) == len(all_b) == 1:
+        return [(all_a[0], all_b[0])]
+    pairs = []
+    for a in all_a:
+        alike = [b for b in all_b if {each.name for each in compare_configs(a.config, b.config)} <= {*despite}]
+        same = [b for b in alike if b.config == a.config] or alike
+        _check_single(same, a)
+        pairs += [(a, b) for b in same]
+    for b in {b.config: b for _, b in pairs}.values():
+        _check_single([a for a, other in pairs if other is b], b)
+    every = [(a, b) for a in all_a for b in all_b]
+    return pairs or [min(every, key=lambda pair: len(compare_configs(pair[0].config, pair[1].config)))]
+
+
+def _check_single(counterparts: Sequence[Side], side: Side) -> None:
+    if len(counterparts) > 1:
+        source = counterparts[0].source
+        raise InputError(
+            f"{source}: {len(counterparts)} series may be the counterpart of {side.title!r}; name one of them as"
+            f" {source}:SERIES or with --series{list_titles(counterparts)}"
+        )
+
+
+def check_sides(a: Side, b: Side, despite: Collection[str]) -> tuple[Difference, ...]:
+    """Return the differences that ``despite`` names. Any other is an InputError that says what differs."""
+    differences = find_differences(a, b)
+    if not list_common_devices(a, b):
+        counts = [", ".join(map(str, sorted(side.points))) for side in (a, b)]
+        raise InputError(
+            f"no device count was measured in both: A, {a.title!r}, has {counts[0]}; B, {b.title!r}, has {counts[1]}"
+        )
+    forbidden = [difference for difference in differences if difference.name not in despite]
+    if not forbidden:
+        return differences
+    width = max(len(difference.field) for difference in forbidden)
+    differing, unproven, lines = [], [], []
+    for each in forbidden:
+        if each.a == each.b:
+            unproven.append(each.name)
+            values = f"both {each.a}; {each.needed}"
+        else:
+            differing.append(each.name)
+            values = f"A {remove_unprintable(each.a)}  B {remove_unprintable(each.b)}"
+        lines.append(f"\n    {each.name + ':':<13}{each.field:<{width}}  {values}")
+    reasons = [f"they differ in {', '.join(dict.fromkeys(differing))}"] if differing else []
+    reasons += [f"their {', '.join(unproven)} is not proven"] if unproven else []
+    names = [name for name in NAMES if name in {*despite, *differing, *unproven}]
+    raise InputError(
+        f"A ({a.title}) and B ({b.title}) are not compared, because {' and '.join(reasons)}:"
+        f"{''.join(lines)}\n  Measure both in the same way; or, if the change was meant: --despite {','.join(names)}"
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ from ...analyse.series import Point, Series
 from ...analyse.statistics import Estimate, Interval, make_estimate, make_exact, quotient
 from ...errors import InputError
 from ...record.decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
-from ...record.parity import REFUTED
 from ...record.run import RecordedMachine, RunInfo
-from ...record.trial import IMAGES, TrialRecord
+from ...record.trial import TrialRecord
+from ...report.wording import format_device_count
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
 from ...worker.regular_files import read_regular
@@ -73,10 +73,6 @@ class Side:
         return self.quantity == EFFICIENCY
 
     @property
-    def is_published(self) -> bool:
-        return bool(self.citation)
-
-    @property
     def host_names(self) -> set[str]:
         return {machine.host for machine in self.machines if machine.host}
 
@@ -84,11 +80,6 @@ class Side:
     def disturbance(self) -> str:
         """The first of its flags that other programs used the machine. Empty if none did."""
         return next((flag for loads in self.other_cores.values() if (flag := make_busy_flag(loads))), "")
-
-    def find_witness(self, devices: int) -> str:
-        """Return ``proven``, ``unproven``, ``refuted`` if any trial was, or ``not checked`` in older journals."""
-        point = self.points[devices]
-        return REFUTED if any(failure.kind == REFUTED for failure in point.failures) else point.witness or UNCHECKED
 
     def estimate_lost_share(self, devices: int) -> float:
         """Return the largest share of a point's speed that other programs may have taken.
@@ -107,7 +98,7 @@ class Side:
         return min(1.0, max(0.0, max(busy) * len(busy) / len(loads) - max(0, free)))
 
 
-# ---- reading
+# ---- sides of runs and of results.json
 
 
 def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None = None) -> tuple[Path, list[Side]]:
@@ -119,7 +110,13 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
 
     if isinstance(side, Run):
         return side.directory, list_run_sides(str(side.directory), side)
-    path, series = _split(str(side))
+    text = str(side)
+    # The path ends at the first colon that a file or directory precedes: both paths and titles may have colons.
+    ends = [len(text), *(match.start() for match in re.finditer("(?<=.):", text))]
+    end = next((end for end in ends if Path(text[:end]).exists()), None)
+    if end is None:
+        raise InputError(f"{text}: there is no such run; valid: the directory of a run, a results.json, or DIR:SERIES")
+    path, title = Path(text[:end]), text[end + 1 :]
     if path.is_dir():
         sessions = sorted(run.parent for run in path.glob("*/run.json")) if not (path / "run.json").exists() else []
         if sessions:
@@ -133,30 +130,19 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
             sides = read_results(str(path), read_regular(path, MOST_BYTES, pipes=True))
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    return path, [select_series(sides, series)] if series else sides
-
-
-def _split(text: str) -> tuple[Path, str]:
-    """Split at the first colon that ends the path of a file or directory: both paths and titles may have colons."""
-    if Path(text).exists():
-        return Path(text), ""
-    for index, letter in enumerate(text):
-        if letter == ":" and index and Path(text[:index]).exists():
-            return Path(text[:index]), text[index + 1 :]
-    raise InputError(f"{text}: there is no such run; valid: the directory of a run, a results.json, or DIR:SERIES")
+    return path, [select_series(sides, title)] if title else sides
 
 
 def select_series(sides: Sequence[Side], text: str) -> Side:
     """Return the series whose title a person typed, in full or so much of it that only one series has it."""
     wanted = text.strip().casefold()
-    exact = [side for side in sides if side.title.casefold() == wanted]
-    parts = wanted.replace("·", " ").split()
-    matching = exact or [
-        side for side in sides if set(parts) <= set(side.title.casefold().replace("·", " ").split()) and parts
+    parts = set(wanted.replace("·", " ").split())
+    matching = [side for side in sides if side.title.casefold() == wanted] or [
+        side for side in sides if parts and parts <= set(side.title.casefold().replace("·", " ").split())
     ]
     if len(matching) == 1:
         return matching[0]
-    problem = "no such series" if not matching else f"{len(matching)} series match"
+    problem = f"{len(matching)} series match" if matching else "no such series"
     raise InputError(f"{sides[0].source}: {problem}: {text!r}{list_titles(sides)}")
 
 
@@ -177,12 +163,10 @@ def list_run_sides(source: str, run: Run) -> list[Side]:
     chosen = run.select(is_compared)
     if not chosen.records:
         raise InputError(f"{source}: no trial of this run has finished; continue it with the command that began it")
-    return [_make_side(source, run.info, series) for series in chosen.series]
-
-
-@dataclass(frozen=True)
-class _State:
-    state: str
+    return [
+        _make_side(source, run.info, series, {point.devices: point.other_cores for point in series.points})
+        for series in chosen.series
+    ]
 
 
 @dataclass(frozen=True)
@@ -191,7 +175,7 @@ class _SavedSeries:
     config: JsonObject
     points: tuple[JsonObject, ...]
     versions: dict[str, str]
-    parity: _State | None = None
+    parity: JsonObject | None = None
 
 
 @dataclass(frozen=True)
@@ -202,11 +186,19 @@ class _SavedResults:
 
 def read_results(source: str, text: bytes) -> list[Side]:
     """Return the series of a results.json, for those who keep the results of a run but not its journal."""
+    sides = []
     try:
         values = decode_object(text)
         check_schema(values, RESULTS_SCHEMA, source)
-        saved = convert(values, _SavedResults)
-        sides = [_read_series(source, saved.run, series) for series in saved.series]
+        results = convert(values, _SavedResults)
+        for saved in results.series:
+            config = Config.from_dict(saved.config)
+            read = [_read_point(saved.title, config, point) for point in saved.points]
+            points = tuple(point for point, _ in read)
+            series = Series(title=saved.title, config=config, points=points, versions=saved.versions)
+            loads = {point.devices: other_cores for point, other_cores in read if point.ok}
+            parity = convert((saved.parity or {}).get("state", UNCHECKED), str)
+            sides.append(replace(_make_side(source, results.run, series, loads), parity=parity))
     except (DecodingError, TypeError) as error:
         raise InputError(f"{source}: this is not a results.json of trainscale: {error}") from None
     if not sides:
@@ -214,89 +206,59 @@ def read_results(source: str, text: bytes) -> list[Side]:
     return sides
 
 
-def _read_series(source: str, run: RunInfo, saved: _SavedSeries) -> Side:
-    keys = [key for values in saved.points for key in values if _is_speed(key)]
-    unit, config = keys[0].removesuffix(_SPEED_KEY) if keys else IMAGES, Config.from_dict(saved.config)
-    points = tuple(_read_point(saved.title, config, unit, values) for values in saved.points)
-    loads = {
-        point.devices: _read_other_cores(values) for point, values in zip(points, saved.points, strict=True) if point.ok
-    }
-    series = Series(title=saved.title, config=config, points=points, versions=saved.versions)
-    parity = saved.parity.state if saved.parity else UNCHECKED
-    return replace(_make_side(source, run, series, loads), unit=unit, parity=parity)
-
-
-def _is_speed(key: str) -> bool:
-    return key.endswith(_SPEED_KEY) and not key.startswith("jitter_")
-
-
-def _read_point(title: str, config: Config, unit: str, values: JsonObject) -> Point:
-    speed = next((value for key, value in values.items() if _is_speed(key)), None)
+def _read_point(title: str, config: Config, values: JsonObject) -> tuple[Point, list[float]]:
+    """Return a point of a results.json, and how many cores other programs used in each repeat."""
+    keys = [key for key in values if key.endswith(_SPEED_KEY) and not key.startswith("jitter_")]
     names = ("devices", "hosts", "batch_per_device", "global_batch", "repeats", "failures", "flags")
     known = {name: values[name] for name in names if name in values}
-    point = convert(
-        {
-            **known,
-            "series": title,
-            "config": config,
-            "unit": unit,
-            "samples_per_second": speed,
-            "verdict": values.get("witness"),
-        },
-        Point,
-    )
-    interval = point.samples_per_second
+    known |= {"series": title, "config": config, "verdict": values.get("witness")}
+    if keys:
+        known |= {"unit": keys[0].removesuffix(_SPEED_KEY), "samples_per_second": values[keys[0]]}
+    point = convert(known, Point)
     if min(point.devices, point.hosts, point.repeats + 1) < 1:
         raise DecodingError(f"{title}: a number of devices, hosts or repeats is too small")
-    if interval and not (_SPEEDS[0] <= interval.mean <= _SPEEDS[1] and _is_plausible(interval)):
-        raise DecodingError(
-            f"{title}, {point.devices} devices: {interval.mean:g} ({interval.low} to {interval.high})"
-            " is not the interval of a speed"
-        )
-    return point
-
-
-def _is_plausible(interval: Interval) -> bool:
-    if interval.low is None or interval.high is None:
-        return True
-    reach = (_WIDEST - 1) * interval.mean
-    return interval.mean - reach <= interval.low <= interval.mean <= interval.high <= interval.mean + reach
-
-
-def _read_other_cores(values: JsonObject) -> list[float]:
-    """Return how many cores other programs used in each repeat."""
+    if speed := point.samples_per_second:
+        low, high = (speed.mean if end is None else end for end in (speed.low, speed.high))
+        is_ordered = (2 - _WIDEST) * speed.mean <= low <= speed.mean <= high <= _WIDEST * speed.mean
+        if not (is_ordered and _SPEEDS[0] <= speed.mean <= _SPEEDS[1]):
+            raise DecodingError(
+                f"{title}, {point.devices} devices: {speed.mean:g} ({speed.low} to {speed.high})"
+                " is not the interval of a speed"
+            )
     if "other_cores" in values:
-        return convert(values["other_cores"], list[float])
-    for flag in convert(values.get("flags", []), list[str]):
-        if match := _BUSY_FLAG.match(flag):
-            busy, repeats = int(match[2]), int(match[3])
-            most = max(float(match[1]), math.nextafter(OTHER_CORES, 1.0))  # the flag rounds
-            return [most] * busy + [0.0] * (repeats - busy)
-    return []
+        return point, convert(values["other_cores"], list[float])
+    match = next((match for flag in point.flags if (match := _BUSY_FLAG.match(flag))), None)
+    if match is None:
+        return point, []
+    busy, repeats = int(match[2]), int(match[3])
+    most = max(float(match[1]), math.nextafter(OTHER_CORES, 1.0))  # the flag rounds
+    return point, [most] * busy + [0.0] * (repeats - busy)
 
 
-# ---- making
-
-
-def _make_side(
-    source: str, run: RunInfo, series: Series, other_cores: Mapping[int, Sequence[float]] | None = None
-) -> Side:
+def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[int, Sequence[float]]) -> Side:
     """Return a series with what its run recorded: versions, machines, warm-up and steps."""
-    if other_cores is None:
-        other_cores = {point.devices: point.other_cores for point in series.points}
     provenance, spec = run.read_provenance(), run.read_spec()
-    machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
+    machines = provenance.machines
+
+    def join(texts: Sequence[str | None]) -> str:
+        return ", ".join(sorted({text for text in texts if text}))
+
+    # Names and numbers of hosts are no part of what is compared: hosts of one kind are comparable.
+    host_gpus = [
+        " and ".join(f"{machine.gpus.count(name)} × {name}" for name in sorted(set(machine.gpus))) or "none"
+        for machine in machines
+        if machine.cpu
+    ]
+    machine = {
+        "CPU": join([machine.cpu for machine in machines]),
+        "cores": join([str(machine.cores) for machine in machines if machine.cores]),
+        HOST_GPUS: join(host_gpus),
+    }
     versions = {
         **series.versions,
-        "gpu driver": _join(machine.gpu_driver for machine in machines),
-        "system": _join(machine.system for machine in machines),
+        "gpu driver": join([machine.gpu_driver for machine in machines]),
+        "system": join([machine.system for machine in machines]),
         "trainscale": str(provenance.trainscale or ""),
-    }
-    # Names and numbers of hosts are no part of what is compared: hosts of one kind are comparable.
-    machine = {
-        "CPU": _join(machine.cpu for machine in machines),
-        "cores": _join(str(machine.cores) if machine.cores else None for machine in machines),
-        HOST_GPUS: _join(_describe_gpus(machine.gpus) if machine.cpu else None for machine in machines),
     }
     steps = spec.steps if spec.budget is None else BY_BUDGET
     measurement = {"warmup": spec.warmup, "steps": steps, "interface": spec.interface}
@@ -306,28 +268,20 @@ def _make_side(
         config=series.config,
         unit=series.unit,
         points={point.devices: point for point in series.points},
-        values={point.devices: _estimate_speed(point, run.is_sequential) for point in series.points},
+        values={
+            point.devices: make_estimate(speed, point.repeats, run.is_sequential)
+            if (speed := point.samples_per_second)
+            else None
+            for point in series.points
+        },
         parity=series.parity or UNCHECKED,
         date=provenance.date or "",
         versions={name: text for name, text in versions.items() if text},
         machine={name: text for name, text in machine.items() if text},
         measurement={name: str(value) for name, value in measurement.items() if value is not None},
-        machines=tuple(machines),
+        machines=machines,
         other_cores=other_cores,
     )
-
-
-def _estimate_speed(point: Point, is_sequential: bool) -> Estimate | None:
-    speed = point.samples_per_second
-    return make_estimate(speed, point.repeats, is_sequential) if speed else None
-
-
-def _describe_gpus(gpus: Sequence[str]) -> str:
-    return " and ".join(f"{gpus.count(name)} × {name}" for name in sorted(set(gpus))) or "none"
-
-
-def _join(texts: Iterable[str | None]) -> str:
-    return ", ".join(sorted({text for text in texts if text}))
 
 
 # ---- a published curve as A
@@ -342,71 +296,61 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     """
     from ..published.curves import PREFIX
 
-    name, baseline = f"{PREFIX}{curve.id}", curve.baseline.devices
-    if quantity == SPEED and not curve.has_speeds:
+    name, baseline, by_speed = f"{PREFIX}{curve.id}", curve.baseline.devices, quantity == SPEED
+    own_baseline = side.values.get(baseline)
+    if by_speed and not curve.has_speeds:
         raise InputError(f"{name}: the source states no speeds; valid: --by efficiency")
-    if quantity == SPEED and curve.unit != side.unit:
+    if by_speed and curve.unit != side.unit:
         raise InputError(f"{name} counts {curve.unit}, {side.source} {side.unit}; valid: --by efficiency")
-    of_baseline = side.values.get(baseline)
-    if quantity == EFFICIENCY and of_baseline is None:
+    if not by_speed and own_baseline is None:
         raise InputError(
-            f"{name}: its efficiency is relative to {baseline} device{'' if baseline == 1 else 's'}, for which"
-            f" {side.source} has no result; measure it, or compare with --by speed"
+            f"{name}: its efficiency is relative to {format_device_count(baseline)}, for which {side.source} has no"
+            " result; measure it, or compare with --by speed"
         )
-    published = {
-        point.devices: point
-        for point in curve.points
-        if point.devices in side.points and (quantity == SPEED or point.devices != baseline)
-    }
-    if not published:
+    values: dict[int, Estimate | None] = {}
+    exact: dict[int, Estimate | None] = {}
+    points: dict[int, Point] = {}
+    for point in curve.points:
+        count, speed = point.devices, point.per_second or 0.0
+        if count in side.points and (by_speed or count != baseline):
+            hosts = curve.count_hosts(point) or side.points[count].hosts
+            points[count] = replace(side.points[count], hosts=hosts, samples_per_second=Interval(speed), failures=())
+            exact[count] = make_exact(speed if by_speed else curve.compute_efficiency(point))
+            value = side.values[count]
+            if value and own_baseline and not by_speed:
+                value = quotient(value, own_baseline, baseline / count)
+            values[count] = value
+    if not points:
         counts = [", ".join(map(str, sorted(counts))) for counts in ({p.devices for p in curve.points}, side.points)]
         raise InputError(f"no device count was measured in both: {name} has {counts[0]}; {side.source} has {counts[1]}")
-    exact: dict[int, Estimate | None]
-    if of_baseline is None or quantity == SPEED:
-        own = {count: side.values[count] for count in published}
-        exact = {count: make_exact(point.per_second or 0.0) for count, point in published.items()}
-    else:
-        own = {
-            count: quotient(value, of_baseline, baseline / count) if (value := side.values[count]) else None
-            for count in published
-        }
-        exact = {count: make_exact(curve.compute_efficiency(point)) for count, point in published.items()}
     b = replace(
         side,
-        points={count: side.points[count] for count in published},
-        values=own,
-        other_cores={count: side.other_cores.get(count, ()) for count in (*published, baseline)},
+        points={count: side.points[count] for count in points},
+        values=values,
+        other_cores={count: side.other_cores.get(count, ()) for count in (*points, baseline)},
         quantity=quantity,
-        baseline_lost=side.estimate_lost_share(baseline) if quantity == EFFICIENCY else 0.0,
+        baseline_lost=0.0 if by_speed else side.estimate_lost_share(baseline),
     )
-    a = replace(
-        b,
+    a = Side(
         source=name,
         title=curve.title,
         config=_make_stated_config(curve, side.config),
-        points={
-            count: replace(
-                side.points[count],
-                hosts=curve.count_hosts(point) or side.points[count].hosts,
-                samples_per_second=Interval(point.per_second or 0.0),
-                failures=(),
-            )
-            for count, point in published.items()
-        },
+        unit=side.unit,
+        points=points,
         values=exact,
         machine=_describe_stated_machine(curve, side),
-        parity=UNCHECKED, date="", versions={}, measurement={}, machines=(), other_cores={}, baseline_lost=0.0,
+        quantity=quantity,
         citation=curve.source.citation,
-    )  # fmt: skip
+    )
     return a, b
 
 
 def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
     """Return the config that the source states. What it does not state is taken to be the same."""
-    from ..published.near import is_same_network, make_work
+    from ..published.near import OwnWork, is_same_network
 
     changes: dict[str, Any] = {"framework": curve.framework, "precision": curve.precision}
-    if not is_same_network(make_work("", own, curve.unit), curve):
+    if not is_same_network(OwnWork("", own), curve):
         info = models.resolve(curve.network.name)
         changes |= {"model": curve.network.name, "image_size": info.image_size if info else own.image_size}
     if curve.scaling == WEAK and curve.baseline.batch_per_device:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Estimate, Interval
 from ...report import numbers, wording
@@ -50,62 +51,76 @@ def describe_curve(curve: Curve, margin: float) -> str:
     """Return the verdict on a curve with its evidence."""
     measured = [point for point in curve.points if point.ratio]
     unknown = [point for point in measured if point.verdict == UNKNOWN]
+    if not measured:
+        return "nothing to compare: no device count has a result in both A and B"
     text = _describe_verdict(curve.verdict, [curve])
     if curve.verdict == SAME:
         return f"{text} at {_join_devices(measured)}"
-    if curve.verdict in (FASTER, SLOWER, MIXED):
-        shown = [point for point in measured if point.verdict in (FASTER, SLOWER)]
-        evidence = "; ".join(_describe_change(point, curve) for point in shown)
-        rest = f"; cannot tell at {_join_devices(unknown)}" if unknown else ""
-        return f"{text}: {evidence}{rest}"
-    if not measured:
-        return "nothing to compare: no device count has a result in both A and B"
-    if hidden := [point for point in unknown if point.is_hidden]:
-        return f"{text}: {_explain_busy_machine(hidden)}"
-    needed = [point.repeats_for_verdict for point in unknown]
-    if single := _find_without_interval(unknown):
-        return f"{text}: {_explain_too_few_repeats(single)}; {_describe_needed_repeats(needed, has_intervals=False)}"
-    widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
-    where = wording.format_device_count(widest.devices)
-    return (
-        f"{text}: at {where} B/A is {_format_ratio(widest.ratio)}, which is neither a difference nor within"
-        f" ±{_format_share(margin)}; {_describe_needed_repeats(needed, has_intervals=True)}"
-    )
+    if curve.verdict == UNKNOWN:
+        widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
+        undecided = (
+            f"at {wording.format_device_count(widest.devices)} B/A is {_format_ratio(widest.ratio)}, which is neither a"
+            f" difference nor within ±{_format_share(margin)}"
+        )
+        return f"{text}: {_explain_unknown(unknown, undecided, [point.repeats_for_verdict for point in unknown])}"
+    changes = []  # how much faster or slower B is: 3.2 % (2.1–4.3 %) at 2 devices
+    for point in measured:
+        if point.ratio and point.verdict in (FASTER, SLOWER):
+            ends = sorted(abs(end - 1) for end in (point.ratio.low, point.ratio.high) if end is not None)
+            verdict = f" {_name_verdict(point.verdict, curve)}" if curve.verdict == MIXED else ""
+            changes.append(
+                f"{_format_share(abs(point.ratio.mean - 1))} ({'–'.join(map(_format_percentage, ends))}{_PERCENT})"
+                f"{verdict} at {wording.format_device_count(point.devices)}"
+            )
+    rest = f"; cannot tell at {_join_devices(unknown)}" if unknown else ""
+    return f"{text}: {'; '.join(changes)}{rest}"
 
 
 def describe_gate(comparison: RunComparison) -> str:
     """Return what came out of --threshold or --at-least. Empty without one."""
-    gate = comparison.gate
+    gate, points = comparison.gate, comparison.points
     if gate is None:
         return ""
-    accepts, bound, change = gate.kind == AT_LEAST, _format_share(gate.bound), _format_share(comparison.margin)
-    if comparison.curves[0].b.has_efficiencies:
-        bound, change = f"{bound} of the efficiency", f"{change} of the efficiency"
+    of_what = " of the efficiency" if comparison.curves[0].b.has_efficiencies else ""
+    share, change = f"{_format_share(gate.bound)}{of_what}", f"{_format_share(comparison.margin)}{of_what}"
+    accepts = gate.kind == AT_LEAST
     if comparison.outcome == PASS:
-        demand = f"B has at least {bound} of A" if accepts else f"no regression beyond {change}"
-        return f"pass: {demand} at {_join_devices([point for point in comparison.points if point.ratio])}"
+        demand = f"B has at least {share} of A" if accepts else f"no regression beyond {change}"
+        return f"pass: {demand} at {_join_devices([point for point in points if point.ratio])}"
     if comparison.outcome == FAIL:
         evidence = [
             f"B/A is {_format_ratio(point.ratio)} at {wording.format_device_count(point.devices)}"
-            for point in comparison.points
+            for point in points
             if point.outcome == FAIL and point.ratio
         ]
-        evidence += [
-            _describe_loss(point, curve) for curve in comparison.curves for point in curve.points if point.is_lost
-        ]
-        return f"{f'fail: below {bound} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
-    unknown = [point for point in comparison.points if point.outcome == UNKNOWN]
-    parts = []
-    if hidden := [point for point in unknown if point.is_hidden]:
-        parts.append(_explain_busy_machine(hidden))
-    elif unknown:
-        single = _find_without_interval(unknown)
-        parts.append(_explain_too_few_repeats(single) if single else f"undecided at {_join_devices(unknown)}")
-        parts.append(_describe_needed_repeats([point.repeats_for_gate for point in unknown], has_intervals=not single))
+        evidence += [loss for curve in comparison.curves for loss in _list_losses(curve)]
+        return f"{f'fail: below {share} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
+    unknown = [point for point in points if point.outcome == UNKNOWN]
+    reasons = []
+    if unknown:
+        needed = [point.repeats_for_gate for point in unknown]
+        reasons.append(_explain_unknown(unknown, f"undecided at {_join_devices(unknown)}", needed))
     if unmeasured := sorted({count for curve in comparison.curves for count in curve.only_a}):
-        parts.append(f"B has not measured {_join_counts(unmeasured)}")
-    demand = f"B has at least {bound} of A" if accepts else f"B has a regression beyond {change}"
-    return f"cannot tell whether {demand}: {'; '.join(parts)}"
+        reasons.append(f"B has not measured {_join_counts(unmeasured)}")
+    demand = f"B has at least {share} of A" if accepts else f"B has a regression beyond {change}"
+    return f"cannot tell whether {demand}: {'; '.join(reasons)}"
+
+
+def _explain_unknown(points: Sequence[ComparisonPoint], undecided: str, needed: Sequence[int | None]) -> str:
+    """Return why nothing can be said about points, and how many repeats on each side would decide it."""
+    if hidden := next((point for point in points if point.is_hidden), None):
+        return (
+            f"B/A is {_format_ratio(hidden.ratio)} at {wording.format_device_count(hidden.devices)}, but other programs"
+            " used the machine meanwhile, which may explain it; measure on an idle machine"
+        )
+    if single := [point for point in points if point.ratio and point.ratio.low is None]:
+        undecided = f"fewer than {LEAST_REPEATS} repeats on a side at {_join_devices(single)}, so there is no interval"
+    known = [count for count in needed if count is not None]
+    if len(known) == len(needed):
+        return f"{undecided}; about {max(known)} repeats on each side would decide it"
+    if single:
+        return f"{undecided}; {LEAST_REPEATS} repeats on each side would show how many decide it"
+    return f"{undecided}; more than {MOST_REPEATS} repeats on each side would be needed"
 
 
 def explain_intervals(comparison: RunComparison) -> str:
@@ -124,39 +139,39 @@ def explain_intervals(comparison: RunComparison) -> str:
 
 def list_notes(comparison: RunComparison) -> list[str]:
     """Return what else a reader should know, one sentence each."""
-    lines = [line for curve in comparison.curves for line in _list_curve_notes(curve, comparison.outcome)]
+    lines = []
+    for curve in comparison.curves:
+        a, b = curve.a, curve.b
+        for difference in curve.differences:
+            if difference.a == difference.b:
+                lines.append(f"{difference.field} of A and B: both {difference.a}; {difference.needed} (--despite)")
+            else:
+                lines.append(f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)")
+        if a.citation:
+            lines.append(
+                f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing"
+                " proves that its network is the same"
+            )
+        elif a.host_names and b.host_names and a.host_names != b.host_names:
+            lines.append("A and B were measured on different hosts of the same kind, which adds to the difference")
+        claims = comparison.outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
+        if claims and not a.citation and a.source != b.source:
+            lines.append(
+                "a drift of the machine between the two runs would look the same; more runs of A and B, measured in"
+                " turns and compared in pairs, would tell"
+            )
+        for name, side in (("A", a), ("B", b)):
+            if any(value and value.is_sequential for value in side.values.values()):
+                lines.append(
+                    f"the results of {side.source} decided how often it was repeated, so its intervals are wider"
+                )
+            if side.disturbance:
+                lines.append(f"{name}: {side.disturbance}")
+        for name, counts in (("A", curve.only_a), ("B", curve.only_b)):
+            if counts:
+                lines.append(f"only {name} has measured {_join_counts(counts)} of {b.title}")
+        lines += _list_losses(curve)
     return list(dict.fromkeys(lines))
-
-
-def _list_curve_notes(curve: Curve, outcome: str | None) -> Iterator[str]:
-    a, b = curve.a, curve.b
-    for difference in curve.differences:
-        if difference.a == difference.b:
-            yield f"{difference.field} of A and B: both {difference.a}; {difference.needed} (--despite)"
-        else:
-            yield f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)"
-    if a.is_published:
-        yield (
-            f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing proves"
-            " that its network is the same"
-        )
-    elif a.host_names and b.host_names and a.host_names != b.host_names:
-        yield "A and B were measured on different hosts of the same kind, which adds to the difference"
-    claims = outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
-    if claims and not a.is_published and a.source != b.source:
-        yield (
-            "a drift of the machine between the two runs would look the same; more runs of A and B, measured in turns"
-            " and compared in pairs, would tell"
-        )
-    for name, side in (("A", a), ("B", b)):
-        if any(value and value.is_sequential for value in side.values.values()):
-            yield f"the results of {side.source} decided how often it was repeated, so its intervals are wider"
-        if side.disturbance:
-            yield f"{name}: {side.disturbance}"
-    for name, counts in (("A", curve.only_a), ("B", curve.only_b)):
-        if counts:
-            yield f"only {name} has measured {_join_counts(counts)} of {b.title}"
-    yield from (_describe_loss(point, curve) for point in curve.points if point.is_lost)
 
 
 def describe_side(side: Side) -> str:
@@ -171,87 +186,51 @@ def _describe_verdict(verdict: str, curves: Sequence[Curve]) -> str:
         tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
         return f"same within ±{_format_share(tenths / 1000)}"
     if verdict == MIXED:
-        faster, slower = (_choose_word(word, curves[0].b) for word in (FASTER, SLOWER))
+        faster, slower = (_name_verdict(word, curves[0]) for word in (FASTER, SLOWER))
         return f"mixed: {faster} at some points, {slower} at others"
     if verdict == UNKNOWN:
         is_busy = any(point.is_hidden for curve in curves for point in curve.points)
         return "cannot tell, because the machine was busy" if is_busy else "not enough repeats to tell"
-    return _choose_word(verdict, curves[0].b)
+    return _name_verdict(verdict, curves[0])
 
 
-def _choose_word(verdict: str, side: Side) -> str:
-    return (_OF_EFFICIENCIES if side.has_efficiencies else _OF_SPEEDS)[verdict]
+def _name_verdict(verdict: str, curve: Curve) -> str:
+    return (_OF_EFFICIENCIES if curve.b.has_efficiencies else _OF_SPEEDS)[verdict]
 
 
-def _describe_change(point: ComparisonPoint, curve: Curve) -> str:
-    """Say how much faster or slower B is: 3.2 % (2.1–4.3 %), with the verdict where that of the curve is mixed."""
-    interval = point.ratio or Interval(1.0)
-    ends = sorted(abs(end - 1) for end in (interval.low, interval.high) if end is not None)
-    limits = f"{'–'.join(map(_format_percentage, ends))}{_PERCENT}"
-    verdict = f" {_choose_word(point.verdict, curve.b)}" if curve.verdict == MIXED else ""
-    where = wording.format_device_count(point.devices)
-    return f"{_format_share(abs(interval.mean - 1))} ({limits}){verdict} at {where}"
-
-
-def _find_without_interval(points: Sequence[ComparisonPoint]) -> list[ComparisonPoint]:
-    return [point for point in points if point.ratio and point.ratio.low is None]
-
-
-def _explain_too_few_repeats(points: Sequence[ComparisonPoint]) -> str:
-    return f"fewer than {LEAST_REPEATS} repeats on a side at {_join_devices(points)}, so there is no interval"
-
-
-def _explain_busy_machine(points: Sequence[ComparisonPoint]) -> str:
-    where = wording.format_device_count(points[0].devices)
-    return (
-        f"B/A is {_format_ratio(points[0].ratio)} at {where}, but other programs used the machine meanwhile, which may"
-        " explain it; measure on an idle machine"
-    )
-
-
-def _describe_needed_repeats(counts: Sequence[int | None], has_intervals: bool) -> str:
-    known = [count for count in counts if count is not None]
-    if len(known) == len(counts):
-        return f"about {max(known)} repeats on each side would decide it"
-    if not has_intervals:
-        return f"{LEAST_REPEATS} repeats on each side would show how many decide it"
-    return f"more than {MOST_REPEATS} repeats on each side would be needed"
-
-
-def _describe_loss(point: ComparisonPoint, curve: Curve) -> str:
-    lost = curve.b.points[point.devices]
-    reason = f"{lost.status}: {lost.reason}" if lost.reason else lost.status
-    return f"B has no result at {wording.format_device_count(point.devices)} ({reason}), where A has"
+def _list_losses(curve: Curve) -> list[str]:
+    """Return where only A has a result, and why."""
+    losses = []
+    for point in curve.points:
+        if point.is_lost:
+            lost = curve.b.points[point.devices]
+            reason = f"{lost.status}: {lost.reason}" if lost.reason else lost.status
+            where = wording.format_device_count(point.devices)
+            losses.append(f"B has no result at {where} ({reason}), where A has")
+    return losses
 
 
 # ---- numbers
 
 
-def _format_value(value: Estimate | None, side: Side) -> str:
-    if value is None or not side.has_efficiencies:
-        return numbers.format_rate(value.mean if value else None)
-    return f"{value.mean * 100:.1f}{_PERCENT}"
+def _format_ratio(interval: Interval | None) -> str:
+    """Format a ratio with its limits: 0.968 (0.957–0.979)."""
+    mean, limits = _format_ratio_columns(interval)
+    return f"{mean} ({limits})" if limits else mean
 
 
 def _format_ratio_columns(interval: Interval | None) -> tuple[str, str]:
-    """Format a ratio and its limits: 0.968 and 0.957–0.979."""
     if interval is None:
         return numbers.MISSING, ""
     return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
 
 
-def _format_ratio(interval: Interval | None) -> str:
-    mean, limits = _format_ratio_columns(interval)
-    return f"{mean} ({limits})" if limits else mean
-
-
 def _join_devices(points: Sequence[ComparisonPoint]) -> str:
-    return _join_counts(dict.fromkeys(point.devices for point in points))
+    return _join_counts(list(dict.fromkeys(point.devices for point in points)))
 
 
-def _join_counts(counts: Iterable[int]) -> str:
-    values = list(counts)
-    return wording.join_names(map(str, values)) + (" device" if values == [1] else " devices")
+def _join_counts(counts: Sequence[int]) -> str:
+    return wording.join_names(map(str, counts)) + (" device" if list(counts) == [1] else " devices")
 
 
 def _format_share(share: float) -> str:
@@ -274,13 +253,18 @@ def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
     header = ("devices", f"A {unit}", f"B {unit}", "repeats", "B/A", "interval", verdict, "efficiency B/A", "interval")
     rows = []
     for point in curve.points:
-        word = _choose_word(point.verdict, curve.b) if point.ratio else f"{'B' if point.a else 'A'} failed"
-        counts = [value.repeats if value else 0 for value in (point.a, point.b)]
+        values, repeats = [], []
+        for value in (point.a, point.b):
+            is_share = value is not None and curve.b.has_efficiencies
+            rate = numbers.format_rate(value.mean if value else None)
+            values.append(f"{value.mean * 100:.1f}{_PERCENT}" if value and is_share else rate)
+            repeats.append("0" if value is None else "exact" if value.repeats is None else str(value.repeats))
+        word = _name_verdict(point.verdict, curve) if point.ratio else f"{'B' if point.a else 'A'} failed"
         rows.append(
             (
                 numbers.format_integer(point.devices),
-                *(_format_value(value, curve.b) for value in (point.a, point.b)),
-                ", ".join("exact" if count is None else str(count) for count in counts),
+                *values,
+                ", ".join(repeats),
                 *_format_ratio_columns(point.ratio),
                 _OUTCOMES[point.outcome] if point.outcome else word,
                 *_format_ratio_columns(point.efficiency_ratio),
@@ -346,12 +330,7 @@ def render_html(comparison: RunComparison) -> str:
 def render_json(comparison: RunComparison, exit_code: int) -> str:
     """Return the comparison for programs. docs/compare.md describes every field."""
     gate = comparison.gate
-    of_gate = {
-        "kind": gate.kind,
-        "bound": gate.bound,
-        "outcome": comparison.outcome,
-        "sentence": describe_gate(comparison),
-    } if gate else None  # fmt: skip
+    of_gate = {**asdict(gate), "outcome": comparison.outcome, "sentence": describe_gate(comparison)} if gate else None
     document = {
         "schema": SCHEMA,
         "verdict": comparison.verdict,
@@ -368,15 +347,20 @@ def render_json(comparison: RunComparison, exit_code: int) -> str:
 
 
 def _encode_curve(curve: Curve, margin: float) -> JsonObject:
-    sides: JsonObject = {
-        name: {
-            "source": side.source,
-            "title": side.title,
-            "date": side.date or None,
-            **({"citation": side.citation} if side.is_published else {}),
+    sides: JsonObject = {}
+    for name, side in (("a", curve.a), ("b", curve.b)):
+        sides[name] = {"source": side.source, "title": side.title, "date": side.date or None}
+        if side.citation:
+            sides[name]["citation"] = side.citation
+
+    def encode_value(value: Estimate | None, devices: int, side: Side) -> JsonObject:
+        return {
+            "hosts": side.points[devices].hosts,
+            "status": side.points[devices].status,
+            "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
+            "repeats": value.repeats if value else 0,
         }
-        for name, side in (("a", curve.a), ("b", curve.b))
-    }
+
     return {
         **sides,
         "unit": curve.b.unit,
@@ -390,10 +374,10 @@ def _encode_curve(curve: Curve, margin: float) -> JsonObject:
         "points": [
             {
                 "devices": point.devices,
-                "a": _encode_value(point.a, point.devices, curve.a),
-                "b": _encode_value(point.b, point.devices, curve.b),
-                "ratio": _encode_interval(point.ratio),
-                "efficiency_ratio": _encode_interval(point.efficiency_ratio),
+                "a": encode_value(point.a, point.devices, curve.a),
+                "b": encode_value(point.b, point.devices, curve.b),
+                "ratio": asdict(point.ratio) if point.ratio else None,
+                "efficiency_ratio": asdict(point.efficiency_ratio) if point.efficiency_ratio else None,
                 "verdict": point.verdict,
                 "outcome": point.outcome,
                 "repeats_for_verdict": point.repeats_for_verdict,
@@ -402,17 +386,3 @@ def _encode_curve(curve: Curve, margin: float) -> JsonObject:
             for point in curve.points
         ],
     }
-
-
-def _encode_value(value: Estimate | None, devices: int, side: Side) -> JsonObject:
-    point = side.points[devices]
-    return {
-        "hosts": point.hosts,
-        "status": point.status,
-        "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
-        "repeats": value.repeats if value else 0,
-    }
-
-
-def _encode_interval(interval: Interval | None) -> dict[str, float | None] | None:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -176,12 +176,6 @@ class _Table:
     curves: tuple[JsonObject, ...]
 
 
-@dataclass(frozen=True)
-class _RowNames:
-    source: str
-    network: str
-
-
 @cache
 def read_curves() -> tuple[PublishedCurve, ...]:
     """Return all curves, the oldest first."""
@@ -196,7 +190,18 @@ def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
         table = convert(values, _Table)
     except DecodingError as error:
         raise InputError(f"{where}: this is not a table of published curves: {error}") from None
-    return tuple(_read_curve(number, row, table, where) for number, row in enumerate(table.curves))
+    curves = []
+    for number, row in enumerate(table.curves):
+        field = f"{where}: curves[{number}]"
+        try:
+            source, network = (convert(row.get(name), str) for name in ("source", "network"))
+            named = {"source": table.sources[source], "network": {"name": network, **table.networks[network]}}
+            curves.append(convert({**row, **named}, PublishedCurve))
+        except DecodingError as error:
+            raise InputError(f"{field}.{error}") from None
+        except KeyError as error:
+            raise InputError(f"{field}: the table has no source or network {error}") from None
+    return tuple(curves)
 
 
 def find_curve(text: str, where: str = "") -> PublishedCurve:
@@ -208,49 +213,41 @@ def find_curve(text: str, where: str = "") -> PublishedCurve:
     return curves[name]
 
 
-def _read_curve(number: int, row: JsonObject, table: _Table, where: str) -> PublishedCurve:
-    try:
-        row_names = convert(row, _RowNames)
-        source, network = table.sources[row_names.source], table.networks[row_names.network]
-        return convert({**row, "source": source, "network": {"name": row_names.network, **network}}, PublishedCurve)
-    except DecodingError as error:
-        raise InputError(f"{where}: curves[{number}].{error}") from None
-    except KeyError as error:
-        raise InputError(f"{where}: curves[{number}]: the table has no source or network {error}") from None
-
-
 # ---- the curves that a person asks for
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a curve must have. None stands for anything. Texts are parts of names, in any case."""
+def select_curves(
+    curves: Sequence[PublishedCurve],
+    network: str | None = None,
+    hardware: str | None = None,
+    framework: str | None = None,
+    years: tuple[int, int] | None = None,
+    min_devices: int | None = None,
+) -> list[PublishedCurve]:
+    """Return the curves that have all of it. ``years`` are the first and the last.
 
-    network: str | None = None
-    hardware: str | None = None
-    framework: str | None = None
-    years: tuple[int, int] | None = None  # first and last
-    min_devices: int | None = None
+    Texts are parts of names: spaces, dashes and the case do not matter, resnet50 is part of ResNet-50 v1.5. A name that
+    no curve has is an InputError with the valid ones.
+    """
 
+    def simplify(text: str) -> str:
+        return re.sub(r"[\s_-]", "", text).casefold()
 
-def select_curves(curves: Sequence[PublishedCurve], wanted: Wanted) -> list[PublishedCurve]:
-    """Return the curves that have all of it. A name that no curve has is an InputError with the valid ones."""
-    texts: tuple[tuple[str, str | None, Callable[[PublishedCurve], Iterable[str]]], ...] = (
-        ("network", wanted.network, lambda c: (c.network.name, c.network.title, c.network_stated)),
-        ("hardware", wanted.hardware, lambda c: (c.device or "", c.hardware)),
-        ("framework", wanted.framework, lambda c: (c.framework, c.framework_stated)),
+    texts: tuple[tuple[str, str | None, Callable[[PublishedCurve], tuple[str, ...]]], ...] = (
+        ("network", network, lambda c: (c.network.name, c.network.title, c.network_stated)),
+        ("hardware", hardware, lambda c: (c.device or "", c.hardware)),
+        ("framework", framework, lambda c: (c.framework, c.framework_stated)),
     )
     chosen = list(curves)
     for name, text, names_of in texts:
         if text is not None:
-            matching = {curve.id for curve in curves if any(_has(text, each) for each in names_of(curve))}
+            matching = {c.id for c in curves if any(simplify(text) in simplify(each) for each in names_of(c))}
             if not matching:
-                valid = sorted({first for curve in curves if (first := next(iter(names_of(curve))))})
-                raise explain_unknown(name, text, valid, f"--{name}")
+                raise explain_unknown(name, text, sorted({names_of(c)[0] for c in curves} - {""}), f"--{name}")
             chosen = [curve for curve in chosen if curve.id in matching]
-    if wanted.years:
-        chosen = [curve for curve in chosen if wanted.years[0] <= curve.source.year <= wanted.years[1]]
-    return [curve for curve in chosen if curve.most_devices >= (wanted.min_devices or 1)]
+    if years:
+        chosen = [curve for curve in chosen if years[0] <= curve.source.year <= years[1]]
+    return [curve for curve in chosen if curve.most_devices >= (min_devices or 1)]
 
 
 def parse_years(text: str) -> tuple[int, int]:
@@ -260,9 +257,3 @@ def parse_years(text: str) -> tuple[int, int]:
     if years[0] > years[1]:
         raise InputError(f"--year {text}: valid: a year or a range of years, such as 2017 or 2015-2018")
     return years
-
-
-def _has(text: str, name: str) -> bool:
-    """Whether a name contains a text. Spaces, dashes and the case do not matter: resnet50 is part of ResNet-50 v1.5."""
-    first, second = (re.sub(r"[\s_-]", "", each).casefold() for each in (text, name))
-    return first in second

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from ...analyse.series import Point, Series
-from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers, wording
 from ...spec.config import Config
 from ...worker import models
-from ...worker.type_aliases import JsonObject
 from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
 
 if TYPE_CHECKING:
@@ -71,18 +70,28 @@ _TOO_FAR = {
 
 @dataclass(frozen=True)
 class OwnWork:
-    """What a series did, in the words of the table. ``network`` is one of trainscale's own, empty for a network of a
-    user. ``device`` is a kind such as A100. The operations of a user's network are None.
-    """
+    """What a series did. ``device`` is a kind such as A100, as the table names it."""
 
     title: str
     config: Config
-    unit: str
-    network: str
-    network_title: str
-    parameters: int | None
-    macs: int | None
-    device: str
+    parameters: int | None = None
+    device: str = ""
+
+    @cached_property
+    def network(self) -> str:
+        """The name of one of trainscale's own networks. Empty for a network of a user."""
+        info = models.resolve(self.config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
+        return info.name if info else ""
+
+    @cached_property
+    def macs(self) -> int | None:
+        """Multiply-adds of a forward pass. None for a network of a user."""
+        try:
+            return (
+                models.build(self.network, self.config.image_size, self.config.classes).macs if self.network else None
+            )
+        except models.ShapeError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -96,47 +105,31 @@ class Trait:
 
 def describe_work(series: Series, run: RunInfo) -> OwnWork:
     """Return what a series of a run did."""
-    work = make_work(series.title, series.config, series.unit)
-    provenance = run.read_provenance()
-    machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
-    kinds = {find_device_kind(name) for machine in machines for name in machine.gpus}
+    kinds = {find_device_kind(name) for machine in run.read_provenance().machines for name in machine.gpus}
     device = CPU if series.config.device == "cpu" else " and ".join(sorted(kinds)) or "GPU"
-    return replace(work, parameters=series.parameters, device=device)
-
-
-def make_work(title: str, config: Config, unit: str) -> OwnWork:
-    """Return what a config says about the work."""
-    info = models.resolve(config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
-    macs = None
-    if info:
-        try:
-            macs = models.build(info.name, config.image_size, config.classes).macs
-        except models.ShapeError:
-            pass
-    return OwnWork(title, config, unit, info.name if info else "", find_model_title(config.model), None, macs, "")
+    return OwnWork(series.title, series.config, series.parameters, device)
 
 
 def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
     """Whether the names are the same, and the operations too: images of another size are other work."""
-
-    def is_same_count(first: int, second: int) -> bool:
-        return abs(first - second) <= _ROUNDING * max(first, second)
-
     network = curve.network
-    if own.network == network.name:
-        return own.macs is None or network.macs is None or is_same_count(own.macs, network.macs)
-    same_macs = own.macs is None or (network.macs is not None and is_same_count(own.macs, network.macs))
-    return bool(own.parameters and own.parameters == network.parameters and same_macs)
+    is_named = own.network == network.name
+    if own.macs is None or network.macs is None:
+        has_same_macs = own.macs is None or is_named
+    else:
+        has_same_macs = abs(own.macs - network.macs) <= _ROUNDING * max(own.macs, network.macs)
+    return has_same_macs and (is_named or bool(own.parameters and own.parameters == network.parameters))
 
 
 def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None) -> tuple[Trait, ...]:
     """Return in what a curve differs. What the source does not state is left out. ``devices`` is that of its point."""
     config = own.config
     point = next((point for point in curve.points if point.devices == devices), curve.baseline)
-    batch = point.batch_per_device if curve.scaling != "strong" else point.global_batch
-    scope = "per device" if curve.scaling != "strong" else "over all devices"
+    batch, scope = point.batch_per_device, "per device"
+    if curve.scaling == "strong":
+        batch, scope = point.global_batch, "over all devices"
     pairs = (
-        ("network", own.network_title, "" if is_same_network(own, curve) else curve.network_stated),
+        ("network", find_model_title(config.model), "" if is_same_network(own, curve) else curve.network_stated),
         ("hardware", own.device, "" if own.device == curve.device else curve.hardware),
         ("scaling", config.scaling, curve.scaling or ""),
         ("batch " + scope, str(config.batch), f"{batch:g}" if batch and config.scaling == curve.scaling else ""),
@@ -179,7 +172,6 @@ class NeighbourComparison:
 
     work: OwnWork
     point: Point
-    efficiency: Interval
     neighbours: tuple[Neighbour, ...]  # all, the nearest first
     compared: tuple[Neighbour, ...]
     agree_in: tuple[str, ...]
@@ -192,27 +184,26 @@ class NeighbourComparison:
         return len({neighbour.curve.source for neighbour in self.compared})
 
     @property
-    def median(self) -> float:
-        return median(neighbour.efficiency for neighbour in self.compared)
+    def efficiencies(self) -> list[float]:
+        """Those of the compared points, the lowest first."""
+        return sorted(neighbour.efficiency for neighbour in self.compared)
 
 
 def place_run(run: Run, devices: int | None = None, title: str | None = None) -> list[NeighbourComparison]:
     """Return where the series of a run stand, each at its largest point or at ``devices``."""
-    in_full = run.select(lambda record: not record.trial.short)
-    points = [
-        (series, point)
-        for series in in_full.series
+    largest = {
+        series.title: (series, point)  # the last point of a series is its largest
+        for series in run.select(lambda record: not record.trial.short).series
         if series.config.strategy != "independent" and (title is None or title.casefold() in series.title.casefold())
         for point in series.good
         if point.efficiency and point.devices > 1 and devices in (None, point.devices)
-    ]
-    if not points:
+    }
+    if not largest:
         raise InputError(
             f"{run.directory}: there is no efficiency to place: it needs a 1-device point and a larger one"
             f"{'' if devices is None else f', here of {devices} devices'}"
             f"{'' if title is None else f', in a series that has {title!r} in its title'}"
         )
-    largest = {series.title: (series, point) for series, point in points}  # the last point of a series is its largest
     return [
         compare_with_neighbours(describe_work(series, run.info), point, read_curves())
         for series, point in largest.values()
@@ -235,27 +226,48 @@ def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[Publis
         if len(alike) >= _ENOUGH:
             compared, agree_in = alike, names
             break
-    interval, verdict = point.efficiency, None
     places: tuple[str, ...] = ()
+    verdict = None
     if compared:
         near = sorted(neighbour.efficiency for neighbour in compared)
-        low, high = _find_middle(near)
-        ends = [interval.mean] if interval.low is None or interval.high is None else [interval.low, interval.high]
-        places = tuple(dict.fromkeys(_place(end, near) for end in ends))
-        verdict = LOW if ends[-1] < low else HIGH if ends[0] > high else NORMAL
-    return NeighbourComparison(work, point, interval, tuple(neighbours), tuple(compared), agree_in, places, verdict)
+        low, high = near[0], near[-1]  # of the middle half
+        if len(near) >= 4:  # with fewer there are no quarters
+            low, _, high = quantiles(near, n=4, method="inclusive")
+
+        def place(value: float) -> str:
+            if not near[0] <= value <= near[-1]:
+                return BELOW if value < near[0] else ABOVE
+            return LOWEST if value < low else HIGHEST if value > high else MIDDLE
+
+        first, last = point.efficiency.low, point.efficiency.high
+        if first is None or last is None:
+            first = last = point.efficiency.mean
+        places = tuple(dict.fromkeys(map(place, (first, last))))
+        verdict = LOW if last < low else HIGH if first > high else NORMAL
+    return NeighbourComparison(work, point, tuple(neighbours), tuple(compared), agree_in, places, verdict)
 
 
 def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour | None:
+    def count_octaves(first: float | None, second: float | None) -> float:
+        """Return the factor between two numbers as a power of 2."""
+        return abs(math.log2(first / second)) if first and second else 0.0
+
     possible = [other for other in curve.points[1:] if not is_impossible(other, curve.baseline)]
     if not possible:
         return None
-    nearest = min(possible, key=lambda other: _compute_octaves(other.devices, point.devices))
+    nearest = min(possible, key=lambda other: count_octaves(other.devices, point.devices))
     traits, hosts = list_traits(work, curve, nearest.devices), curve.count_hosts(nearest)
     if hosts is not None and (hosts > 1) != (point.hosts > 1):
         traits = (*traits, Trait("hosts", str(point.hosts), str(hosts)))
-    octaves = _compute_octaves(nearest.devices, point.devices)
-    batch, network = _compute_batch_octaves(point, curve, nearest), _compute_network_octaves(work, curve)
+    devices = count_octaves(nearest.devices, point.devices)
+    batch = count_octaves(nearest.batch_per_device, point.batch_per_device)
+    if nearest.batch_per_device is None or curve.unit != point.unit:
+        batch = _UNKNOWN
+    network, other = 0.0, curve.network
+    if not is_same_network(work, curve):  # the larger factor, in operations or in parameters
+        is_known = work.macs and work.parameters and other.macs and other.parameters
+        factors = count_octaves(work.macs, other.macs), count_octaves(work.parameters, other.parameters)
+        network = max(factors) if is_known else _FAR
     is_other_kind = work.device == CPU
     limits = {
         "network": network > math.log2(_NETWORK),
@@ -264,51 +276,12 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
         "strategy": curve.strategy == _OTHER_PARALLELISM,
         "scaling": work.config.scaling != curve.scaling,
         "batch": batch > math.log2(_BATCH),
-        "devices": octaves > math.log2(_DEVICES),
+        "devices": devices > math.log2(_DEVICES),
     }
-    distance = octaves + batch / 2 + network + (_FAR if is_other_kind else 0.0)
+    distance = devices + batch / 2 + network + (_FAR if is_other_kind else 0.0)
     distance += math.fsum(_WEIGHTS.get(trait.name, 0.0) for trait in traits)
     too_far = tuple(name for name, is_too_far in limits.items() if is_too_far)
     return Neighbour(curve, nearest, curve.compute_efficiency(nearest), distance, too_far, traits)
-
-
-def _compute_network_octaves(work: OwnWork, curve: PublishedCurve) -> float:
-    """Return how unlike two networks are: the larger factor, in operations or in parameters, as a power of 2."""
-    network = curve.network
-    if is_same_network(work, curve):
-        return 0.0
-    if not (work.macs and work.parameters and network.macs and network.parameters):
-        return _FAR
-    return max(_compute_octaves(work.macs, network.macs), _compute_octaves(work.parameters, network.parameters))
-
-
-def _compute_batch_octaves(point: Point, curve: PublishedCurve, other: PublishedPoint) -> float:
-    """Return the factor between the batches per device as a power of 2."""
-    if other.batch_per_device is None or curve.unit != point.unit:
-        return _UNKNOWN
-    return _compute_octaves(other.batch_per_device, point.batch_per_device)
-
-
-def _compute_octaves(first: float, second: float) -> float:
-    return abs(math.log2(first / second)) if first and second else 0.0
-
-
-def _place(value: float, ordered: Sequence[float]) -> str:
-    """Return where a value stands among others."""
-    if value < ordered[0]:
-        return BELOW
-    if value > ordered[-1]:
-        return ABOVE
-    low, high = _find_middle(ordered)
-    return LOWEST if value < low else HIGHEST if value > high else MIDDLE
-
-
-def _find_middle(ordered: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of the middle half. With fewer than four values there are no quarters."""
-    if len(ordered) < 4:
-        return ordered[0], ordered[-1]
-    quarters = quantiles(ordered, n=4, method="inclusive")
-    return quarters[0], quarters[2]
 
 
 # ---- in words
@@ -318,20 +291,21 @@ def describe_comparison(comparison: NeighbourComparison) -> str:
     """Return where the efficiency of a point stands."""
     point, compared, work = comparison.point, comparison.compared, comparison.work
     subject = f"{work.title} on {wording.format_devices_and_hosts(point)}"
-    own = numbers.format_efficiency(comparison.efficiency)
+    own = numbers.format_efficiency(point.efficiency)
     if comparison.verdict is None:
         reason = "The table has no point with a 1-device baseline."
         if comparison.neighbours:
             names = wording.join_names(_TOO_FAR[name] for name in comparison.neighbours[0].too_far)
             reason = f"The nearest point differs too much in {names}."
         return f"{subject}: nothing published is near, so its efficiency of {own} cannot be placed. {reason}"
+    likeness = ""
     if comparison.agree_in:
-        likeness = f" of {work.network_title}{f' on {work.device}' if 'hardware' in comparison.agree_in else ''}"
-    else:
-        is_one_network = all(neighbour.agrees_in("network") for neighbour in compared)
-        likeness = "" if is_one_network else " of networks of about this size"
-    values = sorted(neighbour.efficiency for neighbour in compared)
-    middle = numbers.format_percent(comparison.median)
+        device = f" on {work.device}" if "hardware" in comparison.agree_in else ""
+        likeness = f" of {find_model_title(work.config.model)}{device}"
+    elif not all(neighbour.agrees_in("network") for neighbour in compared):
+        likeness = " of networks of about this size"
+    values = comparison.efficiencies
+    middle = numbers.format_percent(median(values))
     span = f"{values[0] * 100:.0f}–{numbers.format_percent(values[-1])}, median {middle}"
     sources = f"{comparison.sources} source{'' if comparison.sources == 1 else 's'}"
     count = f"{len(compared)} near published point{'' if len(compared) == 1 else 's'}{likeness}"
@@ -365,24 +339,11 @@ def make_heading(comparison: NeighbourComparison) -> str:
 
 
 def render_like_json(comparisons: Sequence[NeighbourComparison]) -> str:
-    document = {"schema": LIKE_SCHEMA, "series": [_encode_comparison(comparison) for comparison in comparisons]}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _encode_comparison(comparison: NeighbourComparison) -> JsonObject:
-    compared = comparison.compared
-    return {
-        "title": comparison.work.title,
-        "devices": comparison.point.devices,
-        "efficiency": asdict(comparison.efficiency),
-        "verdict": comparison.verdict,
-        "places": list(comparison.places),
-        "sentence": describe_comparison(comparison),
-        "near": len(compared),
-        "agree_in": list(comparison.agree_in),
-        "sources": comparison.sources,
-        "median": comparison.median if compared else None,
-        "points": [
+    all_series = []
+    for comparison in comparisons:
+        assert comparison.point.efficiency is not None
+        compared = comparison.compared
+        points = [
             {
                 "id": neighbour.curve.id,
                 "devices": neighbour.point.devices,
@@ -392,5 +353,21 @@ def _encode_comparison(comparison: NeighbourComparison) -> JsonObject:
                 "differences": [asdict(trait) for trait in neighbour.traits],
             }
             for neighbour in compared or comparison.neighbours
-        ],
-    }
+        ]
+        all_series.append(
+            {
+                "title": comparison.work.title,
+                "devices": comparison.point.devices,
+                "efficiency": asdict(comparison.point.efficiency),
+                "verdict": comparison.verdict,
+                "places": list(comparison.places),
+                "sentence": describe_comparison(comparison),
+                "near": len(compared),
+                "agree_in": list(comparison.agree_in),
+                "sources": comparison.sources,
+                "median": median(comparison.efficiencies) if compared else None,
+                "points": points,
+            }
+        )
+    document = {"schema": LIKE_SCHEMA, "series": all_series}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

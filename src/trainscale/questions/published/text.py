@@ -20,9 +20,8 @@ from ...report.overlay import SPEEDUP, Overlay, OverlaySentence
 from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
-from ...worker.type_aliases import JsonObject
-from .curves import PREFIX, SENTENCES, PublishedCurve, PublishedPoint
-from .near import Trait, describe_work, list_traits
+from .curves import PREFIX, SENTENCES, PublishedCurve
+from .near import describe_work, list_traits
 
 # Schema history
 #     1  first version
@@ -116,22 +115,21 @@ def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
 
 def render_published_json(curves: Sequence[PublishedCurve]) -> str:
     """Return all fields of the curves, with the speed-up and the efficiency of their points."""
-    document = {"schema": PUBLISHED_SCHEMA, "curves": [_encode_curve(curve) for curve in curves]}
+    encoded = []
+    for curve in curves:
+        points = [
+            {
+                **asdict(point),
+                "hosts": curve.count_hosts(point),
+                "speedup": curve.compute_speedup(point),
+                "efficiency": curve.compute_efficiency(point),
+            }
+            for point in curve.points
+        ]
+        flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
+        encoded.append({**asdict(curve), "title": curve.title, "flags": flags, "points": points})
+    document = {"schema": PUBLISHED_SCHEMA, "curves": encoded}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _encode_curve(curve: PublishedCurve) -> JsonObject:
-    points = [
-        {
-            **asdict(point),
-            "hosts": curve.count_hosts(point),
-            "speedup": curve.compute_speedup(point),
-            "efficiency": curve.compute_efficiency(point),
-        }
-        for point in curve.points
-    ]
-    flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
-    return {**asdict(curve), "title": curve.title, "flags": flags, "points": points}
 
 
 # ---- curves as series, for charts
@@ -156,26 +154,25 @@ def make_curve_series(curve: PublishedCurve) -> Series:
         data=curve.data,
         device="cuda",
     )
-    points = tuple(_make_point(curve, config, point) for point in curve.points)
-    return Series(config=config, title=curve.title, points=points, versions={})
-
-
-def _make_point(curve: PublishedCurve, config: Config, point: PublishedPoint) -> Point:
-    assert point.per_second is not None
     has_baseline = curve.baseline.devices == 1
-    return Point(
-        config=config,
-        series=curve.title,
-        devices=point.devices,
-        hosts=curve.count_hosts(point) or 1,
-        batch_per_device=round(point.batch_per_device or 0),
-        global_batch=point.global_batch or 0,
-        repeats=1,
-        unit=curve.unit,
-        samples_per_second=Interval(point.per_second),
-        speedup=Interval(curve.compute_speedup(point)) if has_baseline else None,
-        efficiency=Interval(curve.compute_efficiency(point)) if has_baseline else None,
+    points = tuple(
+        Point(
+            config=config,
+            series=curve.title,
+            devices=point.devices,
+            hosts=curve.count_hosts(point) or 1,
+            batch_per_device=round(point.batch_per_device or 0),
+            global_batch=point.global_batch or 0,
+            repeats=1,
+            unit=curve.unit,
+            samples_per_second=Interval(point.per_second),
+            speedup=Interval(curve.compute_speedup(point)) if has_baseline else None,
+            efficiency=Interval(curve.compute_efficiency(point)) if has_baseline else None,
+        )
+        for point in curve.points
+        if point.per_second is not None
     )
+    return Series(config=config, title=curve.title, points=points, versions={})
 
 
 def overlay_curves(
@@ -199,19 +196,15 @@ def overlay_curves(
         titles.add(laid[-1].title)
         candidates = [(work.title, list_traits(work, curve)) for work in works]
         own, traits = min(candidates, key=lambda each: len(each[1])) if candidates else ("the run", ())
-        source = curve.source
-        sentences.append(OverlaySentence(_describe_difference(curve, own, traits), source.citation, source.url))
+        differing = "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
+        text = f"{PREFIX}{curve.id} differs from {own} in {differing or 'nothing that its source states'}."
+        text += " It has no intervals."
+        if curve.baseline.devices > 1:
+            baseline = wording.format_device_count(curve.baseline.devices)
+            text += f" It begins at {baseline}, so it has no speed-up over 1 device."
+        text += "".join(f" Flag: {SENTENCES[flag]}." for flag in curve.flags)
+        sentences.append(OverlaySentence(text, curve.source.citation, curve.source.url))
     return Overlay(tuple(laid), tuple(sentences), normalise)
-
-
-def _describe_difference(curve: PublishedCurve, own: str, traits: Sequence[Trait]) -> str:
-    differing = "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
-    what = differing or "nothing that its source states"
-    parts = [f"{PREFIX}{curve.id} differs from {own} in {what}.", "It has no intervals."]
-    if curve.baseline.devices > 1:
-        baseline = wording.format_device_count(curve.baseline.devices)
-        parts.append(f"It begins at {baseline}, so it has no speed-up over 1 device.")
-    return " ".join([*parts, *(f"Flag: {SENTENCES[flag]}." for flag in curve.flags)])
 
 
 def write_curve_chart(curve: PublishedCurve, path: Path) -> None:

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ...analyse.series import Point, Series
-from ...analyse.statistics import Interval, mean_interval
-from ...analyse.throughput import JOULES_PER_WATT_HOUR, compute_energy_per_sample, is_measured, median_over
+from ...analyse.statistics import Interval
+from ...analyse.throughput import JOULES_PER_WATT_HOUR, average_energy_per_sample, is_measured, median_over
 from ...errors import InputError
 from ...record.run import RunInfo
+from ...record.trial import TrialRecord
 from ...spec.config import STRONG, WEAK, Config
 from ..commands import change_command
-from ..predict.predict import Prediction, Refusal, count_devices_of_host, predict_series, select_ladders
+from ..predict import Prediction, Refusal, count_devices_of_host, predict_series, select_ladders
 
 if TYPE_CHECKING:
     from ...runs import Run
@@ -93,6 +94,10 @@ class Ladder:
     def scaling(self) -> str:
         return self.series.config.scaling
 
+    @property
+    def name(self) -> str:
+        return f"{self.scaling.capitalize()} scaling"
+
     def find_point(self, devices: int) -> Point | None:
         return next((point for point in self.series.points if point.devices == devices), None)
 
@@ -123,28 +128,22 @@ class Study:
 
     @property
     def energy_sources(self) -> tuple[str, ...]:
-        measured = [
-            rank
-            for ladder in self.ladders
-            for point in ladder.series.points
-            for record in point.records
-            if is_measured(record)
-            for rank in record.ranks
-        ]
-        return tuple(sorted({rank.energy_source for rank in measured if rank.energy_source}))
+        points = [point for ladder in self.ladders for point in ladder.series.points]
+        ranks = [rank for point in points for record in _list_measured(point) for rank in record.ranks]
+        return tuple(sorted({rank.energy_source for rank in ranks if rank.energy_source}))
 
     def measure_energy(self, point: Point) -> Interval | None:
-        """Return the joules of a sample. Repeats without energy would leave out a part of it, so there is none then."""
-        records = [record for record in point.records if is_measured(record)]
-        energies = [joules for record in records if (joules := compute_energy_per_sample(record)) is not None]
-        if not energies or len(energies) < len(records):
-            return None
-        return mean_interval(energies, self.info.is_sequential)
+        """Return the joules of a sample. None if a repeat has none."""
+        return average_energy_per_sample(_list_measured(point), self.info.is_sequential)
 
     def compute_cost(self, point: Point) -> Cost | None:
         """Return what the training costs on a size that was measured. None without a training or a result."""
         speed, energy = point.samples_per_second, self.measure_energy(point)
         return _compute_cost(self.training, speed, point.devices, point.hosts, energy)
+
+
+def _list_measured(point: Point) -> list[TrialRecord]:
+    return [record for record in point.records if is_measured(record)]
 
 
 def make_studies(
@@ -211,8 +210,7 @@ def find_knee(points: Sequence[Point], least: float) -> Knee | None:
 
 def find_window_seconds(point: Point) -> float | None:
     """Return the median over repeats of the longest window of a trial. None without a result."""
-    measured = [record for record in point.records if is_measured(record)]
-    return median_over([max(rank.window_seconds for rank in record.ranks) for record in measured])
+    return median_over([max(rank.window_seconds for rank in record.ranks) for record in _list_measured(point)])
 
 
 def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:

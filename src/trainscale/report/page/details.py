@@ -164,8 +164,7 @@ def _make_best_tables(runs: Sequence[ReportedRun], price: Price | None, redactio
     setups = {(record.trial.config, *record.versions.values()) for record in records}
     if len(setups) <= 1 and all(record.ok for record in records):
         return ()
-    from ...questions.best.best import find_best
-    from ...questions.best.candidates import Question
+    from ...questions.best.best import Question, find_best
     from ...questions.best.text import list_sentences, make_best_grid
 
     question = Question(price=price)

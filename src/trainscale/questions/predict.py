@@ -1,5 +1,4 @@
-"""Continues the ladder of a series to more devices, with an interval and a test on its own largest point, or says why
-that would be a guess.
+"""What more devices than were measured would bring, with an interval, or why that would be a guess.
 
 The law: the logarithm of the efficiency changes with every further doubling as it did between the last two points. Its
 interval comes from the errors of every published curve, continued from its first points to a later one that is known.
@@ -10,28 +9,32 @@ quantiles. bench/prediction.py compares the law on published curves with what on
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
+from textwrap import fill
 from typing import TYPE_CHECKING
 
-from ...analyse.series import Point, Series
-from ...analyse.statistics import CONFIDENCE, Interval
-from ...errors import InputError
-from ...record.run import RunInfo
-from ...spec.config import Config
-from ..published.curves import PublishedCurve, read_curves
+from ..analyse.series import Point, Series
+from ..analyse.statistics import CONFIDENCE, Interval
+from ..errors import InputError
+from ..record.run import RunInfo
+from ..report.numbers import THIN, format_limits, format_percent, format_rate
+from ..report.table import Grid, TerminalGrid, escape, render_markdown
+from ..spec.config import Config
+from .published.curves import PublishedCurve, read_curves
 
 if TYPE_CHECKING:
-    from ...runs import Run
+    from ..runs import Run
 
-_WIDEST = 4.0  # times the lower end of an interval: a wider one is no answer
+SCHEMA = 1  # of the JSON
 LEAST_POINTS = 3
 MOST_TIMES = 4  # as many devices as were measured; published curves have too few points to know more
+_WIDEST = 4.0  # times the lower end of an interval: a wider one is no answer
 _LEAST_SLOPE = 0.01  # of a unit: no curve is known to be smoother than 1 % for each doubling
-
 
 Curve = Sequence[tuple[int, float]]  # devices, in increasing order, and samples per second of all of them
 
@@ -47,21 +50,11 @@ class ErrorRange:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The largest measured point, predicted from the others. ``is_inside``: it lies in the interval."""
+    """The largest measured point, predicted from the others."""
 
     devices: int
     predicted: Interval
     measured: float
-
-    @property
-    def is_inside(self) -> bool:
-        low, high = self.predicted.low, self.predicted.high
-        return low is not None and high is not None and low <= self.measured <= high
-
-    @property
-    def error(self) -> float:
-        """Return the share by which the prediction is too high."""
-        return self.predicted.mean / self.measured - 1
 
 
 @dataclass(frozen=True)
@@ -115,35 +108,27 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
     return all_predicted
 
 
-def predict_series(series: Series, devices: int, host_devices: int | None) -> Prediction | Refusal:
-    """Return what a series would reach on more devices. ``host_devices`` is how many one host has, if known."""
-    points = series.good
-    refusal = _refuse(points, devices, host_devices)
-    if refusal:
-        return refusal
-    speed = _continue(points, devices)
-    if speed.low is not None and speed.high is not None and speed.high > _WIDEST * speed.low:
-        limits = f"{speed.low:,.0f} to {speed.high:,.0f} {series.unit}/s"
-        reason = f"the curve is so steep that the interval would be {limits}"
-        return Refusal(devices, reason, (2 * points[-1].devices,) if devices > 2 * points[-1].devices else ())
-    baseline = next((point.samples_per_second for point in points if point.devices == 1), None)
-    *others, largest = points
-    assert largest.samples_per_second is not None
-    crosses_first_host = largest.hosts > 1 and others[-1].hosts == 1
-    held_out = None
-    if len(others) >= LEAST_POINTS and not crosses_first_host and largest.devices <= MOST_TIMES * others[-1].devices:
-        held_out = HeldOut(largest.devices, _continue(others, largest.devices), largest.samples_per_second.mean)
-    return Prediction(
-        devices,
-        speed,
-        efficiency=speed.scaled(1 / (baseline.mean * devices)) if baseline else None,
-        given=tuple(point.devices for point in points),
-        errors=estimate_published_errors(),
-        held_out=held_out,
+def select_ladders(run: Run) -> Run:
+    """Return the run without the short trials of a search and those that --explain measures beside a ladder."""
+    strategies = run.info.read_spec().strategies
+    has_further = bool(strategies) and "independent" not in strategies
+    return run.select(
+        lambda record: not record.trial.short and not (has_further and record.trial.config.strategy == "independent")
     )
 
 
-def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> Refusal | None:
+def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
+    """Return how many devices the smallest host of a run has for this config. None where the run did not record it."""
+    machines = run.read_provenance().machines
+    if config.device == "cuda":
+        return min((len(machine.gpus) * max(1, config.ranks_per_gpu) for machine in machines), default=None)
+    cores = [machine.cores // max(1, config.cores_per_device) for machine in machines if machine.cores]
+    return min(cores, default=None)
+
+
+def predict_series(series: Series, devices: int, host_devices: int | None) -> Prediction | Refusal:
+    """Return what a series would reach on more devices. ``host_devices`` is how many one host has, if known."""
+    points = series.good
     counts = [point.devices for point in points]
     if devices in counts:
         return Refusal(devices, "it was measured, so there is nothing to predict")
@@ -152,7 +137,8 @@ def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> 
         measure = tuple(power for power in powers if power not in counts)[: LEAST_POINTS - len(counts)]
         reason = f"a trend needs results on {LEAST_POINTS} device counts, and this series has {len(counts)}"
         return Refusal(devices, reason, measure)
-    most = counts[-1]
+    *others, largest = points
+    most, twice = largest.devices, (2 * largest.devices,) if devices > 2 * largest.devices else ()
     if devices < most:
         return Refusal(devices, f"it is less than the {most} devices that were measured", (devices,))
     if devices > MOST_TIMES * most:
@@ -163,8 +149,19 @@ def _refuse(points: Sequence[Point], devices: int, host_devices: int | None) -> 
         return Refusal(devices, "all points are on one host, and what a network between hosts costs is not known")
     if beyond == 1:
         reason = "only one point is on several hosts, so its loss may be that of the first host boundary alone"
-        return Refusal(devices, reason, (2 * most,) if 2 * most < devices else ())
-    return None
+        return Refusal(devices, reason, twice)
+    speed = _continue(points, devices)
+    if speed.low is not None and speed.high is not None and speed.high > _WIDEST * speed.low:
+        limits = f"{speed.low:,.0f} to {speed.high:,.0f} {series.unit}/s"
+        return Refusal(devices, f"the curve is so steep that the interval would be {limits}", twice)
+    assert points[0].samples_per_second is not None
+    assert largest.samples_per_second is not None
+    efficiency = speed.scaled(1 / (points[0].samples_per_second.mean * devices)) if counts[0] == 1 else None
+    crosses_first_host = largest.hosts > 1 and others[-1].hosts == 1
+    held_out = None
+    if len(others) >= LEAST_POINTS and not crosses_first_host and most <= MOST_TIMES * others[-1].devices:
+        held_out = HeldOut(most, _continue(others, most), largest.samples_per_second.mean)
+    return Prediction(devices, speed, efficiency, tuple(counts), estimate_published_errors(), held_out)
 
 
 def _continue(points: Sequence[Point], devices: int) -> Interval:
@@ -180,26 +177,7 @@ def _continue(points: Sequence[Point], devices: int) -> Interval:
     return Interval(speed, speed * math.exp(-below), speed * math.exp(above))
 
 
-def select_ladders(run: Run) -> Run:
-    """Return the run without the short trials of a search and those that --explain measures beside a ladder."""
-    strategies = run.info.read_spec().strategies
-    has_further = bool(strategies) and "independent" not in strategies
-    return run.select(
-        lambda record: not record.trial.short and not (has_further and record.trial.config.strategy == "independent")
-    )
-
-
-def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
-    """Return how many devices the smallest host of a run has for this config. None where the run did not record it."""
-    provenance = run.read_provenance()
-    machines = list((provenance.hosts or {}).values()) or ([provenance.machine] if provenance.machine else [])
-    if config.device == "cuda":
-        return min((len(machine.gpus) * max(1, config.ranks_per_gpu) for machine in machines), default=None)
-    cores = [machine.cores // max(1, config.cores_per_device) for machine in machines if machine.cores]
-    return min(cores, default=None)
-
-
-# ---- the law
+# ---- the law, and its errors
 
 
 def continue_curve(curve: Curve, devices: int) -> float:
@@ -223,9 +201,6 @@ def compute_slopes(curve: Curve) -> list[float]:
 def compute_unit(curve: Curve, devices: int) -> float:
     """Return the unit of errors of the predicted logarithm: the steepest slope so far, for each doubling beyond."""
     return max(_LEAST_SLOPE, *map(abs, compute_slopes(curve))) * count_doublings(curve, devices)
-
-
-# ---- its errors
 
 
 @dataclass(frozen=True)
@@ -275,3 +250,98 @@ def find_error_range(cases: Sequence[Case]) -> ErrorRange:
     outside = int((len(scores) + 1) * (1 - CONFIDENCE) / 2)
     assert outside >= 1, "there are too few cases to leave any out"
     return ErrorRange(scores[outside - 1], scores[-outside], len(scores))
+
+
+# ---- in words, for people and programs
+
+
+def explain_method() -> str:
+    return (
+        "A prediction continues the trend of the last two measured points. Its interval is as wide as such predictions"
+        f" were wrong on {estimate_published_errors().cases} published points of up to {MOST_TIMES} times as many"
+        " devices, in proportion to the steepest part of the curve, and contains the noise of the measured points."
+    )
+
+
+def describe_held_out(held_out: HeldOut, unit: str) -> str:
+    """Return how the largest measured point would have been predicted."""
+    low, high = held_out.predicted.low, held_out.predicted.high
+    is_inside = low is not None and high is not None and low <= held_out.measured <= high
+    error = held_out.predicted.mean / held_out.measured - 1
+    return (
+        f"Test on this curve: from its smaller points, {format_rate(held_out.predicted.mean)} {unit}/s"
+        f" ({format_limits(held_out.predicted)}) are predicted for {held_out.devices} devices;"
+        f" {format_rate(held_out.measured)} were measured: {abs(error) * 100:.1f}{THIN}% too"
+        f" {'high' if error > 0 else 'low'}, {'inside' if is_inside else 'OUTSIDE'} the interval."
+    )
+
+
+def print_predictions(all_predicted: Sequence[PredictedSeries]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for predicted in all_predicted:
+        console.print(TerminalGrid(_make_grid(predicted)), end="")
+        for sentence in _list_sentences(predicted):
+            print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
+        console.print()
+    if any(predicted.predictions for predicted in all_predicted):
+        console.print(Text(explain_method(), style="dim"))
+
+
+def render_prediction_markdown(all_predicted: Sequence[PredictedSeries]) -> str:
+    blocks = []
+    for predicted in all_predicted:
+        blocks.append(f"### {escape(predicted.series.title)}\n\n{render_markdown(_make_grid(predicted))}")
+        blocks += [f"{escape(sentence)}\n" for sentence in _list_sentences(predicted)]
+    if any(predicted.predictions for predicted in all_predicted):
+        blocks.append(f"* predicted. {explain_method()}\n")
+    return "\n".join(blocks)
+
+
+def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
+    series = [
+        {
+            "title": predicted.series.title,
+            "unit": predicted.series.unit,
+            "measured": [
+                {"devices": point.devices, "samples_per_second": asdict(point.samples_per_second)}
+                for point in predicted.series.good
+                if point.samples_per_second
+            ],
+            "predictions": [asdict(answer) for answer in predicted.predictions],
+            "refusals": [asdict(answer) for answer in predicted.refusals],
+        }
+        for predicted in all_predicted
+    ]
+    return json.dumps({"schema": SCHEMA, "method": explain_method(), "series": series}, indent=2) + "\n"
+
+
+def _make_grid(predicted: PredictedSeries) -> Grid:
+    """Return the measured points, and the predicted ones below them. A predicted count is marked with ``*``."""
+    rows = []
+    for mark, items in (("", predicted.series.good), (" *", predicted.predictions)):
+        for item in items:
+            speed, share = item.samples_per_second, item.efficiency
+            limits = ""
+            if share and share.low is not None and share.high is not None:
+                limits = f"{share.low * 100:.0f}–{share.high * 100:.0f}{THIN}%"
+            percent = format_percent(share.mean if share else None)
+            rate = format_rate(speed.mean if speed else None)
+            rows.append((f"{item.devices}{mark}", rate, format_limits(speed), percent, limits))
+    series = predicted.series
+    header = ("devices", f"{series.unit}/s", "95 % interval", "efficiency", "95 % interval")
+    title = f"{series.title} (* predicted)" if predicted.predictions else series.title
+    return Grid(title, header, tuple(rows), left=())
+
+
+def _list_sentences(predicted: PredictedSeries) -> Iterator[str]:
+    """Yield what the table does not say: why there is no prediction, and how the largest point would be predicted."""
+    for refusal in predicted.refusals:
+        counts = ", ".join(map(str, refusal.measure))
+        advice = f"; results on {counts} devices would change that" if counts else ""
+        yield f"{refusal.devices} devices: no prediction, because {refusal.reason}{advice}."
+    held_out = next((answer.held_out for answer in predicted.predictions if answer.held_out), None)
+    if held_out:
+        yield describe_held_out(held_out, predicted.series.unit)

@@ -1,0 +1,459 @@
+"""A study for a proposal: sections with headings, tables and sentences, as plain text of 80 columns, Markdown or LaTeX
+by a template each, or as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...analyse.statistics import Interval
+from ...analyse.titles import find_model_title
+from ...report import numbers, provenance_tables, wording
+from ...report.numbers import THIN, format_efficiency, format_integer, format_significant
+from ...report.table import Grid, escape, render_markdown, split_grid
+from ...report.wording import format_device_count
+from ...spec.config import WEAK
+from ...worker.data.facts import SYNTHETIC
+from ...worker.type_aliases import JsonObject
+from ..predict import describe_held_out, explain_method
+from .study import Cost, Ladder, PredictedSize, Study, Training, find_window_seconds, make_measuring_command
+
+COLUMNS = 80
+SCHEMA = 1
+_GAP = "  "
+_UNBROKEN = "\x1f"  # an ASCII character that no text has; textwrap does not break a line there
+_GROUPED = re.compile(rf"(?<=\d){THIN}(?=\d\d\d)")
+# Forms of funding bodies may lose anything but ASCII.
+_ASCII = {"±": "+-", "×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "√": "sqrt ", "°": " deg"}
+_LATEX = {
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{"±": r"\(\pm\)", "×": r"\(\times\)", "–": "--", "−": r"\(-\)", "·": r"\(\cdot\)", "…": r"\ldots{}"},
+    **{_UNBROKEN: "{}", "√": r"\(\surd\)", THIN: r"\,"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}"},
+}
+_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)(?: \+- (\d[\d,]*(?:\.\d+)?))?( %|x)?")
+_ENERGY_SOURCES = {
+    "nvml": "of the GPUs, by their own counters (NVML), without the rest of the hosts",
+    "rapl": "of the processors of all hosts, by their own counters (RAPL), with whatever else ran there",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a table, and paragraphs after it. ``command`` is shown as it is, after the paragraphs."""
+
+    heading: str
+    paragraphs: tuple[str, ...] = ()
+    grid: Grid | None = None
+    command: str = ""
+
+
+def make_sections(study: Study, command: str) -> Iterator[Section]:
+    """Yield the sections. The first one has the title. ``command`` measures what is missing."""
+    config, first = study.config, study.ladders[0].series
+    setup = [f"Hardware: {provenance_tables.describe_hardware(study.info)}."]
+    software = provenance_tables.describe_software(study.info)
+    if software != numbers.MISSING:
+        setup.append(f"Software: {software}.")
+    device = f"{config.cores_per_device} core{'' if config.cores_per_device == 1 else 's'}"
+    if config.device != "cpu":
+        device = "a GPU" if config.ranks_per_gpu == 1 else f"one of {config.ranks_per_gpu} workers of a GPU"
+    parameters = f"{format_integer(first.parameters)} parameters, " if first.parameters else ""
+    setup.append(
+        f"Work: {parameters}{config.image_size} × {config.image_size} {wording.format_data_name(config.data)}"
+        f" {first.unit}, {config.precision}{', compiled' if config.compile else ''}, a device is {device}."
+    )
+    title = f"Scaling of {find_model_title(config.model)} ({config.framework}, {config.strategy_label})"
+    yield Section(title, tuple(setup))
+    for ladder in study.ladders:
+        yield _make_ladder_section(ladder)
+    for scaling in study.missing:
+        yield Section(f"{scaling.capitalize()} scaling", ("Not measured. This command measures it:",), command=command)
+    size, share = format_device_count(study.devices), numbers.format_percent(study.efficiency)
+    yield Section(f"Efficiency on {size}", tuple(_describe_size(ladder, study.devices) for ladder in study.ladders))
+    knees = tuple(_describe_knee(ladder, share) for ladder in study.ladders)
+    yield Section(f"Largest size with at least {share} efficiency", knees)
+    if study.training:
+        yield _make_cost_section(study, study.training)
+    yield Section("Energy", (_describe_energy(study),))
+    yield Section("Method", (" ".join(list_method_sentences(study)),))
+    yield Section("What is extrapolated", (" ".join(list_extrapolation_sentences(study)),))
+
+
+def _make_ladder_section(ladder: Ladder) -> Section:
+    """Return the table of a ladder, and below it why points have no result, and what the sanity checks found."""
+    config, is_weak = ladder.series.config, ladder.scaling == WEAK
+    scope, batch = ("per device", "global batch") if is_weak else ("over all devices", "batch/device")
+    title = f"{ladder.name}: batch {format_integer(config.batch)} {scope}"
+    header = ("devices", "nodes", batch, f"{ladder.series.unit}/s", "±", "speed-up", "efficiency")
+    rows, notes = [], []
+    for point in ladder.series.points:
+        speed = point.samples_per_second
+        rows.append(
+            (
+                format_integer(point.devices),
+                format_integer(point.hosts),
+                format_integer(point.global_batch if is_weak else point.batch_per_device),
+                numbers.format_rate(speed.mean if speed else None),
+                numbers.format_plus_minus(speed).removeprefix("±") or numbers.MISSING,
+                numbers.format_times(point.speedup),
+                format_efficiency(point.efficiency),
+            )
+        )
+        if not point.ok:
+            devices = format_device_count(point.devices).capitalize()
+            notes.append(f"{devices}: no result, {wording.describe_status_and_reason(point)}.")
+    notes += [f"{points.capitalize()}: {flag}." for points, flag in wording.group_flags(ladder.series)]
+    return Section(title, tuple(notes), Grid(title, header, tuple(rows), left=()))
+
+
+def _describe_size(ladder: Ladder, devices: int) -> str:
+    size, point = ladder.predicted, ladder.find_point(devices)
+    if isinstance(size, PredictedSize):
+        share = size.prediction.efficiency
+        percents = f"{_format_with_limits(share.scaled(100), 2)}{THIN}% efficiency, " if share else ""
+        speed = f"{_format_with_limits(size.prediction.samples_per_second)} {ladder.series.unit}/s"
+        return f"{ladder.name}: PREDICTED, not measured: {percents}{speed} on {_format_nodes(size.nodes)}."
+    if point is None:
+        guess = f", and a prediction would be a guess: {size.reason}" if size else ""
+        return f"{ladder.name}: not measured on {format_device_count(devices)}{guess}."
+    if point.samples_per_second is None:
+        reason = wording.describe_status_and_reason(point)
+        return f"{ladder.name}: no result on {format_device_count(devices)}, {reason}."
+    speed = f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s"
+    where = f" on {_format_nodes(point.hosts)}" if point.hosts > 1 else ""
+    if point.efficiency is None:
+        return f"{ladder.name}: {speed}{where}; no efficiency, because one device was not measured."
+    speedup = numbers.format_times(point.speedup)
+    return f"{ladder.name}: {format_efficiency(point.efficiency)} efficiency ({speed}, speed-up {speedup}){where}."
+
+
+def _describe_knee(ladder: Ladder, least: str) -> str:
+    """Return the largest size that reaches an efficiency, what is known beyond it, and what is doubtful about it."""
+    knee = ladder.knee
+    if knee is None:
+        return f"{ladder.name}: unknown, because one device was not measured."
+    shares = {point.devices: point.efficiency for point in ladder.series.good}
+    if knee.devices is None:
+        best = max((share for count, share in shares.items() if share and count > 1), key=lambda share: share.mean)
+        highest = f"the highest is {format_efficiency(best)}"
+        return f"{ladder.name}: no measured size on several devices reaches it; {highest}."
+    text = f"{ladder.name}: {format_device_count(knee.devices)} ({format_efficiency(shares[knee.devices])})"
+    if knee.is_largest:
+        text += f", the largest size measured; where the efficiency falls below {least} was not measured."
+    else:
+        beyond = next(count for count in shares if count > knee.devices)
+        text += f"; {format_device_count(beyond)} have {format_efficiency(shares[beyond])}."
+    if knee.is_uncertain:
+        text += f" Its interval contains {least}, so more repeats may change the answer."
+    if knee.below:
+        text += f" On {wording.join_names(map(str, knee.below))} devices the efficiency is below {least}."
+    return text
+
+
+def _make_cost_section(study: Study, training: Training) -> Section:
+    """Return what the training costs on the size that is asked for, and a table of all that were measured."""
+    paragraphs = [
+        f"The training: {format_integer(training.epochs)} epoch{'' if training.epochs == 1 else 's'} of"
+        f" {format_integer(training.samples)} {study.unit}, {format_integer(training.total)} {study.unit} in all."
+        " A node that is used in part counts as a whole one."
+    ]
+    rows = []
+    for ladder in study.ladders:
+        predicted, point = ladder.predicted, ladder.find_point(study.devices)
+        kind, write, cost = f"{ladder.scaling} scaling", format_with_error, point and study.compute_cost(point)
+        if isinstance(predicted, PredictedSize):
+            kind, write, cost = f"{kind}, PREDICTED", _format_with_limits, predicted.cost
+        if cost:
+            paragraphs.append(
+                f"On {format_device_count(study.devices)} ({kind}): {write(cost.hours)} hours,"
+                f" {write(cost.node_hours)} node-hours."
+            )
+        for point in ladder.series.points:
+            if cost := study.compute_cost(point):
+                energy = cost.kilowatt_hours
+                rows.append(
+                    (
+                        ladder.scaling,
+                        format_integer(point.devices),
+                        format_integer(point.hosts),
+                        format_significant(cost.hours.mean, 3),
+                        numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
+                        format_significant(cost.node_hours.mean, 3),
+                        format_significant(cost.device_hours.mean, 3),
+                        format_significant(energy.mean, 3) if energy else numbers.MISSING,
+                    )
+                )
+    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
+    title = "Cost of the training"
+    return Section(title, tuple(paragraphs), Grid(title, header, tuple(rows)))
+
+
+def _describe_energy(study: Study) -> str:
+    """Return the energy of a sample at the size that is asked for, or at the last point where it was measured."""
+    measured = []
+    for ladder in study.ladders:
+        for point in ladder.series.points:
+            if energy := study.measure_energy(point):
+                value = f"{format_with_error(energy)} J/{study.unit.removesuffix('s')}"
+                where = f"on {format_device_count(point.devices)} ({ladder.scaling} scaling)"
+                measured.append((point.devices, f"{value} {where}"))
+    if not measured:
+        return "Not measured: no energy counter of these devices could be read."
+    what = " and ".join(_ENERGY_SOURCES.get(source, source) for source in study.energy_sources)
+    values = [text for devices, text in measured if devices == study.devices] or [measured[-1][1]]
+    return f"{wording.join_names(values)}. It is the energy {what}, in the measured window."
+
+
+# ---- method
+
+
+def list_method_sentences(study: Study) -> tuple[str, str, str, str, str]:
+    """Return how the study was measured in five sentences: trials, order, speed, efficiency, proof."""
+    run, unit = study.info, study.unit
+    provenance, spec = run.read_provenance(), run.read_spec()
+    counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
+    often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    tool = f"trainscale {provenance.trainscale}" if provenance.trainscale else "trainscale"
+    when = f" on {provenance.date[:10]}" if provenance.date else ""
+    most = "at most " if run.is_sequential else ""
+    steps = f", with {most}{spec.warmup} warm-up steps and {most}{spec.steps} measured steps" if spec.steps else ""
+    factor = ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
+    proof = "It was not proven for every trial that it computes what one device would compute."
+    if all(ladder.series.work_is_proven for ladder in study.ladders):
+        proof = (
+            "The first steps of every trial were compared with what one device computes with the samples of all, and"
+            " they agreed."
+        )
+    return (
+        f"{tool} measured every point {often} time{'' if counts == [1] else 's'} in fresh processes{when}{steps}.",
+        "The repeats of all device counts were interleaved, so that a drift of the machine does not look like scaling.",
+        f"Speed is the number of {unit} that all devices trained in a window after the warm-up, divided by its time;"
+        f" ± is half a 95 % interval over repeats{factor}.",
+        "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
+        " devices, with the errors of both in the interval.",
+        proof,
+    )
+
+
+def list_extrapolation_sentences(study: Study) -> list[str]:
+    """Return on what basis anything is said that was not measured."""
+    predicted = [(ladder, ladder.predicted) for ladder in study.ladders if isinstance(ladder.predicted, PredictedSize)]
+    sentences = ["Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."]
+    if predicted:
+        ladders = " and ".join(
+            f"{ladder.scaling} scaling, from {wording.join_names(map(str, size.prediction.given))} devices"
+            for ladder, size in predicted
+        )
+        sentences = [
+            f"The figures for {format_device_count(study.devices)} are predicted ({ladders}); all others were"
+            " measured on the stated devices.",
+            explain_method(),
+        ]
+        for ladder, size in predicted:
+            if held_out := size.prediction.held_out:
+                test = describe_held_out(held_out, ladder.series.unit)
+                sentences.append(f"{ladder.name}: {test}")
+    if study.training:
+        windows = [find_window_seconds(point) for ladder in study.ladders for point in ladder.series.points]
+        seconds = [window for window in windows if window]
+        ends = dict.fromkeys(numbers.format_duration(end) for end in (min(seconds), max(seconds)))
+        sentences.append(
+            f"The cost of the training is {format_integer(study.training.total)} {study.unit} divided by the"
+            f" {'measured or predicted' if predicted else 'measured'} speed: this assumes that the speed of the"
+            f" measured windows ({' to '.join(ends)}) lasts, and that every batch needs the same number of epochs."
+        )
+        sentences.append("Start-up, validation and saving are not included.")
+    if study.config.data == SYNTHETIC:
+        sentences.append(
+            "The input was random and stayed on the devices, so reading and preparing data is not included."
+        )
+    return sentences
+
+
+# ---- numbers
+
+
+def format_with_error(interval: Interval) -> str:
+    """Format a quantity with half its interval, in as many decimals as that has: 24.61 ± 0.12."""
+    half = interval.half_width
+    if not half:
+        return format_significant(interval.mean, 3)
+    error = format_significant(half, 2)
+    decimals = len(error.partition(".")[2])
+    return f"{interval.mean:,.{decimals}f}{THIN}±{THIN}{error}"
+
+
+def _format_with_limits(interval: Interval, digits: int = 3) -> str:
+    """Format a prediction, whose interval is lopsided: 2,842 (2,416–2,927)."""
+    return f"{format_significant(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
+
+
+def _format_nodes(count: int) -> str:
+    return f"{format_integer(count)} node{'' if count == 1 else 's'}"
+
+
+# ---- formats
+
+
+def render_studies(studies: Sequence[Study], name: str) -> str:
+    """Return studies of one run in a format of FORMATS."""
+    command = make_measuring_command(studies[0].info)
+    documents = [list(make_sections(study, command)) for study in studies]
+    if name == "json":
+        document = {
+            "schema": SCHEMA,
+            "studies": [_encode_study(study, sections) for study, sections in zip(studies, documents, strict=True)],
+            "command_for_missing": command if any(study.missing for study in studies) else None,
+        }
+        return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return render_document(documents, name)
+
+
+def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
+    """Return the sections of studies as text, Markdown or LaTeX."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainscale.questions.study"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        autoescape=False,  # each format escapes in its own way
+    )
+    environment.filters.update(_FILTERS[name])
+    return environment.get_template(f"study.{name}.j2").render(studies=documents).rstrip() + "\n"
+
+
+def convert_to_ascii(text: str, space: str = " ") -> str:
+    """Return the text in ASCII, with commas between groups of three digits. Other characters become question marks.
+
+    ``space`` stands where no line may be broken.
+    """
+    text = _GROUPED.sub(",", text).replace(THIN, space)
+    for character, replacement in _ASCII.items():
+        text = text.replace(character, replacement)
+    return text.encode("ascii", "replace").decode()
+
+
+def _underline(heading: str, character: str) -> str:
+    lines = textwrap.wrap(convert_to_ascii(heading), COLUMNS)
+    return "\n".join([*lines, character * max(map(len, lines))])
+
+
+def _fill(text: str) -> str:
+    """Return a paragraph in lines that keep a number and its unit together."""
+    filled = textwrap.fill(convert_to_ascii(text, _UNBROKEN), COLUMNS, break_on_hyphens=False)
+    return filled.replace(_UNBROKEN, " ")
+
+
+def _render_tables(grid: Grid) -> str:
+    """Return a table; one that is too wide becomes several, each with the first column."""
+    header, *rows = (tuple(map(convert_to_ascii, row)) for row in (grid.header, *grid.rows))
+    tables = []
+    for part in split_grid(Grid(grid.title, header, tuple(rows), left=grid.left), COLUMNS):
+        widths = [max(map(len, cells)) for cells in zip(part.header, *part.rows, strict=True)]
+        lines = [
+            _GAP.join(
+                cell.ljust(width) if index in part.left else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (part.header, ["-" * width for width in widths], *part.rows)
+        ]
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def _wrap_command(command: str) -> str:
+    """Return a command in lines that a shell joins."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1] and len(lines[-1]) + len(word) + 7 > COLUMNS:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return " \\\n".join(f"{'    ' if number else '  '}{line}" for number, line in enumerate(lines))
+
+
+def escape_latex(text: str) -> str:
+    """Escape text. Characters that LaTeX may not know become question marks."""
+    text = _GROUPED.sub(",", text).replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    return escaped.encode("ascii", "replace").decode()
+
+
+def _render_latex_cell(text: str) -> str:
+    """Return a number, with its error and unit, as siunitx takes it; other text is escaped."""
+    match = _NUMBER.fullmatch(convert_to_ascii(text))
+    if match is None:
+        return escape_latex(text)
+    value, error, unit = (part.replace(",", "") if part else "" for part in match.groups())
+    number = f"{value} +- {error}" if error else value
+    if unit == " %":
+        return f"\\SI{{{number}}}{{\\percent}}"
+    return f"\\num{{{number}}}" + (r"\(\times\)" if unit else "")
+
+
+_FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "text": {"underlined": _underline, "tables": _render_tables, "filled": _fill, "shell_lines": _wrap_command},
+    "markdown": {"escape": escape, "table": render_markdown},
+    "latex": {"escape": escape_latex, "cell": _render_latex_cell, "shell_lines": _wrap_command},
+}
+
+
+def _encode_study(study: Study, sections: Sequence[Section]) -> JsonObject:
+    """Return full precision. ``sections`` have the sentences of the other formats."""
+    return {
+        "title": sections[0].heading,
+        "devices": study.devices,
+        "knee_efficiency": study.efficiency,
+        "training": asdict(study.training) if study.training else None,
+        "energy_sources": list(study.energy_sources),
+        "not_measured": list(study.missing),
+        "ladders": [_encode_ladder(study, ladder) for ladder in study.ladders],
+        "sections": {section.heading: list(section.paragraphs) for section in sections},
+    }
+
+
+def _encode_ladder(study: Study, ladder: Ladder) -> JsonObject:
+    def encode(value: Interval | Cost | None) -> JsonObject | None:
+        return asdict(value) if value else None
+
+    return {
+        "series": ladder.series.title,
+        "scaling": ladder.scaling,
+        "unit": ladder.series.unit,
+        "config": ladder.series.config.to_dict(),
+        "knee": asdict(ladder.knee) if ladder.knee else None,
+        "points": [
+            {
+                "devices": point.devices,
+                "nodes": point.hosts,
+                "batch_per_device": point.batch_per_device,
+                "global_batch": point.global_batch,
+                "repeats": point.repeats,
+                "status": point.status,
+                "flags": list(point.flags),
+                "window_seconds": find_window_seconds(point),
+                "samples_per_second": encode(point.samples_per_second),
+                "speedup": encode(point.speedup),
+                "efficiency": encode(point.efficiency),
+                "joules_per_sample": encode(study.measure_energy(point)),
+                "cost": encode(study.compute_cost(point)),
+            }
+            for point in ladder.series.points
+        ],
+        "predicted": asdict(ladder.predicted) if ladder.predicted else None,
+    }
