@@ -165,7 +165,7 @@ def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_p
         ([], "no FILE was given; - is standard input"),
         (["mxnet.log", "--columns", "tiem"], "unknown column 'tiem'; did you mean 'time'?"),
         (["mxnet.log", "--metrics", "acuracy"], "unknown metric in mxnet.log 'acuracy'; did you mean 'accuracy'?"),
-        (["mxnet.log", "--every", "0"], "--every: '0' is not a whole number from 1"),
+        (["mxnet.log", "--every", "0"], "--every: '0' is not valid; valid: a whole number, 1 or more"),
         (["mxnet.log", "--reduce", "min"], "--reduce: unknown value 'min'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

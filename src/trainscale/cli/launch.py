@@ -7,11 +7,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
@@ -20,9 +18,9 @@ from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramReq
 from ..launch.programs import ProgramRun, pack_folder, prepare_hosts, run_programs
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST, Host
-from ..spec.settings import parse_duration, whole
+from ..spec.settings import DURATION, whole
 from ..worker.job import SERVER, WORKER
-from .parser import Parser, add_settings, read_experiment
+from .parser import Parser, add_settings, read_experiment, typed
 from .signals import interrupt_on_signals
 
 _MOST_PROCESSES = 65536  # each needs a port
@@ -39,25 +37,50 @@ def main(argv: list[str]) -> int:
         del options.command[0]
     if not options.command or not options.command[0]:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
-    request = _read_request(options)
-    variables = _read_variables(options)
-    timeout = _read(parse_duration, options.limit, "--timeout") if options.limit else None
+    request = ProgramRequest(
+        workers=options.num_workers,
+        servers=options.num_servers,
+        scheduler=options.num_servers > 0 if options.scheduler is None else options.scheduler,
+        placement=options.deal,
+        shows_own_gpus=options.gpus == "own",
+        chief=options.chief,
+    )
+    names = [
+        name
+        for text in options.env
+        for name in ([text] if "=" in text else filter(None, map(str.strip, text.split(","))))
+    ]
+    variables = {
+        ALL_ROLES: dict(_split_variable("--env", name, os.environ) for name in names),
+        WORKER: dict(_split_variable("--env-worker", text) for text in options.env_worker),
+        SERVER: dict(_split_variable("--env-server", text) for text in options.env_server),
+    }
+    # A path that does not depend on where a keeper starts.
+    folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
+    folder = folder if folder.startswith("~") else str(Path(base, folder))
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
     target = find_target(experiment)
     host_launcher = target.make_launcher()
+
+    def print_line(program: Program, text: str, error: bool) -> None:
+        print(f"[{program.label}] {text}", file=sys.stderr if error else sys.stdout, flush=True)
+
+    def print_note(text: str) -> None:
+        print(f"trainscale: {text}", file=sys.stderr, flush=True)
+
     try:
         with interrupt_on_signals():
             hosts = (Host(LOCALHOST),) if target.is_local else host_launcher.hosts()
-            folder, archive = _find_program_folder(options), pack_folder(Path.cwd()) if options.copy else None
+            archive = pack_folder(Path.cwd()) if options.copy else None
             usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host
             programs = assign_roles(request, [replace(host, slots=slots or host.slots) for host in usable_hosts])
             command = ProgramCommand(options.command, folder, variables)
-            run = ProgramRun(programs, _print_line, _print_note, request.chief)
-            return run_programs(host_launcher, run, request, command, timeout)
+            run = ProgramRun(programs, print_line, print_note, request.chief)
+            return run_programs(host_launcher, run, request, command, options.limit)
     finally:
         host_launcher.close()
 
@@ -78,8 +101,9 @@ def _make_parser() -> Parser:
     )
     parser.usage = "trainscale launch -n N [options] COMMAND …"
     add = parser.add_argument
-    add("-n", "--num-workers", metavar="N", required=True, help="number of workers")
-    add("-s", "--num-servers", metavar="N", default="0",
+    add("-n", "--num-workers", type=typed(whole(1, _MOST_PROCESSES)), metavar="N", required=True,
+        help="number of workers")
+    add("-s", "--num-servers", type=typed(whole(0, _MOST_PROCESSES)), metavar="N", default=0,
         help="number of parameter servers, which run the same command (default: 0)")
     add("--scheduler", action=argparse.BooleanOptionalAction, default=None,
         help="start MXNet's scheduler, one more process of the same command (default: on if there are servers)")
@@ -99,7 +123,8 @@ def _make_parser() -> Parser:
         help="the folder on every host in which the processes run (default: the current directory)")
     add("--copy", "--sync-dst-dir", metavar="DIR", dest="copy",
         help="first copy the current directory to DIR on every host, and run there")
-    add("--timeout", metavar="TIME", dest="limit", help="end everything after this time (default: never)")
+    add("--timeout", type=typed(DURATION), metavar="TIME", dest="limit",
+        help="end everything after this time (default: never)")
     add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
     add_settings(parser, (*_SETTINGS, *list_plugin_setting_keys()))
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
@@ -107,41 +132,6 @@ def _make_parser() -> Parser:
 
 
 # fmt: on
-
-
-def _read_request(options: Namespace) -> ProgramRequest:
-    servers = _read(whole(0, _MOST_PROCESSES).read_text, options.num_servers, "--num-servers")
-    return ProgramRequest(
-        workers=_read(whole(1, _MOST_PROCESSES).read_text, options.num_workers, "--num-workers"),
-        servers=servers,
-        scheduler=servers > 0 if options.scheduler is None else options.scheduler,
-        placement=options.deal,
-        shows_own_gpus=options.gpus == "own",
-        chief=options.chief,
-    )
-
-
-def _read(parse: Any, text: str, flag: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise InputError(f"{flag}: {error}") from None
-
-
-def _read_variables(options: Namespace) -> dict[str, dict[str, str]]:
-    """Return the variables of each role; those for all roles are under ALL_ROLES."""
-    return {
-        ALL_ROLES: dict(
-            _split_variable("--env", text, os.environ) for argument in options.env for text in _split_names(argument)
-        ),
-        WORKER: dict(_split_variable("--env-worker", text) for text in options.env_worker),
-        SERVER: dict(_split_variable("--env-server", text) for text in options.env_server),
-    }
-
-
-def _split_names(text: str) -> list[str]:
-    """Split a list of names without values."""
-    return [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -155,17 +145,3 @@ def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None 
     if name not in environment:
         raise InputError(f"{flag}: {name} is not set here; valid: a variable that is set, or NAME=VALUE")
     return name, environment[name]
-
-
-def _find_program_folder(options: Namespace) -> str:
-    """Return the folder of the programs as a path that does not depend on where a keeper starts."""
-    folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
-    return folder if folder.startswith("~") else str(Path(base, folder))
-
-
-def _print_line(program: Program, text: str, error: bool) -> None:
-    print(f"[{program.label}] {text}", file=sys.stderr if error else sys.stdout, flush=True)
-
-
-def _print_note(text: str) -> None:
-    print(f"trainscale: {text}", file=sys.stderr, flush=True)

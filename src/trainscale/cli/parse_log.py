@@ -7,22 +7,21 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, EpochRow, Section, read_log
-from ..errors import InputError, explain_unknown, shorten, shorten_path
+from ..errors import InputError, explain_unknown, shorten_path
 from ..record.decoding import remove_unprintable
 from ..record.journal import TRIALS
 from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table
 from ..report.step_table import render_step_table
+from ..spec.settings import whole
 from ..worker.regular_files import open_regular
-from .parser import Parser
+from .parser import Parser, typed
 
 STDIN = "-"
-_MOST_DIGITS = 18  # of --every
 _PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces of a line
 
 
@@ -34,21 +33,19 @@ def main(argv: list[str]) -> int:
     columns = _split_names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
     tables = []
     for name, section in _read_sections(options):
-        section = _select_every(_select_metrics(section, options.metrics, name), options.every)
-        text = (
-            render_epoch_table(section.epochs, table_format, columns)
-            if section.epochs
-            else render_step_table(section.steps, table_format)
-        )
-        tables.append((name, section.title, text))
+        epochs = _select_epochs(section.epochs, options, name)
+        last = max((row.step for row in section.steps if row.step is not None), default=None)
+        steps = [row for row in section.steps if row.step in (None, last) or row.step % options.every == 0]
+        table = render_epoch_table(epochs, table_format, columns) if epochs else render_step_table(steps, table_format)
+        tables.append((name, section.title, table))
     several = len(tables) > 1
-    for number, (name, title, text) in enumerate(tables):
+    for number, (name, title, table) in enumerate(tables):
         parts = [name, title] if several and len(options.files) > 1 and not options.merge else [title]
         heading = ": ".join(part for part in parts if part)
         if heading and (several or table_format == MARKDOWN):
             blank = "\n" if number else ""
             print(f"{blank}# {heading}" if table_format == TSV else f"{blank}### {heading}\n")
-        print(text, end="")
+        print(table, end="")
     return 0
 
 
@@ -60,35 +57,19 @@ def _make_parser() -> Parser:
     )
     add = parser.add_argument
     add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
-    add(
-        "--reduce",
-        "--op",
-        choices=REDUCERS,
-        default=AVERAGE,
-        help="take the average (default) or the largest value of each metric over workers;"
-        " seconds are always averaged, samples per second always added up",
+    reduce = (
+        "take the average (default) or the largest value of each metric over workers; seconds are always averaged,"
+        " samples per second always added up"
     )
-    add(
-        "--format",
-        choices=(*FORMATS, "none"),
-        default=MARKDOWN,
-        help="the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log",
-    )
+    add("--reduce", "--op", choices=REDUCERS, default=AVERAGE, help=reduce)
+    formats = "the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log"
+    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help=formats)
     add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
     add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
-    add("--every", type=_parse_positive, default=1, metavar="N", help="show only every Nth epoch or step, and the last")
+    every = "show only every Nth epoch or step, and the last"
+    add("--every", type=typed(whole(1)), default=1, metavar="N", help=every)
     add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
     return parser
-
-
-def _parse_positive(text: str) -> int:
-    number = int(text[:_MOST_DIGITS]) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not a whole number from 1")
-    return number
-
-
-# ---- reading
 
 
 def _read_sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
@@ -120,25 +101,34 @@ def _read_lines(file: str) -> Iterator[str]:
         if not path.exists():
             raise InputError(f"{file}: this is a directory, and no run was recorded in it (there is no {TRIALS})")
     try:
-        stream_or_file: AbstractContextManager[IO[bytes]] = (
-            nullcontext(sys.stdin.buffer) if file == STDIN else open_regular(path, pipes=True)
-        )
-        with stream_or_file as stream:
-            yield from _decode_lines(stream)
+        stream: IO[bytes] = sys.stdin.buffer if file == STDIN else open_regular(path, pipes=True)
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+        try:
+            while line := text.readline(_PIECE):
+                yield line
+        finally:
+            text.detach()  # standard input stays open
+            if file != STDIN:
+                stream.close()
     except OSError as error:
         raise InputError(f"{shorten_path(_describe_file(file))}: cannot be read: {error.strerror}") from None
 
 
-def _decode_lines(stream: IO[bytes]) -> Iterator[str]:
-    text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
-    try:
-        while line := text.readline(_PIECE):
-            yield line
-    finally:
-        text.detach()  # standard input stays open
-
-
-# ---- choosing
+def _select_epochs(epochs: Sequence[EpochRow], options: argparse.Namespace, name: str) -> list[EpochRow]:
+    """Return the epochs that --every selects, with the metrics that --metrics selects."""
+    selected = [row for row in epochs if row.epoch % options.every == 0 or row is epochs[-1]]
+    if options.metrics is None or not selected:
+        return selected
+    valid = dict.fromkeys(name for row in epochs for name in (*row.train, *row.valid))
+    metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
+    return [
+        replace(
+            row,
+            train={metric: row.train[metric] for metric in metrics if metric in row.train},
+            valid={metric: row.valid[metric] for metric in metrics if metric in row.valid},
+        )
+        for row in selected
+    ]
 
 
 def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:
@@ -147,26 +137,3 @@ def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:
         if name not in valid:
             raise explain_unknown(what, name, valid)
     return names
-
-
-def _select_metrics(section: Section, metrics: str | None, where: str) -> Section:
-    if metrics is None or not section.epochs:
-        return section
-    valid = dict.fromkeys(name for row in section.epochs for name in (*row.train, *row.valid))
-    names = _split_names(metrics, list(valid), f"metric in {where}")
-    return replace(section, epochs=tuple(_select_in_row(row, names) for row in section.epochs))
-
-
-def _select_in_row(row: EpochRow, names: Sequence[str]) -> EpochRow:
-    train, valid = ({name: values[name] for name in names if name in values} for values in (row.train, row.valid))
-    return replace(row, train=train, valid=valid)
-
-
-def _select_every(section: Section, count: int) -> Section:
-    epochs, steps = section.epochs, section.steps
-    last = max((row.step for row in steps if row.step is not None), default=None)
-    return replace(
-        section,
-        epochs=tuple(row for row in epochs if row.epoch % count == 0 or row is epochs[-1]),
-        steps=tuple(row for row in steps if row.step in (None, last) or row.step % count == 0),
-    )
