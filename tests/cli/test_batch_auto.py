@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import SUPPORT, trainscale
 
-from trainscale.cli.views import describe_attempt, describe_search_result
+from trainscale.measure.batches import describe_attempt, describe_search
 from trainscale.record.batches import Attempt, Search
 from trainscale.spec.config import AUTO, Config
 
@@ -97,10 +97,10 @@ def test_an_attempt_is_one_line() -> None:
 
 def test_a_finding_names_what_fits_and_what_does_not_or_why_no_more_was_tried() -> None:
     name = "torch alexnet allreduce"
-    text = describe_search_result(Search(CONFIG, 65_536, "", (FITS, FAILS, FITS), done=True))
+    text = describe_search(Search(CONFIG, 65_536, "", (FITS, FAILS, FITS), done=True))
     assert text == f"{name}: the largest batch that fits is 512 (14.2 GiB); 1,024 does not"
-    text = describe_search_result(Search(CONFIG, 512, "--max-batch", (FITS, FITS), done=True))
+    text = describe_search(Search(CONFIG, 512, "--max-batch", (FITS, FITS), done=True))
     assert text == f"{name}: batch 512 still fits (14.2 GiB); not tried further: --max-batch"
     fails = Attempt(1, False, 1.0, "no memory", memory_limit_bytes=GIB)
-    text = describe_search_result(Search(CONFIG, 512, "", (fails,), done=True))
+    text = describe_search(Search(CONFIG, 512, "", (fails,), done=True))
     assert text == f"{name}: not even a batch of 1 fits, where a worker may allocate 1.0 GiB"

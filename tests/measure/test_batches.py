@@ -20,7 +20,6 @@ from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import batches
 from trainscale.measure.batches import (
     SearchFailed,
-    SearchListener,
     apply_searches,
     choose_next_batch,
     compute_memory_share,
@@ -163,7 +162,7 @@ class Trials:
 
     def find(self, made: Plan, directory: Path, retry_failed: bool = False) -> dict[str, Search]:
         context = RunContext(made, LocalLauncher(), {}, retry_failed=retry_failed)
-        return find_batches(context, directory, SearchListener())
+        return find_batches(context, directory)
 
 
 @pytest.fixture

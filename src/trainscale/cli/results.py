@@ -32,9 +32,9 @@ def print_results(run: Run, location: str = "") -> None:
         _print_learning(console, run)
     for search in read_batches(run.directory).values():
         if search.done:
-            from .views import describe_search_result
+            from ..measure.batches import describe_search
 
-            console.print(describe_search_result(search), soft_wrap=True, markup=False)
+            console.print(describe_search(search), soft_wrap=True, markup=False)
     _print_verdicts(console, run, place)
     _print_place(console, place)
 

@@ -15,14 +15,12 @@ from rich.console import Console
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..errors import InputError
 from ..launch.trial.state import TrialState
-from ..measure.batches import SearchListener, describe_config
 from ..measure.measure import RunListener, RunView
 from ..measure.order import NextTrial, choose_next_trial
-from ..record.batches import Attempt, Search
 from ..record.journal import Journal
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
-from ..report.numbers import format_gibibytes, format_rough_duration
+from ..report.numbers import format_rough_duration
 from ..runs import Run
 from ..spec.config import Trial
 from ..spec.plan import Plan
@@ -140,61 +138,6 @@ def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
     return text
 
 
-class SearchPrinter(SearchListener):
-    """Prints a line for each batch that is tried. A terminal also shows what the attempt under way is doing."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.status = console.status("") if console.is_terminal else None
-        self._batch = ""
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False)
-
-    def search_begins(self, search: Search) -> None:
-        known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
-        name = describe_config(search.config)
-        self._print(f"{name}: searching the largest batch that fits, at most {search.most:,}{known}")
-
-    def attempt_begins(self, search: Search, batch: int) -> None:
-        self._batch = f"batch {batch:,}"
-        if self.status:
-            self.status.update(self._batch)
-
-    def attempt_moves(self, state: TrialState) -> None:
-        if self.status:
-            slowest = state.slowest_worker
-            self.status.update(f"{self._batch}: {slowest.phase} {slowest.step or ''}")
-
-    def attempt_ends(self, search: Search, attempt: Attempt) -> None:
-        self._print(f"  {describe_attempt(search, attempt)}")
-
-    def search_ends(self, search: Search) -> None:
-        self._print(describe_search_result(search))
-
-
-def describe_attempt(search: Search, attempt: Attempt) -> str:
-    """Return ``batch 512 fits, 14.2 GiB`` or ``batch 1,024: out of memory``."""
-    is_second = sum(other.batch == attempt.batch for other in search.attempts) > 1
-    if not attempt.fits:
-        return f"batch {attempt.batch:,}: out of memory{' the second time' if is_second else ''}"
-    memory = f", {format_gibibytes(attempt.memory_bytes)}" if attempt.memory_bytes is not None else ""
-    return f"batch {attempt.batch:,} fits{' again' if is_second else ''}{memory}"
-
-
-def describe_search_result(search: Search) -> str:
-    """Say which batch fits, and which larger one does not."""
-    largest, failing = search.largest, search.smallest_failing
-    name, limit = describe_config(search.config), failing.memory_limit_bytes if failing else None
-    memory_limit = f", where a worker may allocate {format_gibibytes(limit)}" if limit else ""
-    if largest is None:
-        return f"{name}: not even a batch of 1 fits{memory_limit}"
-    memory = f" ({format_gibibytes(largest.memory_bytes)})" if largest.memory_bytes is not None else ""
-    if failing is None:
-        return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
-    return f"{name}: the largest batch that fits is {largest.batch:,}{memory}; {failing.batch:,} does not{memory_limit}"
-
-
 # ---- for programs
 
 
@@ -273,11 +216,6 @@ def print_last_event(location: str, run: RunInfo, records: Sequence[TrialRecord]
     print_event("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
 
 
-class SearchEventPrinter(SearchListener):
-    def search_ends(self, search: Search) -> None:
-        print_event("message", message=describe_search_result(search))
-
-
 def _identify(trial: Trial) -> JsonObject:
     """Return what identifies a trial. Its config is in the first event, under the same key."""
     return {
@@ -334,12 +272,6 @@ class TextView(CommandView):
     def show_message(self, line: str) -> None:
         print(line, flush=True)
 
-    @contextmanager
-    def show_batches(self) -> Iterator[SearchListener]:
-        printer = SearchPrinter(Console(highlight=False))
-        with printer.status or nullcontext():
-            yield printer
-
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
         return show_progress(plan, journal, retry_failed)
 
@@ -359,9 +291,6 @@ class TextView(CommandView):
 class JsonView(CommandView):
     def show_message(self, line: str) -> None:
         print_event("message", message=line)
-
-    def show_batches(self) -> AbstractContextManager[SearchListener]:
-        return nullcontext(SearchEventPrinter())
 
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
         return nullcontext(EventPrinter(plan, journal, str(journal.directory)))

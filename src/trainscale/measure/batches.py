@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import TrainscaleError
-from ..launch.trial.state import TrialState
 from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
@@ -39,27 +38,9 @@ class SearchFailed(TrainscaleError):
     """An attempt failed for another reason than lack of memory."""
 
 
-class SearchListener:
-    """Is called while batches are searched, for the display. This one ignores everything."""
-
-    def search_begins(self, search: Search) -> None:
-        return
-
-    def attempt_begins(self, search: Search, batch: int) -> None:
-        return
-
-    def attempt_moves(self, state: TrialState) -> None:
-        return
-
-    def attempt_ends(self, search: Search, attempt: Attempt) -> None:
-        return
-
-    def search_ends(self, search: Search) -> None:
-        return
-
-
-def settle_batches(context: RunContext, journal: Journal, listener: SearchListener) -> RunContext:
-    """Return the context with a batch for every config, after the searches that this takes.
+def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], None]) -> RunContext:
+    """Return the context with a batch for every config, after the searches that this takes. ``show`` gets a line
+    for the start and the result of each search, and for each attempt.
 
     Configs that fit with no batch are appended to the journal as failed. Configs to be searched whose framework is
     missing are left out.
@@ -68,7 +49,7 @@ def settle_batches(context: RunContext, journal: Journal, listener: SearchListen
         return context
     plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
     context = replace(context, plan=plan)
-    searches = find_batches(context, journal.directory, listener)
+    searches = find_batches(context, journal.directory, show)
     recorded = {record.trial.key for record in journal.records}
     for record in make_out_of_memory_records(plan, searches):
         if record.trial.key not in recorded:
@@ -80,7 +61,9 @@ def needs_search(plan: Plan) -> bool:
     return any(config.batch == AUTO for config in plan.configs)
 
 
-def find_batches(context: RunContext, directory: Path, listener: SearchListener) -> dict[str, Search]:
+def find_batches(
+    context: RunContext, directory: Path, show: Callable[[str], None] = lambda _: None
+) -> dict[str, Search]:
     """Return a finished search for every config whose batch is AUTO, by the key of the config.
 
     Each attempt is written to the directory when it ends, so an interruption loses only the attempt under way. With
@@ -95,23 +78,22 @@ def find_batches(context: RunContext, directory: Path, listener: SearchListener)
             search = replace(search, attempts=(), done=False)
         if search.done:
             continue
-        listener.search_begins(search)
+        known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
+        show(f"{describe_config(config)}: searching the largest batch that fits, at most {search.most:,}{known}")
         share = compute_memory_share(context.plan, config, counts)
         while (
             batch := choose_next_batch(search.attempts, context.plan.choose_default_batch(config), search.most)
         ) is not None:
-            listener.attempt_begins(search, batch)
             is_second = any(attempt.batch == batch for attempt in search.attempts)
             measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
-            record = try_batch(context, config, batch, measure, share, listener.attempt_moves)
-            attempt = judge_attempt(search, batch, record)
+            attempt = judge_attempt(search, batch, try_batch(context, config, batch, measure, share))
             search = replace(search, attempts=(*search.attempts, attempt))
             searches[config.key] = search
             write_batches(directory, searches)
-            listener.attempt_ends(search, attempt)
+            show(f"  {describe_attempt(search, attempt)}")
         searches[config.key] = replace(search, done=True)
         write_batches(directory, searches)
-        listener.search_ends(searches[config.key])
+        show(describe_search(searches[config.key]))
     return searches
 
 
@@ -138,14 +120,13 @@ def try_batch(
     batch: int,
     measure: Measure,
     share: float,
-    watch: Callable[[TrialState], None] = lambda _: None,
 ) -> TrialRecord:
     """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
     experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
-    return run_trial(context, Trial(short, 1, 0), measure, watch, memory_share=share)
+    return run_trial(context, Trial(short, 1, 0), measure, memory_share=share)
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
@@ -227,3 +208,25 @@ def make_out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> li
 
 def describe_config(config: Config) -> str:
     return f"{config.framework} {config.model} {config.strategy_label}"
+
+
+def describe_attempt(search: Search, attempt: Attempt) -> str:
+    """Return ``batch 512 fits, 14.2 GiB`` or ``batch 1,024: out of memory``."""
+    is_second = sum(other.batch == attempt.batch for other in search.attempts) > 1
+    if not attempt.fits:
+        return f"batch {attempt.batch:,}: out of memory{' the second time' if is_second else ''}"
+    memory = f", {attempt.memory_bytes / 2**30:.1f} GiB" if attempt.memory_bytes is not None else ""
+    return f"batch {attempt.batch:,} fits{' again' if is_second else ''}{memory}"
+
+
+def describe_search(search: Search) -> str:
+    """Say which batch fits, and which larger one does not."""
+    largest, failing = search.largest, search.smallest_failing
+    name, limit = describe_config(search.config), failing.memory_limit_bytes if failing else None
+    memory_limit = f", where a worker may allocate {limit / 2**30:.1f} GiB" if limit else ""
+    if largest is None:
+        return f"{name}: not even a batch of 1 fits{memory_limit}"
+    memory = f" ({largest.memory_bytes / 2**30:.1f} GiB)" if largest.memory_bytes is not None else ""
+    if failing is None:
+        return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
+    return f"{name}: the largest batch that fits is {largest.batch:,}{memory}; {failing.batch:,} does not{memory_limit}"

@@ -31,7 +31,7 @@ from ..spec.config import Trial
 from ..spec.devices import count_hosts
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
-from .batches import SearchListener, needs_search, settle_batches
+from .batches import needs_search, settle_batches
 from .context import RunContext, choose_directory, make_spec, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial, skip_for_memory
@@ -70,10 +70,6 @@ class RunView:
 
     def show_message(self, line: str) -> None:
         return
-
-    def show_batches(self) -> AbstractContextManager[SearchListener]:
-        """Show the search for the largest batches."""
-        return nullcontext(SearchListener())
 
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
         return nullcontext(RunListener())
@@ -129,8 +125,7 @@ def measure_experiment(
 def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunView) -> str | None:
     try:
         if needs_search(context.plan):
-            with view.show_batches() as search_listener:
-                context = settle_batches(context, journal, search_listener)
+            context = settle_batches(context, journal, view.show_message)
         if not context.plan.configs:  # nothing fits
             return None
         experiment = context.plan.experiment
