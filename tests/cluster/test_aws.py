@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.stub import Stubber
 
 from trainscale.cluster import aws as stacks
-from trainscale.cluster.aws import AwsClients, CannotStartWorkers, add_hint, explain_errors, find_region, is_permanent
+from trainscale.cluster.aws import AwsClients, CannotStartWorkers, add_hint, explain_errors, find_region
 from trainscale.cluster.aws_template import parse_ssh_range
 from trainscale.errors import InputError, TrainscaleError
 
@@ -91,13 +91,6 @@ def test_missing_credentials_are_told_with_how_to_give_them() -> None:
         raise NoCredentialsError
 
 
-def test_a_quota_is_final_and_missing_room_is_not() -> None:
-    assert is_permanent("... VcpuLimitExceeded ...")
-    assert not is_permanent("InsufficientInstanceCapacity")
-    assert not is_permanent("Your instance is being started")
-    assert "--zone" in add_hint("InsufficientInstanceCapacity")
-
-
 # ---- stacks
 
 
@@ -149,13 +142,14 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 def test_creation_is_followed_and_missing_room_is_told_once_and_waited_for(script: Script) -> None:
     script.state("CREATE_IN_PROGRESS").not_started(NO_ROOM)
-    script.state("CREATE_IN_PROGRESS").not_started(NO_ROOM, NO_ROOM).state("CREATE_COMPLETE")
+    script.state("CREATE_IN_PROGRESS").not_started(NO_ROOM, NO_ROOM).state("CREATE_IN_PROGRESS")
+    script.not_started("Your instance is being started").state("CREATE_COMPLETE")
     told: list[str] = []
     stack = stacks.wait_until_settled(script.aws, ID, told.append)
     assert stack is not None
     assert stack.status == "CREATE_COMPLETE"
-    (message,) = told
-    assert message.startswith(f"Workers not started yet: {NO_ROOM}\n  AWS has no capacity")
+    assert told[0].startswith(f"Workers not started yet: {NO_ROOM}\n  AWS has no capacity")
+    assert told[1:] == ["Workers not started yet: Your instance is being started"]
 
 
 def test_a_quota_ends_the_waiting_at_once_with_what_to_do(script: Script) -> None:

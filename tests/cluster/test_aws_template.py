@@ -12,6 +12,7 @@ import sys
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from trainscale.cluster.aws_template import (
     INSTANCE_TYPES,
     ClusterRequest,
     MachineImage,
-    choose_default_image,
+    find_image,
     find_instance_type,
     render_template,
 )
@@ -66,6 +67,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Return what cfn-lint finds in a template for each number of network cards, and in one with a mistake."""
     folder = tmp_path_factory.mktemp("templates")
     texts = {str(cards): render_template(find_instance_type(name)) for cards, name in TYPES.items()}
+    assert all(len(text.encode()) <= 51_200 for text in texts.values()), "CloudFormation takes no larger request"
     texts["mistaken"] = texts["0"].replace("Strategy: cluster", "Strategy: close")
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -207,16 +209,23 @@ def test_every_node_runs_node_sh_with_its_role() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_name", "image"),
+    ("type_name", "parameter"),
     [("c7i.4xlarge", CPU_IMAGE), ("m7i.large", CPU_IMAGE), ("p5.48xlarge", GPU_IMAGE), ("g4dn.xlarge", GPU_IMAGE)],
 )
-def test_the_image_follows_from_the_type(type_name: str, image: str) -> None:
-    assert choose_default_image(find_instance_type(type_name)) == image
+def test_the_image_follows_from_the_type(type_name: str, parameter: str) -> None:
+    aws: Any = SimpleNamespace(
+        ssm=SimpleNamespace(get_parameter=lambda Name: {"Parameter": {"Value": f"image of {Name}"}}),
+        ec2=SimpleNamespace(describe_images=lambda ImageIds: {"Images": [{"Name": "Ubuntu"}]}),
+    )
+    image = find_image(aws, None, find_instance_type(type_name), "--image")
+    assert image == MachineImage(f"image of {parameter}", "Ubuntu", "/dev/sda1")
 
 
 @pytest.mark.parametrize("type_name", ["p2.xlarge", "g2.2xlarge", "p3.2xlarge"])
 def test_gpus_too_old_for_todays_driver_have_no_image(type_name: str) -> None:
-    assert choose_default_image(find_instance_type(type_name)) is None
+    nothing: Any = None
+    with pytest.raises(InputError, match=f"--image: no image is known for {type_name}"):
+        find_image(nothing, None, find_instance_type(type_name), "--image")
 
 
 # ---- the types

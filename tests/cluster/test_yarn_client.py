@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import program
 from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
 
 from trainscale.cluster import yarn
@@ -15,7 +16,6 @@ from trainscale.cluster.yarn import (
     Application,
     ResourceManager,
     YarnClient,
-    find_jar,
     list_manager_urls,
     read_configuration,
 )
@@ -48,9 +48,7 @@ def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None
 
 @pytest.mark.processes
 def test_below_hadoop_home_the_program_is_certainly_hadoops(cluster: YarnCluster, tmp_path: Path) -> None:
-    other = tmp_path / "yarn"
-    other.write_text("#!/bin/sh\nexit 1\n")
-    other.chmod(0o755)
+    program(tmp_path, "yarn", "exit 1")
     yarn_client = yarn.find_client({"PATH": f"{tmp_path}:/usr/bin:/bin", "HADOOP_HOME": str(cluster.folder)})
     assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
 
@@ -62,29 +60,26 @@ def test_without_the_program_the_message_says_where_it_was_looked_for() -> None:
 
 @pytest.mark.processes
 def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
-    program = tmp_path / "yarn"
-    program.write_text("#!/bin/sh\necho 'ERROR: JAVA_HOME is not set and could not be found.' >&2\nexit 1\n")
-    program.chmod(0o755)
+    program(tmp_path, "yarn", "echo 'ERROR: JAVA_HOME is not set and could not be found.' >&2\nexit 1")
     with pytest.raises(InputError, match="yarn classpath: ERROR: JAVA_HOME is not set"):
         yarn.find_client({"PATH": f"{tmp_path}:/bin"})
 
 
-def test_the_jar_is_the_newest_and_not_that_of_the_tests(tmp_path: Path) -> None:
-    home = tmp_path / "it's; a home"
-    folder = home / "share/hadoop/yarn"
-    folder.mkdir(parents=True)
-    names = ("3.3.5", "3.3.6", "3.3.6-tests", "3.3.6-sources")
-    for name in names:
-        (folder / f"hadoop-yarn-applications-distributedshell-{name}.jar").touch()
-    assert find_jar([home], []) == folder / JAR
-
-
-def test_vendors_have_the_jar_elsewhere_and_without_a_number(tmp_path: Path) -> None:
-    jar = tmp_path / "hadoop-yarn-applications-distributedshell.jar"
-    jar.touch()
-    assert find_jar([tmp_path / "none"], [tmp_path / "nothing", tmp_path]) == jar
+@pytest.mark.processes
+def test_the_jar_is_the_newest_and_not_that_of_the_tests_and_vendors_have_it_elsewhere(tmp_path: Path) -> None:
+    home, vendor = tmp_path / "it's; a home", tmp_path / "vendor"
+    (home / "share/hadoop/yarn").mkdir(parents=True)
+    vendor.mkdir()
+    program(tmp_path, "yarn", f"echo '/nothing:{vendor}/*'")
+    environment = {"PATH": f"{tmp_path}:/bin", "HADOOP_HOME": str(home)}
     with pytest.raises(InputError, match=r"no hadoop-yarn-applications-distributedshell-\*\.jar below"):
-        find_jar([], [tmp_path / "nothing"])
+        yarn.find_client(environment)
+    jar = vendor / "hadoop-yarn-applications-distributedshell.jar"  # without a number
+    jar.touch()
+    assert yarn.find_client(environment).jar == str(jar)
+    for name in ("3.3.5", "3.3.6", "3.3.6-tests", "3.3.6-sources"):
+        (home / f"share/hadoop/yarn/hadoop-yarn-applications-distributedshell-{name}.jar").touch()
+    assert yarn.find_client(environment).jar == str(home / "share/hadoop/yarn" / JAR)
 
 
 # ---- its configuration

@@ -119,11 +119,6 @@ def add_hint(message: str) -> str:
     return f"{message}\n  {hint}" if hint else message
 
 
-def is_permanent(message: str) -> bool:
-    """Tell whether waiting is useless: capacity may become free, but a quota does not grow by itself."""
-    return add_hint(message) != message and not re.search(_NO_CAPACITY, message)
-
-
 @contextmanager
 def explain_errors() -> Iterator[None]:
     """Turn errors of AWS and boto3 into TrainscaleError with one message."""
@@ -222,10 +217,10 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
     stack = find_stack(aws, name)
     if stack is not None:
         remark = ", the remains of a failed start" if stack.has_failed else ""
+        options = f"--name {name} --region {aws.region}"
         raise InputError(
             f"--name: there is already a cluster {name!r} in {aws.region} ({stack.status}{remark})\n"
-            f"  show it: trainscale cluster status --name {name} --region {aws.region}\n"
-            f"  take it down: trainscale cluster down --name {name} --region {aws.region}"
+            f"  show it: trainscale cluster status {options}\n  take it down: trainscale cluster down {options}"
         )
 
 
@@ -243,9 +238,7 @@ def create_stack(aws: AwsClients, name: str, template: str, parameters: dict[str
     return str(response["StackId"])
 
 
-def wait_until_settled(
-    aws: AwsClients, stack_id: str, report: Callable[[str], None], pause: Callable[[float], None] = time.sleep
-) -> Stack | None:
+def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], None]) -> Stack | None:
     """Wait until nothing is in progress. Return None if the stack is gone.
 
     boto3's waiter would wait for half an hour where AWS cannot start the workers, because CloudFormation does. The
@@ -257,18 +250,21 @@ def wait_until_settled(
         if stack is None or not stack.is_in_progress:
             return stack
         for message in read_launch_failures(aws, stack) if stack.status == "CREATE_IN_PROGRESS" else ():
-            if is_permanent(message):
-                raise CannotStartWorkers(add_hint(message))
+            explained = add_hint(message)
+            # Capacity may become free, but a quota does not grow by itself.
+            if explained != message and not re.search(_NO_CAPACITY, message):
+                raise CannotStartWorkers(explained)
             if message not in reported:
-                report(f"Workers not started yet: {add_hint(message)}")
+                report(f"Workers not started yet: {explained}")
                 reported.add(message)
-        pause(_INTERVAL)
+        time.sleep(_INTERVAL)
 
 
 def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
     """Return why workers were not started, the newest first."""
     with explain_errors():
-        group = next((item.get("PhysicalResourceId") for item in _list_resources(aws, stack, _WORKERS)), None)
+        groups = [item for item in _list_resources(aws, stack) if item.get("LogicalResourceId") == _WORKERS]
+        group = groups[0].get("PhysicalResourceId") if groups else None
         if not group:
             return []
         activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
@@ -276,22 +272,21 @@ def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
     return list(dict.fromkeys(filter(None, messages)))
 
 
-def _list_resources(aws: AwsClients, stack: Stack, name: str = "") -> list[JsonObject]:
-    resources = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
-    return [item for item in resources if not name or item.get("LogicalResourceId") == name]
+def _list_resources(aws: AwsClients, stack: Stack) -> list[JsonObject]:
+    resources: list[JsonObject] = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
+    return resources
 
 
 def find_first_failure(aws: AwsClients, stack_id: str) -> str:
     """Return the first reason of a failure, without resources that were cancelled because of it."""
-    events: list[JsonObject] = []
+    first = ""
     with explain_errors():
         for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
-            events += page["StackEvents"]  # the newest first
-    for event in reversed(events):
-        reason = event.get("ResourceStatusReason", "")
-        if event.get("ResourceStatus", "").endswith("_FAILED") and reason and "cancelled" not in reason:
-            return f"{event['LogicalResourceId']}: {add_hint(reason)}"
-    return ""
+            for event in page["StackEvents"]:  # the newest first
+                reason = event.get("ResourceStatusReason", "")
+                if event.get("ResourceStatus", "").endswith("_FAILED") and reason and "cancelled" not in reason:
+                    first = f"{event['LogicalResourceId']}: {add_hint(reason)}"
+    return first
 
 
 def delete_stack(aws: AwsClients, stack: Stack) -> None:
@@ -345,23 +340,22 @@ def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
         pages = aws.ec2.get_paginator("describe_instances").paginate(Filters=filters)
         instances = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
     instances.sort(key=lambda instance: ip_address(instance.get("PrivateIpAddress") or "255.255.255.255"))
-    masters: list[ClusterNode] = []
-    workers: list[ClusterNode] = []
+    nodes: dict[str, list[ClusterNode]] = {MASTER: [], WORKER: []}
     for instance in instances:
         is_worker = any(tag["Key"] == "aws:autoscaling:groupName" for tag in instance.get("Tags", []))
-        fixed_address = "" if is_worker else stack.outputs.get("MasterAddress", "")
-        (workers if is_worker else masters).append(
-            ClusterNode(
-                instance["InstanceId"],
-                WORKER if is_worker else MASTER,
-                f"{stack.name}-{WORKER}{len(workers) + 1}" if is_worker else f"{stack.name}-{MASTER}",
-                instance["InstanceType"],
-                instance["State"]["Name"],
-                instance.get("PrivateIpAddress", ""),
-                instance.get("PublicIpAddress") or fixed_address,
-            )
+        role = WORKER if is_worker else MASTER
+        node = ClusterNode(
+            id=instance["InstanceId"],
+            role=role,
+            name=f"{stack.name}-{role}{len(nodes[WORKER]) + 1 if is_worker else ''}",
+            type=instance["InstanceType"],
+            state=instance["State"]["Name"],
+            address=instance.get("PrivateIpAddress", ""),
+            public_address=instance.get("PublicIpAddress")
+            or ("" if is_worker else stack.outputs.get("MasterAddress", "")),
         )
-    return [*masters, *workers]
+        nodes[role].append(node)
+    return [*nodes[MASTER], *nodes[WORKER]]
 
 
 def find_master(aws: AwsClients, stack: Stack) -> ClusterNode:
@@ -386,8 +380,8 @@ def find_workers(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
 
 def format_nodes_file(region: str, stack: Stack, workers: list[ClusterNode]) -> str:
     """Return the nodes file: a line with address and ssh alias for each worker."""
-    lines = [f"{_FIRST_WORDS} {stack.name}, {region}: address, ssh alias", *(f"{n.address} {n.name}" for n in workers)]
-    return "\n".join(lines) + "\n"
+    lines = [f"{node.address} {node.name}\n" for node in workers]
+    return "".join([f"{_FIRST_WORDS} {stack.name}, {region}: address, ssh alias\n", *lines])
 
 
 def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], identity: str | None) -> str:

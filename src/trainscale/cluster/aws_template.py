@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from ipaddress import IPv4Network, ip_network
+from textwrap import indent
 
 from ..errors import InputError, explain_unknown
 from ..worker.type_aliases import JsonObject
@@ -61,17 +61,16 @@ _CPU_FAMILIES = ("c7i", "m7i")
 _CPUS = {"large": 2, "xlarge": 4} | {f"{n}xlarge": 4 * n for n in (2, 4, 8, 12, 16, 24, 48)}
 
 
-def _list_types() -> Iterator[InstanceType]:
-    for family, (gpu, sizes) in _GPU_FAMILIES.items():
-        for text in sizes.split():
-            size, gpus, efa = [*text.split(":"), "0"][:3]
-            yield InstanceType(f"{family}.{size}", int(gpus), gpu, 0, int(efa), _BATCHES.get(family, {}))
-    for family in _CPU_FAMILIES:
-        for size, cpus in _CPUS.items():
-            yield InstanceType(f"{family}.{size}", 0, "", cpus, int(size == "48xlarge"))
-
-
-INSTANCE_TYPES: dict[str, InstanceType] = {instance_type.name: instance_type for instance_type in _list_types()}
+INSTANCE_TYPES: dict[str, InstanceType] = {}
+for _family, (_gpu, _sizes) in _GPU_FAMILIES.items():
+    for _text in _sizes.split():
+        _size, _gpus, _efa = [*_text.split(":"), "0"][:3]
+        _name = f"{_family}.{_size}"
+        INSTANCE_TYPES[_name] = InstanceType(_name, int(_gpus), _gpu, 0, int(_efa), _BATCHES.get(_family, {}))
+for _family in _CPU_FAMILIES:
+    for _size, _cpus in _CPUS.items():
+        _name = f"{_family}.{_size}"
+        INSTANCE_TYPES[_name] = InstanceType(_name, 0, "", _cpus, int(_size == "48xlarge"))
 
 
 def find_instance_type(name: str, where: str = "") -> InstanceType:
@@ -86,16 +85,6 @@ GPU_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubu
 CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 # The families whose GPUs the driver in that image does not support, by its release notes.
 _OLD_FAMILIES = ("p2", "g2", "p3", "p3dn")
-
-_LARGEST = 51_200  # bytes; CloudFormation takes no larger template in a request
-
-
-def choose_default_image(instance: InstanceType) -> str | None:
-    """Return the parameter that names the image of a type; None if the user must name an image."""
-    if instance.gpus == 0:
-        return CPU_IMAGE
-    return None if instance.family in _OLD_FAMILIES else GPU_IMAGE
-
 
 # ---- the request, checked before anything is created
 
@@ -157,8 +146,8 @@ def parse_ssh_range(text: str) -> str:
 
 def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag: str) -> MachineImage:
     """Return the image with this id or of this parameter; without either, the default image of the type."""
-    name = given or choose_default_image(instance)
-    if name is None:
+    name = given or (GPU_IMAGE if instance.gpus else CPU_IMAGE)
+    if not given and instance.family in _OLD_FAMILIES:
         raise InputError(
             f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with a driver for its GPU"
         )
@@ -213,30 +202,22 @@ def check_key(aws: AwsClients, key: str) -> None:
 
 
 def render_template(worker: InstanceType) -> str:
-    """Return the template for workers of this type, as YAML."""
+    """Return the template for workers of this type, as YAML, with aws_node.sh and the network cards at their marks."""
+    # One interface for each network card. The first also carries the node's address. Other cards carry none: EFA
+    # traffic needs none, and 31 more per host would use up the subnet.
+    cards: list[JsonObject] = [{"NetworkCardIndex": 0, "DeviceIndex": 0}]
+    if worker.efa:
+        cards[0]["InterfaceType"] = "efa"
+    for number in range(1, worker.efa):
+        cards.append({"NetworkCardIndex": number, "DeviceIndex": 1, "InterfaceType": "efa-only"})
+    common = {"Groups": [{"Ref": "Inside"}], "DeleteOnTermination": True}
     package = resources.files(__package__)
-    text = package.joinpath("aws_stack.yaml").read_text(encoding="utf-8")
-    text = _insert(text, "# node.sh", package.joinpath("aws_node.sh").read_text(encoding="utf-8").splitlines())
-    text = _insert(text, "# network cards", [f"- {json.dumps(card)}" for card in _make_network_cards(worker.efa)])
-    assert len(text.encode()) <= _LARGEST
-    return text
-
-
-def _insert(text: str, marker: str, lines: list[str]) -> str:
-    """Replace every line that consists of ``marker`` by these lines, with its indentation."""
-
-    def indent(match: re.Match[str]) -> str:
-        return "\n".join(f"{match[1]}{line}" if line else "" for line in lines)
-
-    return re.sub(rf"^( *){re.escape(marker)}$", indent, text, flags=re.MULTILINE)
-
-
-def _make_network_cards(adapters: int) -> list[JsonObject]:
-    """Return one interface for each network card. The first also carries the node's address.
-
-    Other cards carry no address: EFA traffic needs none, and 31 more per host would use up the subnet.
-    """
-    first = {"InterfaceType": "efa"} if adapters else {}
-    cards = [{"NetworkCardIndex": 0, "DeviceIndex": 0, **first}]
-    cards += [{"NetworkCardIndex": n, "DeviceIndex": 1, "InterfaceType": "efa-only"} for n in range(1, adapters)]
-    return [{**card, "Groups": [{"Ref": "Inside"}], "DeleteOnTermination": True} for card in cards]
+    contents = {
+        "# node.sh": package.joinpath("aws_node.sh").read_text(encoding="utf-8").rstrip("\n"),
+        "# network cards": "\n".join(f"- {json.dumps({**card, **common})}" for card in cards),
+    }
+    lines = []
+    for line in package.joinpath("aws_stack.yaml").read_text(encoding="utf-8").splitlines():
+        content = contents.get(line.strip())
+        lines.append(line if content is None else indent(content, line[: line.index("#")]))
+    return "\n".join(lines) + "\n"

@@ -9,9 +9,8 @@ import ssl
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -70,14 +69,22 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
 
     ``base`` is an address to use instead of the published servers.
     """
-    if _is_complete(name, directory):
+    try:  # the published checksums count, or those in the folder
+        published_files.check_files(name, str(directory))
         return []
+    except DataError as error:
+        for folder in {directory, *(directory / edition.folder for edition in EDITIONS[name])}:
+            if (folder / CHECKSUMS).exists():
+                raise InputError(
+                    f"{folder} has its own {CHECKSUMS}, so the published files do not belong there; {error}\n"
+                    f"  name another folder: trainscale data get {name} DIR"
+                ) from None
     edition, source = EDITIONS[name][0], PUBLISHED[name]
     is_flat = any((directory / file.name).exists() for file in edition.all_files)
     target = directory if is_flat else directory / edition.folder
     missing = [file for file in edition.all_files if not _is_right(target, file)]
     servers = (f"{base.rstrip('/')}/",) if base else source.servers
-    with _explain_write_errors(target):
+    try:
         target.mkdir(parents=True, exist_ok=True)
         if source.archive is None:
             for file in missing:
@@ -88,22 +95,11 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
                 _download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
             _unpack(archive, {f"{edition.folder}/{file.name}": file for file in missing}, target)
             archive.unlink()
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}; name another folder") from None
+    except OSError as error:
+        raise TrainscaleError(f"{target} cannot be written: {error.strerror}") from None
     return [target / file.name for file in missing]
-
-
-def _is_complete(name: str, directory: Path) -> bool:
-    """Tell whether all files are right, by the published checksums or by those in the folder."""
-    try:
-        published_files.check_files(name, str(directory))
-    except DataError as error:
-        for folder in {directory, *(directory / edition.folder for edition in EDITIONS[name])}:
-            if (folder / CHECKSUMS).exists():
-                raise InputError(
-                    f"{folder} has its own {CHECKSUMS}, so the published files do not belong there; {error}\n"
-                    f"  name another folder: trainscale data get {name} DIR"
-                ) from None
-        return False
-    return True
 
 
 def _is_right(folder: Path, file: PublishedFile) -> bool:
@@ -175,17 +171,6 @@ def _store(content: IO[bytes], file: PublishedFile, target: Path, watch: Watch) 
     return digest.hexdigest()
 
 
-@contextmanager
-def _explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the file system into TrainscaleError with a message for the user."""
-    try:
-        yield
-    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; name another folder") from None
-    except OSError as error:
-        raise TrainscaleError(f"{path} cannot be written: {error.strerror}") from None
-
-
 # ---- inspection
 
 
@@ -203,16 +188,12 @@ class DatasetStatus:
 def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
     """Check every file. ``watch`` is called with the number of photographs seen and of all. Raise DataError."""
     facts = read_facts(dataset.name, dataset.directory)
-    kind = parse_data_kind(dataset.name)
-    if kind == FOLDER:
-        return _inspect_folder(facts, dataset.directory, watch)
-    edition, path = published_files.find_edition(kind, dataset.directory)
-    published_files.check_files(kind, dataset.directory)
-    size = sum((Path(path) / file.name).stat().st_size for file in edition.all_files)
-    return DatasetStatus(facts, path, size, published_files.read_checksums(path) is None)
-
-
-def _inspect_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, int], None]) -> DatasetStatus:
+    kind, directory = parse_data_kind(dataset.name), dataset.directory
+    if kind != FOLDER:
+        edition, path = published_files.find_edition(kind, directory)
+        published_files.check_files(kind, directory)
+        size = sum((Path(path) / file.name).stat().st_size for file in edition.all_files)
+        return DatasetStatus(facts, path, size, published_files.read_checksums(path) is None)
     paths = [path for split in (TRAIN, VALID) for path in folder.list_photographs(directory, split).paths]
     sizes, total_bytes = [], 0
     workers = min(len(os.sched_getaffinity(0)), 1 + len(paths) // 500)
@@ -227,5 +208,5 @@ def _inspect_folder(facts: DatasetFacts, directory: str, watch: Callable[[int, i
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    by_area = sorted(sizes, key=lambda size: size[0] * size[1])
-    return DatasetStatus(facts, directory, total_bytes, sizes=(by_area[0], by_area[-1]))
+    sizes.sort(key=lambda size: size[0] * size[1])
+    return DatasetStatus(facts, directory, total_bytes, sizes=(sizes[0], sizes[-1]))

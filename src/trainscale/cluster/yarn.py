@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError
 from ..worker.type_aliases import JsonObject
@@ -22,7 +21,6 @@ _HOMES = ("HADOOP_YARN_HOME", "HADOOP_HOME", "HADOOP_PREFIX")
 _CONFIGURATIONS = ("YARN_CONF_DIR", "HADOOP_CONF_DIR")
 _PROGRAM_SECONDS = 60.0  # each program starts a Java machine first
 _HTTP_SECONDS = 5.0
-_HTTP_PORT, _HTTPS_PORT = 8088, 8090
 _ANY_ADDRESS = "0.0.0.0"  # YARN's own default: a cluster of one machine
 _REFERENCE = re.compile(r"\$\{([^}$]+)\}")
 
@@ -59,34 +57,14 @@ class Application:
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
     """Find YARN's client; an InputError names what is missing."""
-    homes = [Path(home) for home in _list_values(environment, _HOMES)]
+    homes = [Path(environment[name]) for name in _HOMES if environment.get(name)]
     # Hadoop's own folder comes first: on the PATH, yarn may be JavaScript's.
     folders = [str(home / "bin") for home in homes]
     yarn = shutil.which("yarn", path=os.pathsep.join([*folders, environment.get("PATH", "")]))
     if yarn is None:
         raise InputError("launcher yarn: there is no program yarn on the PATH, nor below HADOOP_HOME")
-    classpath = [Path(entry) for entry in _read_classpath(yarn, environment)]
-    configured = [Path(folder) for folder in _list_values(environment, _CONFIGURATIONS)]
-    urls = list_manager_urls(read_configuration([*configured, *classpath]))
-    return YarnClient(yarn, str(find_jar(homes, classpath)), urls)
-
-
-def _list_values(environment: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    return [environment[name] for name in names if environment.get(name)]
-
-
-def _read_classpath(yarn: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the folders of the client's configuration and jars, in its order."""
     try:
-        done = subprocess.run(
-            [yarn, "classpath"],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
+        done = _run_program([yarn, "classpath"], environment)
     except OSError as error:
         raise InputError(f"launcher yarn: {yarn} cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
@@ -96,19 +74,30 @@ def _read_classpath(yarn: str, environment: Mapping[str, str]) -> list[str]:
         raise InputError(
             f"launcher yarn: {yarn} classpath: {last}; is this Hadoop's yarn? HADOOP_HOME says where that is"
         )
+    # The folders of the client's configuration and jars, in its order.
     entries = (done.stdout.strip().splitlines() or [""])[-1].split(":")
-    return [entry.removesuffix("*") for entry in entries if entry]
-
-
-def find_jar(homes: Sequence[Path], classpath: Sequence[Path]) -> Path:
-    """Find the jar of the distributed shell. Every Hadoop has it, but vendors put it into other folders than Apache."""
-    folders = [folder for home in homes for folder in (home / "share/hadoop/yarn", home)]
-    for folder in [*folders, *classpath]:
+    classpath = [Path(entry.removesuffix("*")) for entry in entries if entry]
+    configured = [Path(environment[name]) for name in _CONFIGURATIONS if environment.get(name)]
+    urls = list_manager_urls(read_configuration([*configured, *classpath]))
+    # Every Hadoop has the distributed shell, but vendors put it into other folders than Apache.
+    for folder in [*(folder for home in homes for folder in (home / "share/hadoop/yarn", home)), *classpath]:
         jars = [path for path in sorted(folder.glob(f"{_JAR}*.jar")) if not path.stem.endswith(("tests", "sources"))]
         if jars:
-            return jars[-1]
+            return YarnClient(yarn, str(jars[-1]), urls)
     raise InputError(
         f"launcher yarn: no {_JAR}-*.jar below HADOOP_YARN_HOME, HADOOP_HOME, or what `yarn classpath` names"
+    )
+
+
+def _run_program(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PROGRAM_SECONDS,
+        check=False,
     )
 
 
@@ -128,23 +117,20 @@ def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
             (entry.findtext("name") or "").strip(): (entry.findtext("value") or "").strip()
             for entry in tree.getroot().iter("property")
         }
-        return {name: _resolve(value, values) for name, value in values.items()}
+        resolved = {}
+        for name, value in values.items():
+            for _ in range(10):  # a reference may lead to another, or back to itself
+                if match := _REFERENCE.search(value):
+                    value = value.replace(match[0], values.get(match[1], ""))
+            resolved[name] = value
+        return resolved
     return {}
-
-
-def _resolve(value: str, values: Mapping[str, str]) -> str:
-    for _ in range(10):  # a reference may lead to another, or back to itself
-        match = _REFERENCE.search(value)
-        if not match:
-            break
-        value = value.replace(match[0], values.get(match[1], ""))
-    return value
 
 
 def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the URLs that yarn-site.xml gives; several for a cluster with a spare ResourceManager."""
-    secure = properties.get("yarn.http.policy") == "HTTPS_ONLY"
-    kind, port = ("webapp.https.address", _HTTPS_PORT) if secure else ("webapp.address", _HTTP_PORT)
+    is_secure = properties.get("yarn.http.policy") == "HTTPS_ONLY"
+    kind, port = ("webapp.https.address", 8090) if is_secure else ("webapp.address", 8088)
     suffixes = [""]
     if properties.get("yarn.resourcemanager.ha.enabled") == "true":
         names = properties.get("yarn.resourcemanager.ha.rm-ids", "").split(",")
@@ -153,7 +139,7 @@ def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
     for suffix in suffixes:
         host = properties.get(f"yarn.resourcemanager.hostname{suffix}") or _ANY_ADDRESS
         address = properties.get(f"yarn.resourcemanager.{kind}{suffix}") or f"{host}:{port}"
-        urls.append(f"{'https' if secure else 'http'}://{address.replace(_ANY_ADDRESS, 'localhost')}")
+        urls.append(f"{'https' if is_secure else 'http'}://{address.replace(_ANY_ADDRESS, 'localhost')}")
     return tuple(urls)
 
 
@@ -167,10 +153,21 @@ class ResourceManager:
     def read_application(self, name: str) -> Application | None:
         """Return None if the application is unknown, or if no ResourceManager answers."""
         answer = self._request_json(f"apps/{name}")
-        if answer is not None:
-            app = answer.get("app")
-            return _parse_json(app) if isinstance(app, dict) and app else None
-        return _parse_status(self._run("application", "-status", name))
+        if answer is None:  # lines such as "State : ACCEPTED"
+            text = self._run("application", "-status", name)
+            fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
+            diagnostics = fields.get("Diagnostics", "").strip()
+            return Application(fields["State"], fields.get("Queue", ""), diagnostics) if "State" in fields else None
+        app = answer.get("app")
+        if not isinstance(app, dict) or not app:
+            return None
+        running = app.get("runningContainers")
+        return Application(
+            state=str(app.get("state", "")),
+            queue=str(app.get("queue", "")),
+            diagnostics=str(app.get("diagnostics") or "").strip(),
+            running=running if isinstance(running, int) and running >= 0 else None,
+        )
 
     def find_application(self, name: str, by_program: bool = True) -> str:
         """Return the id of the application with this name that has not ended; empty if there is none or nobody
@@ -192,12 +189,8 @@ class ResourceManager:
 
     def count_pending_containers(self) -> int | None:
         """Return for how many containers applications wait, in the whole cluster; None if it does not say."""
-        pending = (self._read_metrics() or {}).get("containersPending")
+        pending = self._read_metrics().get("containersPending")
         return pending if isinstance(pending, int) else None
-
-    def _read_metrics(self) -> JsonObject | None:
-        metrics = (self._request_json("metrics") or {}).get("clusterMetrics")
-        return metrics if isinstance(metrics, dict) else None
 
     def describe_free_resources(self) -> str:
         """Describe what is free in the cluster; empty if it does not say."""
@@ -207,6 +200,10 @@ class ResourceManager:
         names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
         free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
+
+    def _read_metrics(self) -> JsonObject:
+        metrics = (self._request_json("metrics") or {}).get("clusterMetrics")
+        return metrics if isinstance(metrics, dict) else {}
 
     def _request_json(self, path: str) -> JsonObject | None:
         """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
@@ -236,33 +233,6 @@ class ResourceManager:
 
     def _run(self, *arguments: str) -> str:
         try:
-            done = subprocess.run(
-                [self._client.yarn, *arguments],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_PROGRAM_SECONDS,
-                check=False,
-            )
+            return _run_program([self._client.yarn, *arguments], os.environ).stdout
         except (OSError, subprocess.TimeoutExpired):
             return ""
-        return done.stdout
-
-
-def _parse_json(app: Mapping[str, Any]) -> Application:
-    running = app.get("runningContainers")
-    return Application(
-        state=str(app.get("state", "")),
-        queue=str(app.get("queue", "")),
-        diagnostics=str(app.get("diagnostics") or "").strip(),
-        running=running if isinstance(running, int) and running >= 0 else None,
-    )
-
-
-def _parse_status(text: str) -> Application | None:
-    """Parse lines such as "State : ACCEPTED"."""
-    fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
-    if "State" not in fields:
-        return None
-    diagnostics = fields.get("Diagnostics", "").strip()
-    return Application(fields["State"], fields.get("Queue", ""), diagnostics)
