@@ -21,8 +21,7 @@ from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.measure.context import RunContext
-from trainscale.measure.trial import run_trial
+from trainscale.measure.context import RunContext, run_trial
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment

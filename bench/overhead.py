@@ -26,8 +26,7 @@ from case import Case
 from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.measure.context import RunContext
-from trainscale.measure.trial import run_trial
+from trainscale.measure.context import RunContext, run_trial
 from trainscale.worker.config import ALLOCATORS, TUNED
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Measure

@@ -24,8 +24,7 @@ from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
-from trainscale.measure.context import RunContext
-from trainscale.measure.trial import run_trial
+from trainscale.measure.context import RunContext, run_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan

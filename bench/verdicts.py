@@ -37,8 +37,7 @@ from lab import Lab, missing_requirement
 from planted_causes import CAUSES, Cause, Watcher, take_priority
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
-from trainscale.measure.context import RunContext
-from trainscale.measure.trial import run_trial
+from trainscale.measure.context import RunContext, run_trial
 from trainscale.questions.explain.explain import SLOW_RANK, PointExplanation, explain_records
 from trainscale.questions.explain.text import describe_verdict
 from trainscale.record.journal import read_trials

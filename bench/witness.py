@@ -26,9 +26,8 @@ from trainscale.analyse.witness import apply_verdict
 from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.measure.context import RunContext
+from trainscale.measure.context import RunContext, run_trial
 from trainscale.measure.expectations import Expectations
-from trainscale.measure.trial import run_trial
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment

@@ -12,7 +12,7 @@ from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.inspection.hosts import connect_cluster
 from trainscale.launch.launchers.target import Target
 from trainscale.measure.context import RunContext
-from trainscale.measure.preflight import check_frameworks, make_probe_requests
+from trainscale.measure.measure import check_frameworks, make_probe_requests
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan

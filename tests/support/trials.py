@@ -16,7 +16,7 @@ from forked_frameworks import launcher_for
 from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.inspection import parity
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.measure import trial as one_trial
+from trainscale.measure import context as one_trial
 from trainscale.measure.context import RunContext
 from trainscale.measure.number_cache import read_numbers
 from trainscale.record.trial import TrialRecord

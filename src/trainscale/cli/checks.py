@@ -44,7 +44,7 @@ from ..launch.trial.jobs import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
 from ..measure.parity import group_comparisons, prove
-from ..measure.preflight import check_frameworks
+from ..measure.measure import check_frameworks
 from ..record.parity import PROVEN, Check, Verdict
 from ..report.numbers import format_decimal_size, format_gibibytes, format_scientific
 from ..spec.devices import Host

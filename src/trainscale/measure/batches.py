@@ -21,8 +21,7 @@ from ..spec.config import AUTO, Config, Trial
 from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import Plan
 from ..worker.job import Measure
-from .context import RunContext, select_configs
-from .trial import run_trial
+from .context import RunContext, run_trial, select_configs
 
 MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together

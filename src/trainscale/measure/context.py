@@ -1,20 +1,30 @@
-"""What stays the same during a run: its plan, how its processes are started, what its frameworks are; and which run a
-command means, by its specification and its directory.
+"""What stays the same during a run: its plan, how its processes are started, what its frameworks are; one trial of it;
+and which run a command means, by its specification and its directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from ..errors import AllocationEnded
 from ..launch.launchers.base import Launcher
-from ..spec.config import Config, compute_digest
+from ..launch.trial.jobs import TrialSettings, count_ports, place_trial
+from ..launch.trial.trial import PortTaken, Watcher, supervise_trial
+from ..record.trial import REFUSED, Failure, TrialRecord
+from ..spec.config import Config, Trial, compute_digest
 from ..spec.groups import MeasurementSettings
 from ..spec.plan import Plan
 from ..worker.events import FrameworkFacts
 from ..worker.job import Measure
 from ..worker.type_aliases import JsonObject
+
+_DEFAULT_FOLDER = Path("runs")
+_LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
+_PORT_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,7 @@ class RunContext:
     @property
     def usable_plan(self) -> Plan:
         """The plan without the frameworks that are missing."""
-        return leave_out(self.plan, self.missing)
-
-
-def leave_out(plan: Plan, frameworks: Container[str]) -> Plan:
-    """Return the plan without these frameworks."""
-    return select_configs(plan, lambda config: config.framework not in frameworks)
+        return select_configs(self.plan, lambda config: config.framework not in self.missing)
 
 
 def select_configs(plan: Plan, is_wanted: Callable[[Config], bool]) -> Plan:
@@ -44,8 +49,50 @@ def select_configs(plan: Plan, is_wanted: Callable[[Config], bool]) -> Plan:
     return replace(plan, configs=tuple(config for config, _ in pairs), ladders=tuple(ladder for _, ladder in pairs))
 
 
-_DEFAULT_FOLDER = Path("runs")
-_LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
+def run_trial(
+    context: RunContext,
+    trial: Trial,
+    measure: Measure,
+    watch: Watcher = lambda _: None,
+    *,
+    witness: bool = False,
+    memory_share: float = 0.0,
+    save_weights: Path | None = None,
+) -> TrialRecord:
+    """Return the record of the trial, good or failed. If another program takes one of its ports, choose other ports.
+    ``jobs.TrialSettings`` explains the last three arguments.
+
+    AllocationEnded is raised for a trial that failed because the cluster took the hosts back: it was not measured.
+    """
+    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    plan, safety = context.plan, context.plan.experiment.safety
+    slots = place_trial(trial, plan.available)
+    settings = TrialSettings(
+        measure=measure,
+        seed=plan.experiment.work.seed,
+        pythons=context.pythons,
+        data_dir=plan.dataset.directory,
+        timeout_seconds=safety.timeout,
+        stall_seconds=safety.stall_timeout,
+        logs=context.logs,
+        save_weights=save_weights,
+        memory_share=memory_share,
+        witness=witness,
+        explain=plan.experiment.measurement.explain,
+        keeps_compiled=plan.experiment.resources.cache,
+    )
+    for _ in range(_PORT_TRIES):
+        try:
+            record = supervise_trial(trial, slots, settings, context.launcher, watch)
+        except PortTaken:
+            continue
+        reason = "" if record.ok else context.launcher.find_end()
+        if reason:
+            raise AllocationEnded(reason)
+        return record
+    message = f"ports were taken by other programs {_PORT_TRIES} times in a row"
+    seconds, hosts = time.monotonic() - began, len(count_ports(slots))
+    return TrialRecord(trial, REFUSED, started, seconds, hosts=hosts, failure=Failure(REFUSED, message))
 
 
 def make_spec(plan: Plan) -> JsonObject:
@@ -87,20 +134,16 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
 
     With ``fresh`` a number is appended until the directory is new.
     """
-    directory = output or _DEFAULT_FOLDER / f"{_format_models(plan)}-{compute_digest(spec)[:6]}"
-    if not fresh:
-        return directory
-    number, candidate = 1, directory
-    while candidate.is_dir() and any(candidate.iterdir()):
+    if output is None:
+        names = list(dict.fromkeys(config.model for config in plan.configs))
+        text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"
+        text = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]
+        output = _DEFAULT_FOLDER / f"{text}-{compute_digest(spec)[:6]}"
+    number, directory = 1, output
+    while fresh and directory.is_dir() and any(directory.iterdir()):
         number += 1
-        candidate = directory.with_name(f"{directory.name}-{number}")
-    return candidate
-
-
-def _format_models(plan: Plan) -> str:
-    names = dict.fromkeys(config.model for config in plan.configs)
-    text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]
+        directory = output.with_name(f"{output.name}-{number}")
+    return directory
 
 
 def make_short_measure(measurement: MeasurementSettings) -> Measure:

@@ -18,7 +18,7 @@ from ..record.trial import MISSING, TrialRecord
 from ..spec.config import Config
 from ..spec.plan import Plan
 from .batches import apply_searches
-from .context import leave_out
+from .context import select_configs
 from .measure import RunListener
 from .order import NextTrial, choose_next_trial
 from .submission import SlurmJob, SlurmUnreachable, read_status
@@ -90,7 +90,8 @@ class FollowedRun:
     def plan(self) -> Plan:
         """The plan that the job measures, without the frameworks that are missing there."""
         missing = {record.trial.config.framework for record in self.records if record.status == MISSING}
-        plan = leave_out(make_recorded_plan(read_run(self.directory), self._planned), missing)
+        plan = make_recorded_plan(read_run(self.directory), self._planned)
+        plan = select_configs(plan, lambda config: config.framework not in missing)
         return apply_searches(plan, read_batches(self.directory))
 
     def find_next_trial(self) -> NextTrial | None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,26 +19,32 @@ from typing import TYPE_CHECKING
 from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
 from ..cluster.allocation import was_requeued
-from ..errors import AllocationEnded, TrainscaleError
-from ..launch.inspection.hosts import choose_pythons, connect_cluster
+from ..errors import AllocationEnded, InputError, TrainscaleError
+from ..launch.inspection.hosts import choose_pythons, combine_probes, connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher
 from ..launch.launchers.target import find_target
+from ..launch.trial.jobs import list_plugins
 from ..launch.trial.state import TrialState
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import write_parity
 from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
-from ..spec.config import Trial
+from ..spec import data
+from ..spec.choices import choose_network
+from ..spec.config import Config, Trial
 from ..spec.devices import count_hosts
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
+from ..worker import models
+from ..worker.events import FrameworkFacts
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.inspection.host import HostFacts
+from ..worker.inspection.probe import ProbeRequest, run_probes
 from .batches import needs_search, settle_batches
-from .context import RunContext, choose_directory, make_spec, select_configs
+from .context import RunContext, choose_directory, make_spec, run_trial, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial, skip_for_memory
 from .parity import check_parity
-from .preflight import check_frameworks, make_probe_requests
-from .trial import run_trial
 
 if TYPE_CHECKING:
     from ..runs import Run
@@ -156,37 +163,13 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
 
 def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -> None:
     """Run every trial that the journal does not hold yet. An interruption loses only the trial under way."""
-    to_repeat = {record.trial.key for record in journal.records if _is_to_repeat(record, context)}
-    _record_missing(context, journal)
-    plan = context.usable_plan
-    expectations = Expectations(context, listener.expectation_begins)
-    while (step := choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
-        listener.trial_begins(step)
-        skipped = skip_for_memory(plan, step.trial, journal.records)
-        if skipped:
-            journal.append(skipped)
-            to_repeat.discard(skipped.trial.key)
-            listener.trial_ends(skipped)
-            continue
-        expectation = expectations.find(step.trial)
-        has_witness = not isinstance(expectation, str)
-        record = run_trial(context, step.trial, step.measure, listener.trial_moves, witness=has_witness)
-        record = apply_verdict(record, expectation)
-        journal.append(record)
-        to_repeat.discard(record.trial.key)
-        listener.trial_ends(record)
-
-
-def _is_to_repeat(record: TrialRecord, context: RunContext) -> bool:
-    """A framework that was missing and is there now is tried without --retry-failed."""
-    if record.status == MISSING:
-        return record.trial.config.framework not in context.missing
-    return context.retry_failed and not record.ok
-
-
-def _record_missing(context: RunContext, journal: Journal) -> None:
-    """Append a record with the reason for every point whose framework is missing."""
-    recorded = {record.trial.key for record in journal.records}
+    to_repeat = set()
+    for earlier in journal.records:
+        # A framework that was missing and is there now is tried without --retry-failed.
+        is_there_now = earlier.trial.config.framework not in context.missing
+        if is_there_now if earlier.status == MISSING else context.retry_failed and not earlier.ok:
+            to_repeat.add(earlier.trial.key)
+    recorded = {earlier.trial.key for earlier in journal.records}
     for config, devices in context.plan.points:
         trial = Trial(config, devices, repeat=0)
         if config.framework in context.missing and trial.key not in recorded:
@@ -194,3 +177,78 @@ def _record_missing(context: RunContext, journal: Journal) -> None:
             failure = Failure(MISSING, context.missing[config.framework])
             hosts = count_hosts(config, devices, context.plan.available)
             journal.append(TrialRecord(trial, MISSING, now, 0.0, hosts=hosts, failure=failure))
+    plan = context.usable_plan
+    expectations = Expectations(context, listener.expectation_begins)
+    while (step := choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
+        listener.trial_begins(step)
+        record = skip_for_memory(plan, step.trial, journal.records)
+        if record is None:
+            expectation = expectations.find(step.trial)
+            has_witness = not isinstance(expectation, str)
+            measured = run_trial(context, step.trial, step.measure, listener.trial_moves, witness=has_witness)
+            record = apply_verdict(measured, expectation)
+        journal.append(record)
+        to_repeat.discard(record.trial.key)
+        listener.trial_ends(record)
+
+
+# ---- which frameworks can be used
+
+
+def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
+    """Return what to ask each framework before there is a plan. A user's network is built in its usual form."""
+    dataset = data.find_dataset(experiment.work.data)
+    requests = []
+    for name in dict.fromkeys(text.lower() for text in experiment.work.frameworks):
+        if name not in FRAMEWORKS:
+            continue  # the plan says so
+        framework = FRAMEWORKS[name]
+        layout = (experiment.work.layout or framework.layouts["cpu"])[0]
+        configs = []
+        for text in experiment.work.models:
+            network = choose_network(text, framework, experiment.work, dataset)
+            shape = (network.image_size, network.classes, network.channels)
+            config = Config(name, network.name, 1, framework.usual_strategy, *shape, layout=layout, data=dataset.name)
+            configs.append(config)
+        plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
+        users_networks = [config for config in configs if models.resolve(config.model) is None]
+        requests.append(ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), dataset.needs))
+    return requests
+
+
+def check_frameworks(context: RunContext, hosts: Mapping[str, HostFacts] | None = None) -> RunContext:
+    """Return the context with the facts of each framework, and with the reasons why others are missing.
+
+    The frameworks were imported when the ``hosts`` were visited; without hosts, they are imported on this machine now.
+    An InputError is raised if no framework can be used, or if a network cannot be built.
+    """
+    plan = context.plan
+    names = list(dict.fromkeys(config.framework for config in plan.configs))
+    if hosts:
+        answers = {name: combine_probes(hosts, name) for name in names}
+    else:
+        plan.dataset.check()
+        answers = run_probes(context.pythons, make_probe_requests(plan.experiment))
+    frameworks: dict[str, FrameworkFacts] = {}
+    missing: dict[str, str] = {}
+    for name in names:
+        facts = answers[name]
+        if not facts.is_available:
+            get = f"; get it with: {facts.install_command}" if facts.install_command else ""
+            missing[name] = f"{facts.reason}{get}"
+            continue
+        if plan.available.kind == "cuda" and not facts.gpus:
+            missing[name] = f"device 'cuda': version {facts.version} sees no GPU; valid: --device cpu"
+            continue
+        for model, result in facts.models.items():
+            if isinstance(result, str):
+                raise InputError(f"model {model!r} cannot be built: {result}")
+        frameworks[name] = facts
+    if not frameworks:
+        reasons = "\n".join(f"framework {name!r}: {reason}" for name, reason in missing.items())
+        command = "trainscale check"
+        if hosts:
+            file = plan.experiment.cluster.hosts
+            command += f" --hosts {shlex.quote(file)}" if file else f" --launcher {context.launcher.name}"
+        raise InputError(f"{reasons}\n  see: {command}")
+    return replace(context, frameworks=frameworks, missing=missing)

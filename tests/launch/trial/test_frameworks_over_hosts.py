@@ -25,7 +25,7 @@ from trainscale.launch.inspection.hosts import add_facts, visit_hosts
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import trial as supervision
 from trainscale.launch.trial.jobs import TrialSettings, build_tasks
-from trainscale.measure import trial as one_trial
+from trainscale.measure import context as one_trial
 from trainscale.measure.context import RunContext
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
