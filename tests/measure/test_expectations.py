@@ -16,7 +16,7 @@ from trainscale.analyse.witness import Expectation
 from trainscale.cluster.hosts import find_local_devices
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext
-from trainscale.measure.expectations import Expectations, estimate_seconds, find_expectation_folder
+from trainscale.measure.expectations import Expectations, estimate_seconds, find_expectation_file
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.experiment import Experiment
@@ -109,7 +109,7 @@ def test_it_is_computed_once_for_all_frameworks_layouts_and_runs() -> None:
 
 def test_whatever_changes_the_numbers_changes_their_place() -> None:
     def place(plan: Plan, workers: int = 2) -> str:
-        return find_expectation_folder(plan, Trial(plan.configs[0], workers, 0)).name
+        return find_expectation_file(plan, Trial(plan.configs[0], workers, 0)).name
 
     plans = [
         plan_for(),
@@ -137,9 +137,9 @@ def test_real_images_are_those_of_the_ranks_in_both_steps(tmp_path: Path) -> Non
     synthetic = expect(plan_for(model="plain-graph:2", image_size=32), 2)
     assert {*two.losses[0]}.isdisjoint(synthetic.losses[0])
     assert two.losses[0][0] != two.losses[0][1]
-    before = find_expectation_folder(plan, Trial(plan.configs[0], 2, 0))
+    before = find_expectation_file(plan, Trial(plan.configs[0], 2, 0))
     os.utime(folder / "test_batch.bin", (1, 1))
-    assert find_expectation_folder(plan, Trial(plan.configs[0], 2, 0)) != before
+    assert find_expectation_file(plan, Trial(plan.configs[0], 2, 0)) != before
 
 
 @pytest.mark.parametrize(

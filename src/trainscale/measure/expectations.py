@@ -5,6 +5,7 @@ and the precision, for all frameworks and layouts, and kept in the user's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from ..analyse.witness import Expectation, SampleFacts
 from ..launch.inspection.numbers import NumbersFailed, compute_numbers
 from ..launch.launchers.base import ITS_START
 from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
-from ..spec.config import Trial, compute_digest
-from ..spec.data import Dataset
+from ..spec.config import Trial
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.config import ALLOCATORS, TUNED
@@ -25,7 +25,6 @@ from ..worker.witness.sketch import SIZE
 from . import number_cache
 from .context import RunContext
 
-_KIND = "witness"
 _SECONDS = 3600.0  # that computing an expectation may take
 _CODE = ("witness", "models", "data")  # folders of the worker that the numbers come from
 
@@ -41,7 +40,7 @@ class Expectations:
 
     def __init__(self, context: RunContext, report: Report) -> None:
         self._context, self._report = context, report
-        self._known: dict[str, Expectation | str] = {}  # by the name of their folder
+        self._known: dict[str, Expectation | str] = {}  # by the name of their file
 
     def find(self, trial: Trial) -> Expectation | str:
         """Return what a trial must compute, or why that is unknown."""
@@ -49,12 +48,12 @@ class Expectations:
             return "--no-witness left it out"
         if models.resolve(trial.config.model) is None:
             return explain_foreign(trial.config.model)
-        folder = find_expectation_folder(self._context.plan, trial)
-        if folder.name not in self._known:
-            self._known[folder.name] = _read(folder, trial.devices) or self._compute(folder, trial)
-        return self._known[folder.name]
+        path = find_expectation_file(self._context.plan, trial)
+        if path.name not in self._known:
+            self._known[path.name] = _read(path, trial.devices) or self._compute(path, trial)
+        return self._known[path.name]
 
-    def _compute(self, folder: Path, trial: Trial) -> Expectation | str:
+    def _compute(self, path: Path, trial: Trial) -> Expectation | str:
         context, config = self._context, trial.config
         workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
         batch = config.batch_per_device(trial.devices)
@@ -73,68 +72,60 @@ class Expectations:
         except NumbersFailed as error:
             self._report(f"  {error}")
             return str(error)
-        number_cache.write_cached(folder, _KIND, numbers)
+        number_cache.write_cached(path, numbers)
         self._report(f"  took {numbers.seconds:.0f} s")
-        return _read(folder, trial.devices) or "its numbers are gone"
+        return _read(path, trial.devices) or "its numbers are gone"
 
 
-def find_expectation_folder(plan: Plan, trial: Trial) -> Path:
-    """Return the folder of a trial's numbers. Its name is made from everything that the numbers depend on."""
+def find_expectation_file(plan: Plan, trial: Trial) -> Path:
     config, exchange = trial.config, find_exchange(trial.config.strategy)
     pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
     plugins = [plugin for plugin in list_plugins(config) if model and plugin == model.plugin]
-    code = [number_cache.compute_code_hash(number_cache.find_worker_folder() / name) for name in _CODE]
-    key = compute_digest(
-        {
-            "network": [config.model, config.image_size, config.classes, config.channels],
-            "batch": config.batch_per_device(trial.devices),
-            "workers": trial.devices,
-            "exchange": [exchange, pulls],
-            "precision": config.precision,
-            "training": [config.learning_rate, config.momentum, config.weight_decay],
-            "schedule": [config.schedule, config.warmup_epochs, config.epochs],
-            "data": [config.data, config.augment, *_describe_files(plan.dataset)],
-            "seed": plan.experiment.work.seed,
-            "code": [*code, *map(number_cache.compute_plugin_hash, plugins)],
-        }
-    )
-    return number_cache.prepare_numbers_root(_KIND) / f"{config.model}-n{trial.devices}-{config.precision}-{key}"
+    files: list[Any] = []  # what changes when another data set lies in the same place
+    if plan.dataset.is_real:
+        with suppress(OSError):
+            entries = sorted((entry.name, entry.stat()) for entry in Path(plan.dataset.directory).iterdir())
+            files += [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
+        facts = plan.dataset.facts
+        files += [plan.dataset.directory, facts.train, facts.valid]
+    identity = {
+        "network": [config.model, config.image_size, config.classes, config.channels],
+        "batch": config.batch_per_device(trial.devices),
+        "workers": trial.devices,
+        "exchange": [exchange, pulls],
+        "precision": config.precision,
+        "training": [config.learning_rate, config.momentum, config.weight_decay],
+        "schedule": [config.schedule, config.warmup_epochs, config.epochs],
+        "data": [config.data, config.augment, *files],
+        "seed": plan.experiment.work.seed,
+    }
+    name = f"{config.model}-n{trial.devices}-{config.precision}"
+    return number_cache.find_file("witness", name, identity, plugins, _CODE)
 
 
 def estimate_seconds(plan: Plan) -> float:
     """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
-    trials = [Trial(config, devices, 0) for config, devices in plan.points if models.resolve(config.model)]
-    to_compute = {find_expectation_folder(plan, trial): trial for trial in trials}
-    return sum(_estimate_trial_seconds(plan, trial) for folder, trial in to_compute.items() if not folder.exists())
-
-
-def _estimate_trial_seconds(plan: Plan, trial: Trial) -> float:
-    config, host = trial.config, plan.available.hosts[0]
-    cores = max(1, plan.available.cores_per_device) * len(host.devices)
+    seconds: dict[Path, float] = {}
+    cores = max(1, plan.available.cores_per_device) * len(plan.available.hosts[0].devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
-    macs = models.build(config.model, config.image_size, config.classes).macs
-    steps = count_first_steps(config) * (trial.devices + 2)  # all ranks, and rank 0 alone in two arithmetics
-    return steps * config.batch_per_device(trial.devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
+    for config, devices in plan.points:
+        if models.resolve(config.model) is None:
+            continue
+        path = find_expectation_file(plan, Trial(config, devices, 0))
+        macs = models.build(config.model, config.image_size, config.classes).macs
+        steps = count_first_steps(config) * (devices + 2)  # all ranks, and rank 0 alone in two arithmetics
+        cost = steps * config.batch_per_device(devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
+        seconds[path] = 0.0 if path.exists() else cost
+    return sum(seconds.values())
 
 
-def _describe_files(dataset: Dataset) -> list[Any]:
-    """Return what changes when another data set lies in the same place."""
-    if not dataset.is_real:
-        return []
-    try:
-        entries = sorted((entry.name, entry.stat()) for entry in Path(dataset.directory).iterdir())
-    except OSError:
-        entries = []
-    stamps = [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
-    return [dataset.directory, dataset.facts.train, dataset.facts.valid, stamps]
-
-
-def _read(folder: Path, workers: int) -> Expectation | None:
-    numbers = number_cache.read_cached(folder, _KIND)
-    if numbers is None:
+def _read(path: Path, workers: int) -> Expectation | None:
+    cached = number_cache.read_cached(path)
+    if cached is None:
         return None
-    part = {name: tuple(values) for name, values in numbers.arrays.items()}
+    head, arrays = cached
+    part = {name: tuple(values) for name, values in arrays.items()}
     spreads = _select_part(part, "spread/")
     return Expectation(
         losses=_split_rows(part["losses"], workers),
@@ -151,7 +142,7 @@ def _read(folder: Path, workers: int) -> Expectation | None:
         tensor_gradients=_select_part(part, "gradient/"),
         tensor_gradient_spreads={name: values[0] for name, values in _select_part(part, "gradient_spread/").items()},
         samples=SampleFacts(*part["samples"]),
-        arithmetic=numbers.counts["arithmetic"],
+        arithmetic=head["arithmetic"],
     )
 
 

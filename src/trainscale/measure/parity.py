@@ -6,18 +6,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
 from ..interruptible import wait_for_futures
 from ..launch.connected_hosts import ConnectedHosts
-from ..launch.inspection.numbers import EncodedNumbers, NumbersFailed
+from ..launch.inspection.numbers import NumbersFailed
 from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, VERSION, ParityTask, compute
 from ..launch.trial.jobs import list_plugins
 from ..record.parity import UNPROVEN, Check, Verdict
-from ..spec.config import Config, compute_digest
+from ..spec.config import Config
 from ..worker import models
 from ..worker.frameworks.catalog import explain_foreign
 from ..worker.job import Device
@@ -66,18 +65,15 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
             continue
         numbers = _find_numbers(context, group, report, fresh)
         reference = next((config for config in group if not isinstance(numbers[config], NumbersFailed)), None)
-        verdicts += [_judge(config, reference, numbers) for config in group]
+        for config in group:
+            own, expected = numbers[config], numbers[reference or config]
+            if isinstance(own, NumbersFailed) or isinstance(expected, NumbersFailed):
+                reason = f"{config.framework} could not compute it: {own}"
+                verdicts.append(_make_verdict(config, reference or config, UNPROVEN, reason))
+            else:
+                checks = compare(expected, own)
+                verdicts.append(_make_verdict(config, reference or config, *judge(checks), checks))
     return verdicts
-
-
-def _judge(config: Config, reference: Config | None, numbers: Mapping[Config, NumberPair | NumbersFailed]) -> Verdict:
-    own = numbers[config]
-    expected = numbers[reference] if reference else own
-    if reference is None or isinstance(own, NumbersFailed) or isinstance(expected, NumbersFailed):
-        return _make_verdict(config, reference or config, UNPROVEN, f"{config.framework} could not compute it: {own}")
-    checks = compare(expected, own)
-    state, reason = judge(checks)
-    return _make_verdict(config, reference, state, reason, checks)
 
 
 def _make_verdict(config: Config, reference: Config, state: str, reason: str, checks: Sequence[Check] = ()) -> Verdict:
@@ -99,15 +95,15 @@ def _find_numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
 ) -> dict[Config, NumberPair | NumbersFailed]:
     """Return the numbers of each config, or why there are none. What is not in the cache is computed."""
-    folders = {(c, precision): find_numbers_folder(context, c, precision) for c in group for precision in (FP64, FP32)}
-    numbers = {key: None if fresh else read_cached(folder) for key, folder in folders.items()}
-    to_compute = {key: folders[key] for key, known in numbers.items() if known is None}
+    files = {(c, precision): _find_file(context, c, precision) for c in group for precision in (FP64, FP32)}
+    numbers = {key: None if fresh else _read(path) for key, path in files.items()}
+    to_compute = {key: files[key] for key, known in numbers.items() if known is None}
     errors: dict[Config, str] = {}
     if to_compute:
         frameworks = dict.fromkeys(config.framework for config, _ in to_compute)
         report(f"parity of {group[0].model}: {', '.join(frameworks)}")
-        errors = _Computation(context, report).compute_all(to_compute)
-        numbers.update({key: read_cached(folder) for key, folder in to_compute.items()})
+        errors = _compute_all(context, to_compute, report)
+        numbers.update({key: _read(path) for key, path in to_compute.items()})
     results: dict[Config, NumberPair | NumbersFailed] = {}
     for config in group:
         double, single = numbers[config, FP64], numbers[config, FP32]
@@ -116,85 +112,69 @@ def _find_numbers(
     return results
 
 
-@dataclass
-class _Computation:
-    """Has frameworks compute their numbers, a few at a time, each on a device of its own."""
-
-    context: RunContext
-    report: Report
-    _free_devices: SimpleQueue[Device] = field(default_factory=SimpleQueue)
-    _connected: list[ConnectedHosts] = field(default_factory=list)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _errors: dict[Config, str] = field(default_factory=dict)
-
-    def compute_all(self, folders: Mapping[tuple[Config, str], Path]) -> dict[Config, str]:
-        """Write the numbers of each config and precision into its folder. Return the errors."""
-        available, launcher = self.context.plan.available, self.context.launcher
-        # On the first host. On other machines one at a time: some launchers have one keeper for each host.
-        at_once = _AT_ONCE if available.kind == "cpu" and launcher.local else 1
-        for device in available.hosts[0].devices[:at_once]:
-            self._free_devices.put(device)
-        with ThreadPoolExecutor(self._free_devices.qsize()) as pool:
-            try:
-                wait_for_futures([pool.submit(self._compute, *key, folder) for key, folder in folders.items()])
-            except BaseException:
-                self._stopped.set()
-                for connected in tuple(self._connected):
-                    connected.request_end()
-                raise
-        return self._errors
-
-    def _compute(self, config: Config, precision: str, folder: Path) -> None:
-        if self._stopped.is_set() or config in self._errors:
-            return
-        plan, launcher = self.context.plan, self.context.launcher
-        host, python = plan.available.hosts[0], self.context.pythons[config.framework]
-        name = f"  {config.framework} {config.layout} {precision}"
-        device = self._free_devices.get()
-        try:
-            task = ParityTask(config, precision, device, plan.experiment.work.seed)
-            numbers = compute(launcher, host, python, task, self._connected.append)
-            write_cached(folder, numbers)
-            self.report(f"{name}: {numbers.seconds:.0f} s")
-        except NumbersFailed as error:
-            self._errors[config] = str(error)
-            self.report(f"{name}: {error}")
-        finally:
-            self._free_devices.put(device)
-
-
-_KIND = "parity"
-
-
-def find_numbers_folder(context: RunContext, config: Config, precision: str) -> Path:
-    """Return the folder of a config's numbers. Its name is made from everything that the numbers depend on."""
+def _find_file(context: RunContext, config: Config, precision: str) -> Path:
     supply = context.plan.available
-    code = number_cache.compute_code_hash(number_cache.find_worker_folder())
-    key = compute_digest(
-        {
-            "framework": config.framework,
-            "versions": context.frameworks[config.framework].versions,
-            "network": [config.model, config.image_size, config.classes, config.channels],
-            "layout": config.layout,
-            "device": [supply.kind, supply.device_name],
-            "precision": precision,
-            "seed": context.plan.experiment.work.seed,
-            "batch": BATCH,
-            "steps": STEPS,
-            "version": VERSION,
-            "code": [code, *map(number_cache.compute_plugin_hash, list_plugins(config))],
-        }
-    )
-    return number_cache.prepare_numbers_root(_KIND) / f"{config.framework}-{config.model}-{precision}-{key}"
+    identity = {
+        "framework": config.framework,
+        "versions": context.frameworks[config.framework].versions,
+        "network": [config.model, config.image_size, config.classes, config.channels],
+        "layout": config.layout,
+        "device": [supply.kind, supply.device_name],
+        "precision": precision,
+        "seed": context.plan.experiment.work.seed,
+        "batch": BATCH,
+        "steps": STEPS,
+        "version": VERSION,
+    }
+    name = f"{config.framework}-{config.model}-{precision}"
+    return number_cache.find_file("parity", name, identity, list_plugins(config))
 
 
-def read_cached(folder: Path) -> ParityNumbers | None:
-    """Return None if nothing is cached, or nothing that can be read: then the numbers are computed anew."""
-    numbers = number_cache.read_cached(folder, _KIND)
-    if numbers is None or not {"parameters", "macs"} <= numbers.counts.keys():
+def _read(path: Path) -> ParityNumbers | None:
+    cached = number_cache.read_cached(path)
+    if cached is None or not {"parameters", "macs"} <= cached[0].keys():
         return None
-    return ParityNumbers(numbers.counts["parameters"], numbers.counts["macs"], numbers.arrays)
+    head, arrays = cached
+    return ParityNumbers(head["parameters"], head["macs"], arrays)
 
 
-def write_cached(folder: Path, numbers: EncodedNumbers) -> None:
-    number_cache.write_cached(folder, _KIND, numbers)
+def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], report: Report) -> dict[Config, str]:
+    """Write the numbers of each config and precision into its file, a few at a time, each computed on a device of its
+    own on the first host. Return the errors.
+    """
+    launcher, available = context.launcher, context.plan.available
+    host = available.hosts[0]
+    # On other machines one at a time: some launchers have one keeper for each host.
+    at_once = _AT_ONCE if available.kind == "cpu" and launcher.local else 1
+    free_devices: SimpleQueue[Device] = SimpleQueue()
+    for device in host.devices[:at_once]:
+        free_devices.put(device)
+    connections: list[ConnectedHosts] = []
+    stopped = threading.Event()
+    errors: dict[Config, str] = {}
+
+    def compute_one(config: Config, precision: str, path: Path) -> None:
+        if stopped.is_set() or config in errors:
+            return
+        name = f"  {config.framework} {config.layout} {precision}"
+        device = free_devices.get()
+        try:
+            task = ParityTask(config, precision, device, context.plan.experiment.work.seed)
+            numbers = compute(launcher, host, context.pythons[config.framework], task, connections.append)
+            number_cache.write_cached(path, numbers)
+            report(f"{name}: {numbers.seconds:.0f} s")
+        except NumbersFailed as error:
+            errors[config] = str(error)
+            report(f"{name}: {error}")
+        finally:
+            free_devices.put(device)
+
+    with ThreadPoolExecutor(free_devices.qsize()) as pool:
+        try:
+            wait_for_futures([pool.submit(compute_one, *key, path) for key, path in files.items()])
+        except BaseException:
+            stopped.set()
+            for connection in tuple(connections):
+                connection.request_end()
+            raise
+    return errors
