@@ -14,8 +14,8 @@ from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
 from trainscale.cluster.allocation import JobStatus
 from trainscale.measure.context import make_spec
-from trainscale.measure.following import FollowedRun
 from trainscale.measure.submission import SlurmJob, quote_option
+from trainscale.measure.watching import FollowedRun
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo

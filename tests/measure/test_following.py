@@ -9,7 +9,7 @@ import pytest
 from submitted import plan_of_two_nodes, record
 
 from trainscale.measure.context import make_spec
-from trainscale.measure.following import FollowedRun
+from trainscale.measure.watching import FollowedRun
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, MISSING

@@ -13,7 +13,6 @@ from pathlib import Path
 from ..cluster.allocation import FORGOTTEN, JobStatus
 from ..launch.launchers.slurm import SlurmSettings
 from ..measure.context import choose_directory
-from ..measure.following import FollowedRun, follow
 from ..measure.measure import RunListener
 from ..measure.submission import (
     JobPaths,
@@ -28,6 +27,7 @@ from ..measure.submission import (
     select_directory_settings,
     submit_job,
 )
+from ..measure.watching import FollowedRun, follow
 from ..record.journal import RUN, Journal
 from ..record.trial import LOST
 from ..report.numbers import format_rough_duration

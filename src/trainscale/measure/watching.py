@@ -1,10 +1,12 @@
-"""Watches a run that another process measures, by its journal and the lock on it. It only reads.
+"""Shows a run that another process measures, by its journal and the lock on it, or by what Slurm says of its job.
 
-What the run measures now follows from its plan and its records, as it does for the run itself. The plan is made from
-run.json alone, because the machine that measures may be another one."""
+It only reads; the run does not depend on it. What is measured now follows from the plan and the records, as it does for
+the run itself.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import tempfile
@@ -12,17 +14,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Protocol
 
+from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
 from ..launch.launchers.ssh import SshSettings, make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
-from ..record.journal import RUN, TRIALS, Journal, is_being_measured, read_run
-from ..record.run import RecordedDataset, RecordedSpec, RunInfo
-from ..record.trial import TrialRecord
+from ..record.batches import read_batches
+from ..record.journal import RUN, TRIALS, Journal, is_being_measured, read_run, read_trials
+from ..record.run import RecordedDataset, RunInfo
+from ..record.trial import MISSING, TrialRecord
 from ..spec.config import AUTO, Config
 from ..spec.data import SYNTHETIC_DATASET, Dataset
 from ..spec.devices import AvailableDevices, Host
@@ -31,23 +35,173 @@ from ..spec.plan import Plan
 from ..spec.settings import SEARCH_LISTS, SettingValues
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts
 from ..worker.job import Device
-from .following import FollowedRun
+from .batches import apply_searches
+from .context import select_configs
 from .measure import RunListener
-from .order import NextTrial
+from .order import NextTrial, choose_next_trial
+from .submission import SlurmJob, SlurmUnreachable, read_status
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.5  # between reads of the journal
+_STATUS_SECONDS = (1.0, 5.0)  # between questions to Slurm: short while the status changes, long while it does not
+_ARRIVAL_SECONDS = 60.0  # for a shared file system to show here what was written there
+_START_SECONDS = 60.0  # for the first answer of another host
+_SILENT_SECONDS = 60.0
+_END_SECONDS = 5.0
 
 ShowTrials = Callable[[Plan, Journal], AbstractContextManager[RunListener]]
 
 
-class JournalSource(Protocol):
-    """Where the journal of a watched run is. ``directory`` holds run.json and trials.jsonl, or a copy of them."""
+class FollowedRun:
+    """A run as its directory shows it. ``planned`` is a plan of the same experiment, for what the journal lacks."""
+
+    def __init__(self, directory: Path, planned: Plan | None = None, retry_failed: bool = False) -> None:
+        self.directory = directory
+        self.records: list[TrialRecord] = []
+        self.current: NextTrial | None = None  # that a listener knows of
+        self._next: NextTrial | None = None
+        self._planned = planned
+        self._size = 0
+        self._to_repeat: set[str] = set()  # failed trials that are not repeated yet
+        self.read_new_records()
+        if retry_failed:
+            self._to_repeat = {record.trial.key for record in self.records if not record.ok}
 
     @property
-    def directory(self) -> Path: ...
+    def has_begun(self) -> bool:
+        """List the directory: a shared file system may remember for a minute that a file did not exist."""
+        try:
+            return RUN in os.listdir(self.directory)  # noqa: PTH208
+        except OSError:
+            return False
 
-    def is_measured(self) -> bool:
-        """Return whether a process measures there now. Raises TrainscaleError if that can no longer be known."""
+    @property
+    def has_new_records(self) -> bool:
+        return self.has_begun and self._read_size() != self._size
+
+    def read_new_records(self) -> list[TrialRecord]:
+        """Return the trials that were finished since the last call."""
+        size = self._read_size()
+        if size == self._size:
+            return []
+        before = {record.trial.key: record for record in self.records}
+        self.records, self._size = read_trials(self.directory), size
+        new = [record for record in self.records if before.get(record.trial.key) != record]
+        self._to_repeat -= {record.trial.key for record in new}
+        return new
+
+    def _read_size(self) -> int:
+        """Return the size of the file. It is opened, because that makes a shared file system ask its server again."""
+        try:
+            with (self.directory / TRIALS).open("rb") as file:
+                return os.fstat(file.fileno()).st_size
+        except OSError:
+            return 0
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is measured, without the frameworks that are missing there."""
+        missing = {record.trial.config.framework for record in self.records if record.status == MISSING}
+        plan = make_plan_of_run(read_run(self.directory), self._planned)
+        plan = select_configs(plan, lambda config: config.framework not in missing)
+        return apply_searches(plan, read_batches(self.directory))
+
+    def find_next_trial(self) -> NextTrial | None:
+        """Return the trial that is measured now: the run decides it by the same records."""
+        return choose_next_trial(self.plan, [r for r in self.records if r.trial.key not in self._to_repeat])
+
+    @property
+    def is_complete(self) -> bool:
+        return self.has_begun and self.find_next_trial() is None
+
+    def has_every_record(self) -> bool:
+        """Return whether every trial has a record, even one that was to be repeated."""
+        self.read_new_records()
+        return self.has_begun and choose_next_trial(self.plan, self.records) is None
+
+    def wait_for_records(self, status: JobStatus) -> bool:
+        """Return whether every trial has a record. After a job that completed, wait for them to arrive here."""
+        deadline = time.monotonic() + (_ARRIVAL_SECONDS if status.state == "COMPLETED" else 0)
+        while not self.has_every_record():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def open_view(self) -> Journal:
+        """Return the journal without a descriptor, because only the run itself writes to it."""
+        return Journal(self.directory, read_run(self.directory), -1, self.records)
+
+    def report(self, view: Journal, listener: RunListener, is_measured: bool = True) -> bool:
+        """Tell the listener what is new since the last call. Return whether no trial is left."""
+        new = self.read_new_records()
+        view.records = self.records
+        for record in new:
+            listener.trial_ends(record)
+        if new or self._next is None:
+            self._next = self.find_next_trial()
+        if self._next is not None and self._next != self.current and is_measured:
+            listener.trial_begins(self._next)
+            self.current = self._next
+        return self._next is None
+
+
+def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
+    """Return the plan of a recorded run. ``planned`` is a plan of the same experiment.
+
+    Without it, the plan is made from run.json alone, because the machine that measures may be another one. Then it has
+    no points that --explain adds beside the ladders, which are not recorded.
+    """
+    try:
+        spec = run.read_spec()
+        configs = tuple(Config.from_dict(values) for values in spec.series)
+        ladders = tuple(tuple(values["ladder"]) for values in spec.series)
+        most = max(max(ladder) for ladder in ladders)
+    except (KeyError, TypeError, ValueError):
+        most = 0
+    if not most or spec.warmup is None or spec.steps is None:
+        message = f"{RUN}: it does not name the series of the run with their ladders, so what is left is unknown"
+        raise InputError(message)
+    values: SettingValues = {
+        "warmup": spec.warmup,
+        "steps": spec.steps,
+        "budget": spec.budget,
+        "until_interval": spec.until_interval,
+        **({} if spec.repeats is None else {"repeats": spec.repeats}),
+    }
+    if planned is not None:
+        return replace(
+            planned, experiment=planned.experiment.replace_values(**values), configs=configs, ladders=ladders
+        )
+    # As many devices as the run had, on hosts without names. Servers that stand apart need further ones.
+    config = configs[0]
+    counts = spec.hosts or [2 * most + max(config.servers, 0)]
+    hosts = tuple(
+        Host(alias=f"host {number}", devices=tuple(Device(config.device, index) for index in range(count)))
+        for number, count in enumerate(counts, 1)
+    )
+    available = AvailableDevices(config.device, hosts, config.cores_per_device, f"{sum(counts)} devices")
+    dataset = SYNTHETIC_DATASET
+    if config.data != SYNTHETIC:
+        data = run.read_provenance().data or RecordedDataset()
+        classes, sizes = data.classes or config.classes, (data.train or 0, data.valid or 0)
+        facts = DatasetFacts(config.data, classes, config.channels, 0, *sizes, *PHOTOGRAPHS)
+        dataset = _RecordedData(config.data, "", facts)
+    experiment = Experiment.of(**values, search=None if spec.search is None else SEARCH_LISTS)
+    return Plan(experiment, configs, ladders, available, dataset)
+
+
+@dataclass(frozen=True)
+class _RecordedData(Dataset):
+    """A data set of which only what run.json says is known. Its files may be on another machine."""
+
+    recorded: DatasetFacts
+
+    @property
+    def facts(self) -> DatasetFacts:
+        return self.recorded
+
+
+# ---- trainscale watch
 
 
 @dataclass(frozen=True)
@@ -73,99 +227,79 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
     ``waits``: go on until the run is complete, for a run that is not measured all the time, or on a host whose locks
     are not seen here.
     """
-    run = read_run(source.directory)
-    watched = FollowedRun(source.directory, make_plan_of_run(run), retry_failed=False)
-    _wait_for_batches(source, watched)
-    # Without a descriptor, because only the run itself writes to its journal.
-    journal = Journal(source.directory, run, -1, watched.records)
-    with show_trials(watched.plan, journal) as listener:
-        current: NextTrial | None = None
+    watched = FollowedRun(source.directory)
+    # While the run still searches the largest batches that fit, its points are not known.
+    while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():
+        time.sleep(_POLL_SECONDS)
+    view = watched.open_view()
+    with show_trials(watched.plan, view) as listener:
         while True:
             is_measured = source.is_measured()  # before the records: what is written until the lock is free is read
-            new = watched.read_new_records()
-            journal.records = watched.records
-            for record in new:
-                listener.trial_ends(record)
-            step = watched.find_next_trial()
-            if step is not None and step != current and is_measured:
-                listener.trial_begins(step)
-                current = step
-            if not is_measured and (step is None or not waits):
-                return WatchedEnd(run, tuple(watched.records), step is None)
+            is_complete = watched.report(view, listener, is_measured)
+            if not is_measured and (is_complete or not waits):
+                return WatchedEnd(view.run, tuple(watched.records), is_complete)
             time.sleep(_POLL_SECONDS)
 
 
-def _wait_for_batches(source: JournalSource, watched: FollowedRun) -> None:
-    """Wait while the run still searches the largest batches that fit: before that, its points are not known."""
-    while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():
+# ---- a batch job that is followed from where it was submitted
+
+
+class JobListener(Protocol):
+    """Receives what happens to a job that is followed."""
+
+    def status_changes(self, status: JobStatus) -> None: ...
+
+    def slurm_is_silent(self, error: SlurmUnreachable) -> None: ...
+
+    def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
+        """The run has begun to measure; the result receives its trials."""
+
+    def run_stops(self) -> None:
+        """The job waits again, because Slurm requeued it."""
+
+
+def follow(job: SlurmJob, run: FollowedRun, listener: JobListener) -> JobStatus:
+    """Return how the job ended. A KeyboardInterrupt passes through, and the job goes on."""
+    shortest, longest = _STATUS_SECONDS
+    status, reported = JobStatus("PENDING"), ("", "", "")
+    pause, next_question, is_silent = shortest, 0.0, False
+    shown: tuple[Journal, RunListener] | None = None
+
+    def show() -> tuple[Journal, RunListener]:
+        view, run.current = run.open_view(), None
+        return view, listener.run_begins(run, view)
+
+    while True:
+        if time.monotonic() >= next_question:
+            try:
+                status, is_silent = read_status(job), False
+            except SlurmUnreachable as error:
+                if not is_silent:
+                    listener.slurm_is_silent(error)
+                is_silent = True
+            now = (status.state, status.reason, status.nodes)
+            pause = shortest if now != reported else min(longest, pause * 1.5)
+            if now != reported and not status.is_over and not is_silent:
+                listener.status_changes(status)
+            reported, next_question = now, time.monotonic() + pause
+        if status.is_over:
+            break
+        if status.is_waiting:
+            listener.run_stops()
+            shown = None
+        elif shown is None and status.is_running and run.has_begun:
+            shown = show()
+        if shown is not None:
+            run.report(*shown)
         time.sleep(_POLL_SECONDS)
+    if shown is None and run.has_new_records:  # a short job
+        shown = show()
+    if shown is not None:
+        run.report(*shown)
+    return status
 
 
-# ---- the plan of a run, from run.json
-
-
-def make_plan_of_run(run: RunInfo) -> Plan:
-    """Return the plan of a recorded run. What --explain adds beside the ladders is not recorded, so it is left out."""
-    try:
-        spec = run.read_spec()
-        configs = tuple(Config.from_dict(values) for values in spec.series)
-        ladders = tuple(tuple(values["ladder"]) for values in spec.series)
-        most = max(max(ladder) for ladder in ladders)
-        values = _read_measurement(spec)
-    except (KeyError, TypeError, ValueError):
-        message = f"{RUN}: it does not name the series of the run with their ladders, so what is left is unknown"
-        raise InputError(message) from None
-    return Plan(
-        Experiment.of(**values), configs, ladders, _make_devices(spec, configs[0], most), _make_dataset(run, configs[0])
-    )
-
-
-def _read_measurement(spec: RecordedSpec) -> SettingValues:
-    """Return the settings that decide which trial comes next."""
-    if spec.warmup is None or spec.steps is None:
-        raise ValueError("the steps of a trial are not recorded")
-    return {
-        "warmup": spec.warmup,
-        "steps": spec.steps,
-        "budget": spec.budget,
-        "until_interval": spec.until_interval,
-        "search": None if spec.search is None else SEARCH_LISTS,
-        **({} if spec.repeats is None else {"repeats": spec.repeats}),
-    }
-
-
-def _make_devices(spec: RecordedSpec, config: Config, most: int) -> AvailableDevices:
-    """Return as many devices as the run had, on hosts without names. Servers that stand apart need further ones."""
-    counts = spec.hosts or [2 * most + max(config.servers, 0)]
-    hosts = tuple(
-        Host(alias=f"host {number}", devices=tuple(Device(config.device, index) for index in range(count)))
-        for number, count in enumerate(counts, 1)
-    )
-    return AvailableDevices(config.device, hosts, config.cores_per_device, f"{sum(counts)} devices")
-
-
-@dataclass(frozen=True)
-class _RecordedData(Dataset):
-    """A data set of which only what run.json says is known. Its files may be on another machine."""
-
-    recorded: DatasetFacts
-
-    def read_facts(self) -> DatasetFacts:
-        return self.recorded
-
-
-def _make_dataset(run: RunInfo, config: Config) -> Dataset:
-    if config.data == SYNTHETIC:
-        return SYNTHETIC_DATASET
-    data = run.read_provenance().data or RecordedDataset()
-    counts = (data.train or 0, data.valid or 0)
-    facts = DatasetFacts(config.data, data.classes or config.classes, config.channels, 0, *counts, *PHOTOGRAPHS)
-    return _RecordedData(config.data, "", facts)
-
-
-_START_SECONDS = 60.0
-_SILENT_SECONDS = 60.0
-_END_SECONDS = 5.0
+# ---- the journal of a run on another host
 
 # Every message is a line; after «file NAME BYTES» and «more BYTES» come as many bytes. LC_ALL=C: lengths are in bytes.
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
@@ -308,3 +442,6 @@ class RemoteJournal:
             self._rounds += rounds
             self._is_over = is_over
             self._news.notify_all()
+
+
+JournalSource = LocalJournal | RemoteJournal
