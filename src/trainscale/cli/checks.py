@@ -43,8 +43,8 @@ from ..launch.launchers.target import LAUNCHERS, Target, find_target, list_plugi
 from ..launch.trial.jobs import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
-from ..measure.parity import group_comparisons, prove
 from ..measure.measure import check_frameworks
+from ..measure.parity import group_comparisons, prove
 from ..record.parity import PROVEN, Check, Verdict
 from ..report.numbers import format_decimal_size, format_gibibytes, format_scientific
 from ..spec.devices import Host
