@@ -98,10 +98,9 @@ def test_the_models_package_exports_exactly_these_names() -> None:
 # report and the command line use `run`. `cluster` gives the plan its available devices, so it imports `spec`.
 # `questions` word their answers with the numbers, tables and charts of `report`; its documents show those answers, so
 # they come after them. runs.py, which `import trainscale` offers, and the commands use all of them.
-DOCUMENTS = "report/page"
+DOCUMENTS = "report/details.py"
 DOCUMENT_FILES = (
-    "report/page/", "report/html.py", "report/markdown.py", "report/outputs.py",
-    "report/chart_files.py", "report/reported_run.py", "report/run_differences.py",
+    DOCUMENTS, "report/detail_charts.py", "report/html.py", "report/markdown.py", "report/outputs.py",
 )  # fmt: skip
 SHOWS_ITSELF = "analyse/series.py"  # its functions import report when a notebook shows a series
 ORDER = [

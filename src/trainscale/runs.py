@@ -70,10 +70,16 @@ class Run:
         parity: Iterable[Verdict] = (),
         directory: Path = Path(),
         label: str = "",
+        all_series: Iterable[Series] | None = None,
     ) -> Run:
-        """Return a run whose journal is in memory: one that is being measured, or a selection of trials."""
+        """Return a run whose journal is in memory: one that is being measured, or a selection of trials.
+
+        ``all_series`` are its series, if they are not those that the records give.
+        """
         run = cls(directory, label)
         vars(run).update(info=info, records=list(records), parity=list(parity))
+        if all_series is not None:
+            vars(run)["series"] = tuple(all_series)
         return run
 
     @cached_property
@@ -93,10 +99,8 @@ class Run:
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
-        """The series of the run, in the order in which they were asked for."""
+        """The series of the run, in the order in which their first trials ended."""
         all_series = build_series(self.records, self.parity, self._accuracy, self.info.is_sequential)
-        order = {key: index for index, key in enumerate(self.info.config_keys)}
-        all_series.sort(key=lambda series: order.get(series.config.key, len(order)))
         return tuple(replace(series, title=self.add_label(series.title)) for series in all_series)
 
     @property
@@ -177,7 +181,7 @@ class Run:
     def _repr_html_(self) -> str:
         from .report.notebook_display import render_run
 
-        return render_run(self.info, self.series)
+        return render_run(self)
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -201,7 +205,7 @@ def measure(
     """
     from .measure.measure import RunView, measure_experiment
     from .record.trial import SKIPPED
-    from .report.installation import check_can_report
+    from .report import check_can_report
 
     view = view or RunView()
     with measure_experiment(experiment, directory, view, command, fresh, retry_failed, mpi, check_can_report) as (

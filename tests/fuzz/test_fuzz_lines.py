@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.logs import REDUCERS, read_log
 from trainscale.launch.events import decode_line
-from trainscale.report.epoch_table import FORMATS, render_epoch_table
-from trainscale.report.step_table import render_step_table
+from trainscale.report.log_tables import FORMATS, render_epoch_table, render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
 from trainscale.worker.keeper.keeper import extract_event
 

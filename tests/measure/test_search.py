@@ -19,7 +19,7 @@ from trainscale.questions.best.best import Question, find_best
 from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
-from trainscale.report.search_table import make_search_grids, select_series_in_full
+from trainscale.report.search_table import make_race_grid, make_search_grids, select_series_in_full
 from trainscale.runs import Run
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -199,7 +199,7 @@ def test_a_sweep_has_no_races_and_a_search_is_another_run() -> None:
 def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
     plan = make_search()
     records = run_search(plan)
-    (grid,) = make_search_grids(replay_races_of_run(recorded(plan), records), records)
+    (grid,) = make_search_grids(Run.from_records(recorded(plan), records))
     assert grid.title == "Search: Deep MNIST on 2 devices"
     fates = {row[0]: row[-1] for row in grid.rows}
     assert fates["torch · allreduce · batch 16"] == "the winner, measured in full"
@@ -217,7 +217,7 @@ def test_configs_whose_parity_failed_are_in_the_table_and_not_in_the_race() -> N
     verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
     (race,) = replay_races_of_run(recorded(plan), [], [verdict])
     assert (race.state.running, race.state.winner, len(race.not_started)) == ((), None, 4)
-    (grid,) = make_search_grids([race], [])
+    grid = make_race_grid(race, [])
     assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
 
 
@@ -231,10 +231,10 @@ def test_a_series_counts_the_trials_in_full_and_losers_keep_their_short_ones() -
 
 def test_charts_show_the_series_that_were_measured_in_full() -> None:
     records = run_search(make_search())
-    shown = select_series_in_full(build_series(records), records)
+    shown = select_series_in_full(Run.from_records(RunInfo({}), records))
     assert [(series.config.strategy, series.config.batch) for series in shown] == [("allreduce", 16)]
     race_only = [record for record in records if record.trial.short]
-    assert len(select_series_in_full(build_series(race_only), race_only)) == 4
+    assert len(select_series_in_full(Run.from_records(RunInfo({}), race_only))) == 4
 
 
 def test_best_takes_the_winner_and_says_when_the_others_left() -> None:

@@ -12,7 +12,7 @@ from factories import learning_config, learning_record, make_run
 from reported import reported
 
 from trainscale.analyse.series import Series, build_series
-from trainscale.report.accuracy_charts import draw_accuracy, draw_accuracy_over_time
+from trainscale.report.charts import draw_accuracy, draw_accuracy_over_time
 from trainscale.report.drawing import to_svg
 from trainscale.report.html import render_report_html
 from trainscale.report.outputs import write_outputs

@@ -9,8 +9,7 @@ import pytest
 from factories import curve, learning_record, make_config, make_run
 
 from trainscale.errors import InputError
-from trainscale.report.chart_files import read_formats
-from trainscale.report.options import ReportOptions
+from trainscale.report.options import ReportOptions, read_formats
 from trainscale.report.outputs import write_outputs
 
 CHARTS = {"comparison_graph", "images_per_sec", "efficiency", "memory", "time_parts", "step_times_1"}

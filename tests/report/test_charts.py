@@ -14,9 +14,8 @@ from jsonschema import ValidationError
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report import palette
 from trainscale.report.charts import draw_efficiency, draw_speedup, draw_throughput
-from trainscale.report.drawing import to_svg
+from trainscale.report.drawing import choose_styles, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -171,8 +170,8 @@ def test_a_series_keeps_its_colour_in_every_chart() -> None:
 
 
 def test_colours_and_shapes_repeat_only_after_many_series() -> None:
-    pairs = {(palette.choose_colour(index), palette.choose_shape(index)) for index in range(56)}
-    assert len(pairs) == 56
+    series = build_series([record for n in range(1, 57) for record in curve(make_config(batch=n), {1: 9.0})])
+    assert len(set(choose_styles(series))) == 56
 
 
 def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_network() -> None:
@@ -180,13 +179,13 @@ def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_net
     configs = [make_config(model=model, framework=name) for name in frameworks for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
     assert len(series) == 10
-    styles = palette.choose_styles(series)
+    styles = choose_styles(series)
     assert len(set(styles)) == 10
     by_framework: dict[str, set[str]] = {name: set() for name in frameworks}
     by_network: dict[str, set[str]] = {name: set() for name in networks}
-    for line, style in zip(series, styles, strict=True):
-        by_framework[line.config.framework].add(style.colour)
-        by_network[line.config.model].add(style.shape)
+    for line, (colour, shape) in zip(series, styles, strict=True):
+        by_framework[line.config.framework].add(colour)
+        by_network[line.config.model].add(shape)
     assert [len(colours) for colours in by_framework.values()] == [1] * 5
     assert [len(shapes) for shapes in by_network.values()] == [1] * 2
 
@@ -196,4 +195,4 @@ def test_more_ways_to_train_than_colours_still_have_a_pair_each() -> None:
     configs = [make_config(model=model, strategy="ps", servers=servers) for servers in counts for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
     assert len(series) == 20
-    assert len(set(palette.choose_styles(series))) == 20
+    assert len(set(choose_styles(series))) == 20

@@ -15,11 +15,12 @@ from factories import curve, make_config, make_run
 from trainscale.report import drawing_process
 from trainscale.report.charts import draw_speedup
 from trainscale.report.drawing import to_svg
-from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, end_drawing, render
+from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert, end_drawing
 from trainscale.report.outputs import write_outputs
 
 pytestmark = pytest.mark.processes
 
+EMPTY = {"mark": "point", "data": {"values": []}}
 RECORDS = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
 # As in a shell after ulimit -v 40000000.
 LIMITED = """
@@ -44,23 +45,22 @@ def own_process() -> None:
 
 
 def pid() -> int:
-    return drawing_process._current[0]._popen.pid
+    return drawing_process._processes[os.getpid()][0].pid
 
 
 def test_one_process_draws_all_charts(own_process: None) -> None:
     first = pid()
-    assert render(spec={"mark": "point", "data": {"values": []}}).startswith(b"<svg ")
+    assert call_vl_convert("vegalite_to_svg", EMPTY).startswith("<svg ")
     begin_drawing()
-    assert render(svg="<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>", format="pdf").startswith(
-        b"%PDF"
-    )
+    svg = "<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>"
+    assert call_vl_convert("svg_to_pdf", svg).startswith(b"%PDF")
     assert pid() == first
 
 
 def test_a_chart_that_is_wrong_is_an_error_of_that_chart_alone(own_process: None) -> None:
-    with pytest.raises(ValueError, match=r"unknown request with nonsense"):
-        render(nonsense=1)
-    assert render(spec={"mark": "point", "data": {"values": []}}).startswith(b"<svg ")
+    with pytest.raises(ValueError, match="vegalite_to_svg: "):
+        call_vl_convert("vegalite_to_svg", {"mark": 1})
+    assert call_vl_convert("vegalite_to_svg", EMPTY).startswith("<svg ")
 
 
 def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again(
@@ -70,7 +70,7 @@ def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again
     whole = {path.name for path in tmp_path.iterdir()}
     os.kill(pid(), signal.SIGKILL)
     with pytest.raises(ChartsUnavailable, match="the process that draws them was ended by SIGKILL"):
-        render(spec={})
+        call_vl_convert("vegalite_to_svg", EMPTY)
     with pytest.raises(ChartsUnavailable):
         to_svg(draw_speedup([]), standalone=True)
     write_outputs(tmp_path, make_run(), RECORDS)
@@ -97,7 +97,8 @@ def test_with_few_addresses_there_are_all_tables_and_the_reason_why_charts_are_m
 def test_it_ends_with_this_process() -> None:
     program = (
         "from trainscale.report.drawing_process import *; from trainscale.report import drawing_process as d\n"
-        "begin_drawing(); render(spec={'mark': 'point', 'data': {'values': []}}); print(d._current[0]._popen.pid)"
+        "call_vl_convert('vegalite_to_svg', {'mark': 'point', 'data': {'values': []}})\n"
+        "print(*(process.pid for process, _ in d._processes.values()))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""

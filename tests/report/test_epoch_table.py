@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainscale.analyse.logs import EpochRow, make_epoch_rows
 from trainscale.record.trial import Epoch
-from trainscale.report.epoch_table import TSV, render_epoch_table
+from trainscale.report.log_tables import TSV, render_epoch_table
 
 ROWS = [
     EpochRow(1, {"accuracy": 0.5}, {"accuracy": 0.4012345}, 10.66, 59.6125),

@@ -10,7 +10,7 @@ import pytest
 
 from trainscale import cli
 from trainscale.errors import TrainscaleError
-from trainscale.report.installation import check_can_report
+from trainscale.report import check_can_report
 
 
 def test_a_complete_installation_passes() -> None:

@@ -17,6 +17,7 @@ from trainscale.report.learning_tables import make_device_grid, make_device_grid
 from trainscale.report.outputs import write_outputs
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
 from trainscale.report.table import Grid, TerminalGrid, render_markdown, split_grid
+from trainscale.runs import Run
 
 GPUS = learning_config(device="cuda", batch=32, epochs=2)
 DATA = {"name": "cifar10", "classes": 10, "channels": 3, "image_size": 32, "train": 50_000, "valid": 10_000}
@@ -92,7 +93,9 @@ def test_a_long_training_is_thinned_out_for_a_terminal(epochs: int, shown: list[
 
 def test_the_system_table_has_the_columns_of_mxnets() -> None:
     local = learning_config(device="cuda", batch=256, strategy="local", epochs=2)
-    (grid,) = make_system_grids(RUN, build_series([learning_record(local, seconds=71.0, valid=(0.1, 0.2)), *ladder(2)]))
+    (grid,) = make_system_grids(
+        Run.from_records(RUN, [learning_record(local, seconds=71.0, valid=(0.1, 0.2)), *ladder(2)])
+    )
     assert grid.title == "Inception-BN 28 small on cifar10 with torch"
     assert grid.header == ("cluster", "# machines", "# GPUs", "batch size / device", "strategy", "epoch time (sec)")
     assert grid.rows == (("node1", "1", "1", "256", "local", "71.0"), ("node1", "1", "2", "32", "allreduce", "80.0"))
@@ -121,8 +124,8 @@ def test_provenance_that_says_nothing_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_table_is_wider_than_the_terminal(width: int) -> None:
-    series = build_series(ladder(1, 2, 4, 8, 16, 32, 64, 128))
-    for grid in (make_device_grid(series[0]), make_machines_grid(RUN), *make_system_grids(RUN, series)):
+    run = Run.from_records(RUN, ladder(1, 2, 4, 8, 16, 32, 64, 128))
+    for grid in (make_device_grid(run.series[0]), make_machines_grid(RUN), *make_system_grids(run)):
         assert max(cell_len(line) for line in drawn(grid, width).splitlines()) <= width
 
 

@@ -16,8 +16,8 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_report
-from trainscale.report.reported_run import LabelledRun, make_reported_runs
-from trainscale.report.run_differences import list_difference_sentences, make_difference_grid
+from trainscale.report.provenance_tables import list_difference_sentences, make_difference_grid
+from trainscale.report.redaction import make_redaction
 from trainscale.runs import Run
 
 A100 = {"host": "box7", "cpu": "EPYC", "cores": 64, "gpus": ["NVIDIA A100"] * 8, "gpu driver": "550"}
@@ -28,11 +28,11 @@ def other_run(**provenance: Any) -> RunInfo:
     return make_run(machine=A100, frameworks={"torch": {"torch": "2.4.0"}}, date="2026-03-04T05:06:07", **provenance)
 
 
-def labelled(label: str, records: list[TrialRecord], run: RunInfo | None = None) -> LabelledRun:
-    return LabelledRun(Run.from_records(run or make_run(), records), label)
+def labelled(label: str, records: list[TrialRecord], run: RunInfo | None = None) -> Run:
+    return Run.from_records(run or make_run(), records, label=label)
 
 
-def two_runs() -> list[LabelledRun]:
+def two_runs() -> list[Run]:
     """The same config in both runs, twice as fast in the second, where 4 devices fail."""
     first = curve(CONFIG, {1: 100.0, 2: 190.0, 4: 360.0}, repeats=3, spread=0.01)
     second = curve(CONFIG, {1: 200.0, 2: 300.0, 4: None}, repeats=3, spread=0.01)
@@ -100,8 +100,12 @@ def test_the_same_host_has_the_same_number_in_all_runs_and_other_hosts_others(tm
         labelled(f"run{n}", curve(CONFIG, {1: 100.0 + n}), make_run(machine=machine))
         for n, machine in enumerate(shared)
     ]
-    reported, redaction = make_reported_runs(runs, None, show_hosts=False)
-    assert [run.info.provenance["machine"]["host"] for run in reported] == ["host-1", "host-2", "host-1"]
+    redaction = make_redaction(runs)
+    assert [redaction.redact_run(run).info.provenance["machine"]["host"] for run in runs] == [
+        "host-1",
+        "host-2",
+        "host-1",
+    ]
     assert redaction.redact_text("box8 is lost") == "host-2 is lost"
     write_report(tmp_path, runs)
     assert "box7" not in (tmp_path / "report.html").read_text() + (tmp_path / "report.md").read_text()
@@ -110,14 +114,10 @@ def test_the_same_host_has_the_same_number_in_all_runs_and_other_hosts_others(tm
 def test_what_differs_between_the_runs_is_said() -> None:
     first = curve(CONFIG, {1: 100.0})
     other = curve(make_config(batch=64, precision="bf16"), {1: 300.0})
-    runs, _ = make_reported_runs(
-        [
-            labelled("old", first, make_run(frameworks={"torch": {"torch": "2.9.1"}}, trainscale="0.1.0")),
-            labelled("new", other, other_run(trainscale="0.1.0")),
-        ],
-        None,
-        show_hosts=False,
-    )
+    runs = [
+        labelled("old", first, make_run(frameworks={"torch": {"torch": "2.9.1"}}, trainscale="0.1.0")),
+        labelled("new", other, other_run(trainscale="0.1.0")),
+    ]
     rows = {row[0]: row[1:] for row in make_difference_grid(runs).rows}
     assert rows["batch"] == ("32 per device", "64 per device")
     assert rows["precision"] == ("fp32", "bf16")
@@ -136,9 +136,8 @@ def test_what_differs_between_the_runs_is_said() -> None:
 
 def test_runs_that_are_alike_say_so() -> None:
     runs = [labelled(name, curve(CONFIG, {1: speed})) for name, speed in (("a", 100.0), ("b", 110.0))]
-    reported, _ = make_reported_runs(runs, None, show_hosts=False)
-    assert [row[0] for row in make_difference_grid(reported).rows] == ["measured"]
-    assert list_difference_sentences(reported)[0].startswith("The runs recorded nothing in which they differ: machine,")
+    assert [row[0] for row in make_difference_grid(runs).rows] == ["measured"]
+    assert list_difference_sentences(runs)[0].startswith("The runs recorded nothing in which they differ: machine,")
 
 
 def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path
 
 
 def test_a_report_of_one_run_has_no_labels(tmp_path: Path) -> None:
-    write_report(tmp_path, [LabelledRun(Run.from_records(make_run(), curve(CONFIG, {1: 100.0})))])
+    write_report(tmp_path, [Run.from_records(make_run(), curve(CONFIG, {1: 100.0}))])
     assert "run" not in read_rows(tmp_path)[0]
     page = (tmp_path / "report.html").read_text()
     assert "What differs between the runs" not in page

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.report import vega
-from trainscale.report.vega import load_vega_bundle
+from trainscale.report import drawing_process
+from trainscale.report.drawing_process import load_vega_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +25,11 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The snippets for which a bundle was made."""
     snippets: list[str] = []
 
-    def make_bundle(*, snippet: str) -> bytes:
+    def make_bundle(_: str, snippet: str) -> str:
         snippets.append(snippet)
-        return f"vega(); {snippet} '</script>'".encode()
+        return f"vega(); {snippet} '</script>'"
 
-    monkeypatch.setattr(vega, "render", make_bundle)
+    monkeypatch.setattr(drawing_process, "call_vl_convert", make_bundle)
     return snippets
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainscale.analyse.series import Series, build_series
+from factories import make_run
+
+from trainscale.analyse.series import Series
+from trainscale.analyse.throughput import Price
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
-from trainscale.report.reported_run import ReportedRun
+from trainscale.report.details import PageDetails, choose_charted, make_details
+from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
 
-def reported(run: RunInfo, all_series: Sequence[Series], records: Sequence[TrialRecord] = ()) -> list[ReportedRun]:
+def reported(run: RunInfo, all_series: Sequence[Series], records: Sequence[TrialRecord] = ()) -> list[Run]:
     """Return the only run of a report."""
-    return [ReportedRun(Run.from_records(run, records), run, all_series, all_series)]
+    return [Run.from_records(run, records, all_series=all_series)]
 
 
-def reported_records(run: RunInfo, records: Sequence[TrialRecord]) -> list[ReportedRun]:
-    return reported(run, build_series(records), records)
+def details_of(
+    records: Sequence[TrialRecord], price: Price | None = None, redaction: Redaction | None = None
+) -> PageDetails:
+    """Return the sections of the page of a run."""
+    runs = [Run.from_records(make_run(), records)]
+    return make_details(runs, choose_charted(runs), redaction or Redaction(), price)

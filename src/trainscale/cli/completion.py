@@ -36,7 +36,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "env create names": "cluster.environments.DEFINITIONS",
     "env remove names": "cluster.environments.DEFINITIONS",
     "export to": "export.base.list_exporter_names",
-    "report format": "report.chart_files.FORMATS",
+    "report format": "report.options.FORMATS",
     "data get name": "cluster.datasets.PUBLISHED",
     "data check sets": ("mnist", "cifar10", "imagefolder"),
 }

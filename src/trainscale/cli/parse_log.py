@@ -15,8 +15,7 @@ from ..analyse.logs import AVERAGE, REDUCERS, SUPPORTED, EpochRow, Section, read
 from ..errors import InputError, explain_unknown, shorten_path
 from ..record.decoding import remove_unprintable
 from ..record.journal import TRIALS
-from ..report.epoch_table import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table
-from ..report.step_table import render_step_table
+from ..report.log_tables import COLUMNS, FORMATS, MARKDOWN, TSV, render_epoch_table, render_step_table
 from ..spec.settings import whole
 from ..worker.regular_files import open_regular
 from .parser import Parser, typed

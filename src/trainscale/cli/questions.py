@@ -295,7 +295,7 @@ def published(argv: list[str]) -> int:
     else:
         print("No published curve has all of that.")
     if options.output:
-        from ..report.installation import check_can_report
+        from ..report import check_can_report
 
         check_can_report()
         try:

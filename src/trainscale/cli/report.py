@@ -14,10 +14,9 @@ from ..errors import InputError
 from ..questions.published.curves import PREFIX, find_curve
 from ..record.decoding import remove_unprintable
 from ..record.journal import RUN
+from ..report import check_can_report
 from ..report.csv_json import make_slug
-from ..report.installation import check_can_report
-from ..report.overlay import NORMALISATIONS, SPEEDUP, Overlay
-from ..report.reported_run import LabelledRun
+from ..report.options import NORMALISATIONS, SPEEDUP, Overlay, ReportOptions, read_formats
 from ..runs import Run
 from ..spec.groups import SETTINGS
 from .parser import Parser, typed, warn_of_damage
@@ -36,11 +35,9 @@ def main(argv: list[str]) -> int:
             raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")
     curves = [find_curve(name, "--with") for name in options.overlay]
     price = None if options.price is None else parse_price(options.price)
-    runs = _read_runs(options.directories, options.label)
+    runs = [run.with_accuracy(options.until_accuracy) for run in _read_runs(options.directories, options.label)]
     directory = _choose_output(runs, options.output)
     check_can_report()
-    from ..report.chart_files import read_formats
-    from ..report.options import ReportOptions
     from ..report.outputs import write_report
 
     formats = () if options.format is None else read_formats(options.format, "--format")
@@ -50,12 +47,11 @@ def main(argv: list[str]) -> int:
 
         overlay = overlay_curves([(run.info, run.series) for run in runs], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
-    labelled = [LabelledRun(run, run.label) for run in runs]
-    outputs = write_report(directory, labelled, options.until_accuracy, report_options)
+    outputs = write_report(directory, runs, report_options)
     if len(runs) == 1:
-        print_results(runs[0].with_accuracy(options.until_accuracy))
+        print_results(runs[0])
     else:
-        print_joint_results(directory, runs, options.until_accuracy)
+        print_joint_results(directory, runs)
     print_missing_charts(outputs.no_charts)
     for line in overlay.sentences:
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))

@@ -22,12 +22,9 @@ def print_results(run: Run, location: str = "") -> None:
 
     console, place = Console(highlight=False), location or f"{run.directory}"
     if run.records:
-        console.print(make_series_table(select_series_in_full(run.series, run.records)))
-    if run.info.is_search:
-        from ..analyse.race import replay_races_of_run
-
-        for grid in make_search_grids(replay_races_of_run(run.info, run.records, run.parity), run.records):
-            console.print(TerminalGrid(grid))
+        console.print(make_series_table(select_series_in_full(run)))
+    for grid in make_search_grids(run):
+        console.print(TerminalGrid(grid))
     if any(series.learns for series in run.series):
         _print_learning(console, run)
     for search in read_batches(run.directory).values():
@@ -39,18 +36,17 @@ def print_results(run: Run, location: str = "") -> None:
     _print_place(console, place)
 
 
-def print_joint_results(directory: Path, runs: Sequence[Run], accuracy: float | None = None) -> None:
+def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
     """Print the tables of several runs in one report, and in what the runs differ."""
-    from ..report.reported_run import LabelledRun, make_reported_runs
-    from ..report.run_differences import list_difference_sentences, make_difference_grid
+    from ..report.provenance_tables import list_difference_sentences, make_difference_grid
+    from ..report.search_table import make_search_grids, select_series_in_full
     from ..report.table import TerminalGrid, make_series_table
 
     console = Console(highlight=False)
-    reported, _ = make_reported_runs([LabelledRun(run, run.label) for run in runs], accuracy, show_hosts=True)
-    console.print(make_series_table([series for run in reported for series in run.in_full]))
-    for grid in (make_difference_grid(reported), *(grid for run in reported for grid in run.searches)):
+    console.print(make_series_table([series for run in runs for series in select_series_in_full(run)]))
+    for grid in (make_difference_grid(runs), *(grid for run in runs for grid in make_search_grids(run))):
         console.print(TerminalGrid(grid))
-    console.print(" ".join(list_difference_sentences(reported)), markup=False)
+    console.print(" ".join(list_difference_sentences(runs)), markup=False)
     for run in runs:
         _print_verdicts(console, run, f"{run.label}/", f"{run.label}: ")
     _print_place(console, f"{directory}")
@@ -98,7 +94,7 @@ def _print_learning(console: Console, run: Run) -> None:
     for grid in (
         *(epochs if len(epochs) <= _MOST_POINTS else ()),
         *learning_tables.make_device_grids(run.series),
-        *learning_tables.make_system_grids(run.info, run.series),
+        *learning_tables.make_system_grids(run),
         provenance_tables.make_machines_grid(run.info),
         *((datasets,) if datasets else ()),
     ):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..worker.config import ALLOCATORS, TUNED, compute_digest, select_allocator_variables
+from ..worker.config import ALLOCATORS, TUNED, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host import HostFacts, Machine
@@ -107,15 +107,6 @@ class RunInfo:
     def is_search(self) -> bool:
         """Whether the run searched for the fastest configurations."""
         return self.read_spec().search is not None
-
-    @property
-    def config_keys(self) -> list[str]:
-        """The keys of the configs that were asked for, in that order. One whose batch was to be found has another key
-        than its trials.
-        """
-        return [
-            compute_digest({k: v for k, v in series.items() if k != "ladder"}) for series in self.read_spec().series
-        ]
 
     def to_dict(self) -> JsonObject:
         return asdict(self)

@@ -1,19 +1,90 @@
-"""What the charts show: speed-up, throughput and efficiency against devices. drawing.py decides how they look.
+"""What the charts show: speed-up, throughput, efficiency and memory against devices, and accuracy over time.
 
-The SVG file and the interactive page use the same spec.
+drawing.py decides how they look. The SVG file and the interactive page use the same spec.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from ..analyse.series import Interval, Point, Series, find_common_unit
+import altair as alt
+
+from ..analyse.series import EpochMeans, Interval, Point, Series, find_common_unit
 from . import numbers, wording
-from .drawing import DECADES, OCTAVES, PERCENT, Frame, Plot, Row, VegaSpec, draw
+from .columns import find_memory_peak
+from .drawing import (
+    COLOURS,
+    DECADES,
+    IDEAL,
+    OCTAVES,
+    PERCENT,
+    Frame,
+    Plot,
+    Row,
+    VegaSpec,
+    apply_theme,
+    chart_rows,
+    draw,
+    make_legend,
+    make_tooltip,
+    without_schema_checks,
+)
+from .options import ABSOLUTE, PER_DEVICE, Overlay
+
+FULL = Frame()  # of a chart in a file
+LEADING, FURTHER, TIME, STRIPS = "leading", "further", "time", "strips"  # sections of the page with charts
+
+_TRAIN, _VALID = "training", "validation"
+# A unit of time, its seconds, and the shortest training that is shown in it.
+_UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
 
 
-def draw_speedup(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+@dataclass(frozen=True)
+class NamedChart:
+    """A chart that can be drawn at any size: in the page, under ``name`` in a section, and in files.
+
+    A wide chart would be cut or unreadable on a phone, so the page has a narrow one too, and shows the one that fits.
+    """
+
+    name: str
+    section: str  # empty: only in files
+    draw: Callable[[Frame], VegaSpec]
+    file: str
+    is_wide: bool = False
+    is_always_file: bool = False  # as SVG, whatever formats are asked for
+
+
+def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
+    """Return the charts of series: learning first, then scaling. The page has no speed-up of a single device count."""
+    learns = any(series.learns for series in all_series)
+    scales = bool(overlay.series) or any(len(series.points) > 1 for series in all_series)
+    with_published = [*all_series, *overlay.series]
+    speed = partial(draw_throughput, with_published if overlay.normalise == ABSOLUTE else all_series)
+    if overlay.series and overlay.normalise == PER_DEVICE:
+        speed = partial(draw_throughput_per_device, with_published)
+    leading, further = (LEADING, FURTHER) if scales else ("", "")
+    charts = [
+        NamedChart("speedup", leading, partial(draw_speedup, with_published), "comparison_graph", True, True),
+        NamedChart(
+            "images", further if learns else FURTHER, speed, f"{find_common_unit(all_series)}_per_sec", False, True
+        ),
+        NamedChart("efficiency", further, partial(draw_efficiency, with_published), "efficiency"),
+    ]
+    if any(len(series.points) > 1 and any(map(find_memory_peak, series.good)) for series in all_series):
+        charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
+    if learns:
+        accuracy = NamedChart("accuracy", LEADING, partial(draw_accuracy, all_series), "accuracy", False, True)
+        over_time = partial(draw_accuracy_over_time, all_series)
+        charts = [accuracy, NamedChart("time", LEADING, over_time, "accuracy_over_time"), *charts]
+    return charts
+
+
+# ---- against devices
+
+
+def draw_speedup(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     """Return the chart of speed-up over each series' own 1-device point, with the ideal line."""
     shown = _select_with_speedup(all_series)
     notes = ["Up and to the right is better."]
@@ -21,94 +92,72 @@ def draw_speedup(all_series: Sequence[Series], frame: Frame | None = None) -> Ve
     if without_baseline:
         names = wording.name_few(without_baseline)
         notes.append(f"Not shown, because there is no 1-device point: {names}.")
-    plot = Plot(
-        title="Speed-up against devices",
-        notes=notes,
-        y_title="Speed-up over 1 device",
-        y_kind=OCTAVES,
-        shown=shown,
-        rows=[
-            _make_row(series, point, point.speedup, f"Speed-up: {point.speedup.mean:.2f} · {_format_speed(point)}")
-            for series in shown
-            for point in series.good
-            if point.speedup
-        ],
-        ideal=[{"devices": n, "value": n} for n in (1, _find_most_devices(shown))],
-    )
-    return draw(all_series, plot, frame or Frame())
+    rows = _make_rows(shown, lambda point: point.speedup, lambda _, value: f"Speed-up: {value.mean:.2f} · ")
+    ideal = [{"devices": devices, "value": devices} for devices in (1, _find_most_devices(shown))]
+    plot = Plot("Speed-up against devices", notes, "Speed-up over 1 device", OCTAVES, shown, rows, ideal)
+    return draw(all_series, plot, frame)
 
 
-def draw_throughput(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
-    """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
-    shown = [series for series in all_series if series.good]
-    unit = find_common_unit(all_series)
-    ideal: list[Row] = []
-    for series in shown:
-        first, last = series.good[0], series.good[-1]
-        for devices in (first.devices, last.devices):
-            rate = _find_rate(first) / first.devices * devices
-            ideal.append({"series": series.title, "devices": devices, "value": rate})
-    plot = Plot(
-        title=f"{unit.capitalize()} per second against devices",
-        notes=["Up and to the right is better. Dashed: each series' own ideal."],
-        y_title=f"{unit}/s, whole cluster",
-        y_kind=DECADES,
-        shown=shown,
-        rows=[
-            _make_row(series, point, point.samples_per_second, _format_speed(point))
-            for series in shown
-            for point in series.good
-            if point.samples_per_second
-        ],
-        ideal=ideal,
-    )
-    return draw(all_series, plot, frame or Frame())
-
-
-def draw_throughput_per_device(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
-    """Return the chart of the throughput of a device, from zero."""
-    shown = [series for series in all_series if series.good]
-    unit = find_common_unit(all_series)
-    plot = Plot(
-        title=f"{unit.capitalize()} per second and device against devices",
-        notes=["Higher is better; level is ideal."],
-        y_title=f"{unit}/s, per device",
-        y_kind=PERCENT,
-        shown=shown,
-        rows=[
-            _make_row(series, point, point.samples_per_second.scaled(1 / point.devices), _format_speed(point))
-            for series in shown
-            for point in series.good
-            if point.samples_per_second
-        ],
-        ideal=[],
-    )
-    return draw(all_series, plot, frame or Frame())
-
-
-def draw_efficiency(all_series: Sequence[Series], frame: Frame | None = None) -> VegaSpec:
+def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     """Return the chart of speed-up divided by devices, in per cent, from zero."""
     shown = _select_with_speedup(all_series)
-    plot = Plot(
-        title="Efficiency against devices",
-        notes=["Higher is better."],
-        y_title="Efficiency: speed-up / devices, %",
-        y_kind=PERCENT,
-        shown=shown,
-        rows=[
-            _make_row(
-                series,
-                point,
-                point.efficiency.scaled(100),
-                f"Efficiency: {_format_share(point)} · {_format_speed(point)}",
-            )
-            for series in shown
-            for point in series.good
-            if point.efficiency
-        ],
-        ideal=[{"devices": n, "value": 100} for n in (1, _find_most_devices(shown))],
+    rows = _make_rows(
+        shown,
+        lambda point: point.efficiency.scaled(100) if point.efficiency else None,
+        lambda point, _: f"Efficiency: {numbers.format_efficiency(point.efficiency)} · ",
     )
-    return draw(all_series, plot, frame or Frame())
+    ideal = [{"devices": devices, "value": 100} for devices in (1, _find_most_devices(shown))]
+    y_title = "Efficiency: speed-up / devices, %"
+    plot = Plot("Efficiency against devices", ["Higher is better."], y_title, PERCENT, shown, rows, ideal)
+    return draw(all_series, plot, frame)
+
+
+def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
+    """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
+    shown, unit = [series for series in all_series if series.good], find_common_unit(all_series)
+    rows = _make_rows(shown, lambda point: point.samples_per_second)
+    ideal: list[Row] = []
+    for series in shown:
+        own = [row for row in rows if row["series"] == series.title]
+        for devices in (own[0]["devices"], own[-1]["devices"]):
+            value = own[0]["value"] / own[0]["devices"] * devices
+            ideal.append({"series": series.title, "devices": devices, "value": value})
+    notes = ["Up and to the right is better. Dashed: each series' own ideal."]
+    title = f"{unit.capitalize()} per second against devices"
+    plot = Plot(title, notes, f"{unit}/s, whole cluster", DECADES, shown, rows, ideal)
+    return draw(all_series, plot, frame)
+
+
+def draw_throughput_per_device(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
+    """Return the chart of the throughput of a device, from zero."""
+    shown, unit = [series for series in all_series if series.good], find_common_unit(all_series)
+    rows = _make_rows(
+        shown, lambda point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None
+    )
+    title = f"{unit.capitalize()} per second and device against devices"
+    plot = Plot(title, ["Higher is better; level is ideal."], f"{unit}/s, per device", PERCENT, shown, rows)
+    return draw(all_series, plot, frame)
+
+
+def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
+    """Return the chart of the largest peak of memory over ranks and repeats, from zero."""
+    shown = [series for series in all_series if any(map(find_memory_peak, series.good))]
+    devices = {series.config.device for series in shown}
+    kind = "host memory" if devices == {"cpu"} else "GPU memory" if "cpu" not in devices else "memory"
+    rows: list[Row] = []
+    for series in shown:
+        for point in series.good:
+            if peak := find_memory_peak(point):
+                own = {
+                    "Peak": numbers.format_size(peak),
+                    "Host": numbers.format_size(point.host_peak_bytes),
+                    "Batch": f"{point.batch_per_device} per device, {point.global_batch} global",
+                }
+                text = f"Memory: {own['Peak']}"
+                rows.append(_make_row(series, point, Interval(peak / 2**30), text, own))
+    notes = [f"Largest peak of {kind} of a rank. Lower is better."]
+    plot = Plot("Memory against devices", notes, f"Peak {kind} of a rank, GiB", PERCENT, shown, rows)
+    return draw(all_series, plot, frame)
 
 
 def _select_with_speedup(all_series: Sequence[Series]) -> list[Series]:
@@ -117,19 +166,39 @@ def _select_with_speedup(all_series: Sequence[Series]) -> list[Series]:
     return [series for series in with_baseline if len(series.points) > 1] or with_baseline
 
 
-def _make_row(series: Series, point: Point, value: Interval, text: str) -> Row:
-    """Return one mark: its position, its description in a static picture (``text``), and the lines of its tooltip."""
-    rate = point.samples_per_second
-    tooltip = {
-        "Speed-up": f"{numbers.format_times(point.speedup)} {_format_limits(point.speedup)}",
-        "Efficiency": numbers.format_efficiency(point.efficiency),
-        "Cluster": f"{numbers.format_rate(_find_rate(point))} {point.unit}/s {numbers.format_plus_minus(rate)}",
-        "Per device": f"{numbers.format_rate(_find_rate(point) / point.devices)} {point.unit}/s",
-        "Step": f"{numbers.format_milliseconds(point.step_seconds)} ms",
-        "Batch": f"{point.batch_per_device} per device, {point.global_batch} global"
-        if point.global_batch
-        else "not stated",
-    }
+def _find_most_devices(all_series: Sequence[Series]) -> int:
+    return max((point.devices for series in all_series for point in series.points), default=1)
+
+
+def _make_rows(
+    shown: Sequence[Series],
+    get: Callable[[Point], Interval | None],
+    describe: Callable[[Point, Interval], str] = lambda *_: "",
+) -> list[Row]:
+    """Return a mark for each point that has the value. ``describe`` begins its description in a static picture."""
+    rows = []
+    for series in shown:
+        for point in series.good:
+            value, rate = get(point), point.samples_per_second
+            if value is None or rate is None:
+                continue
+            limits, per_device = numbers.format_limits(point.speedup), numbers.format_rate(rate.mean / point.devices)
+            cluster = f"{numbers.format_rate(rate.mean)} {point.unit}/s {numbers.format_plus_minus(rate)}".strip()
+            batch = f"{point.batch_per_device} per device, {point.global_batch} global"
+            tooltip = {
+                "Speed-up": numbers.format_times(point.speedup) + (f" ({limits})" if limits else ""),
+                "Efficiency": numbers.format_efficiency(point.efficiency),
+                "Cluster": cluster,
+                "Per device": f"{per_device} {point.unit}/s",
+                "Step": f"{numbers.format_milliseconds(point.step_seconds)} ms",
+                "Batch": batch if point.global_batch else "not stated",
+            }
+            text = f"{describe(point, value)}{rate.mean:.2f} {point.unit}/s"
+            rows.append(_make_row(series, point, value, text, tooltip))
+    return rows
+
+
+def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip: Mapping[str, str]) -> Row:
     return {
         "series": series.title,
         "devices": point.devices,
@@ -138,26 +207,85 @@ def _make_row(series: Series, point: Point, value: Interval, text: str) -> Row:
         "low": value.low,
         "high": value.high,
         "text": f"{text} · {wording.format_devices_and_hosts(point)} · {series.title}",
-        **{name: line.strip() for name, line in tooltip.items()},
+        **tooltip,
     }
 
 
-def _find_most_devices(all_series: Sequence[Series]) -> int:
-    return max((point.devices for series in all_series for point in series.points), default=1)
+# ---- accuracy: each point of a series is a line, solid for validation and dashed for training
 
 
-def _find_rate(point: Point) -> float:
-    return point.samples_per_second.mean if point.samples_per_second else math.nan
+def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
+    """Return the chart of accuracy after every epoch."""
+    lines = _name_lines(all_series)
+    last = max((point.learning.last.epoch for point in lines.values() if point.learning), default=1)
+    x = alt.X(
+        "x:Q",
+        title="Epoch",
+        scale=alt.Scale(zero=False, nice=False, padding=10),
+        axis=alt.Axis(format="d", values=list(range(1, last + 1)) if last <= 10 else alt.Undefined),
+    )
+    return _draw_accuracies(lines, "Accuracy over epochs", x, lambda epoch: float(epoch.epoch), frame)
 
 
-def _format_speed(point: Point) -> str:
-    return f"{_find_rate(point):.2f} {point.unit}/s"
+def draw_accuracy_over_time(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
+    """Return the chart of accuracy against training time, which shows what more devices gain."""
+    lines = _name_lines(all_series)
+    longest = max((point.learning.last.trained_seconds for point in lines.values() if point.learning), default=0.0)
+    unit, length = next((unit, length) for unit, length, least in _UNITS if longest >= least)
+    scale = alt.Scale(domain=[0, longest / length * 1.03], nice=False)
+    x = alt.X("x:Q", title=f"Training time, {unit} (without validation)", scale=scale)
+    return _draw_accuracies(
+        lines, "Accuracy over training time", x, lambda epoch: epoch.trained_seconds / length, frame
+    )
 
 
-def _format_share(point: Point) -> str:
-    return numbers.format_efficiency(point.efficiency)
+def _name_lines(all_series: Sequence[Series]) -> dict[str, Point]:
+    """Return every point that learns by its name in the legend."""
+    learning = [(series, point) for series in all_series for point in series.points if point.learning]
+    if all(len(series.points) == 1 for series, _ in learning):
+        return {series.title: point for series, point in learning}
+    return {f"{series.title} · {wording.format_devices_and_hosts(point)}": point for series, point in learning}
 
 
-def _format_limits(interval: Interval | None) -> str:
-    limits = numbers.format_limits(interval)
-    return f"({limits})" if limits else ""
+@without_schema_checks
+def _draw_accuracies(
+    lines: Mapping[str, Point], title: str, x: alt.X, position: Callable[[EpochMeans], float], frame: Frame
+) -> VegaSpec:
+    rows: list[Row] = []
+    for name, point in lines.items():
+        for epoch in point.learning.epochs if point.learning else ():
+            valid, train = numbers.format_accuracy(epoch.valid_accuracy), numbers.format_accuracy(epoch.train_accuracy)
+            trained = numbers.format_duration(epoch.trained_seconds)
+            text = f"Epoch {epoch.epoch}: validation {valid}, training {train}, after {trained} · {name}"
+            tooltip = {"Series": name, "Epoch": epoch.epoch, "Validation": valid, "Training": train}
+            row = {"line": name, "x": position(epoch), "text": text, **tooltip, "Trained for": trained}
+            rows.append({**row, "of": _VALID, "accuracy": epoch.valid_accuracy.mean})
+            rows.append({**row, "of": _TRAIN, "accuracy": epoch.train_accuracy.mean})
+    reached = [point.learning.to_accuracy for point in lines.values() if point.learning]
+    targets = sorted({target.target for target in reached if target})
+    values = [row["accuracy"] for row in rows] + targets
+    pad = max(0.02, (max(values) - min(values)) * 0.05)
+    scale = alt.Scale(domain=[max(0.0, min(values) - pad), min(1.0, max(values) + pad)], nice=False)
+    y = alt.Y("accuracy:Q", title="Accuracy", scale=scale, axis=alt.Axis(format=".2f"))
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(lines))]
+    legend = make_legend(list(lines), frame, direction="vertical", columns=1, symbolType="stroke", symbolStrokeWidth=3)
+    colour = alt.Color("line:N", scale=alt.Scale(domain=list(lines), range=colours), legend=legend)
+    dash = alt.StrokeDash("of:N", scale=alt.Scale(domain=[_VALID, _TRAIN], range=[[1, 0], [5, 4]]), legend=None)
+    layers = []
+    grey = {"color": alt.ColorValue(IDEAL)}
+    for target in targets:  # a grey line, with its value at the left
+        level = chart_rows([{"accuracy": target, "name": f"{target:g}"}])
+        layers.append(level.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey))
+        text_mark = level.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)
+        layers.append(text_mark.encode(y, x=alt.value(0), text=alt.Text("name:N"), **grey))
+    valid_rows = [row for row in rows if row["of"] == _VALID]
+    marks = chart_rows(valid_rows).mark_point(filled=True, size=40 if len(valid_rows) < 150 else 10)
+    tooltips = make_tooltip("Series", "Epoch", "Validation", "Training", "Trained for")
+    layers += [
+        chart_rows(rows).mark_line(strokeWidth=2, aria=False).encode(x, y, colour, dash),
+        marks.encode(x, y, colour, description=alt.Description("text:N"), tooltip=tooltips),
+    ]
+    notes = ["Up and to the left is better. Solid: validation; dashed: training."]
+    if any(point.repeats > 1 for point in lines.values()):
+        notes.append("Means over repeats.")
+    return apply_theme(layers, title, notes, frame)

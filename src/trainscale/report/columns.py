@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..analyse.series import Interval, Learning, Point, Series, ToAccuracy
+from ..analyse.series import Interval, Point, Series
 from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.compiled_programs import NONE
-from . import numbers, wording
+from . import numbers
+from .numbers import format_efficiency, format_integer, format_milliseconds, format_seconds, format_size, format_times
 
-Get = Callable[[Series, Point], Any]
 _POINT = {item.name: item.metadata for item in fields(Point)}
 
 TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.md; those of report.html
@@ -37,16 +37,17 @@ class Shown:
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a point. ``get`` returns None where it does not exist.
+    """A quantity of a point. Its value is None where it does not exist.
 
-    ``in_files`` is the name in results.csv and results.json if it is not ``name``. With ``ends``, the value is an
-    Interval, and results.csv has three columns: the mean under the plain name, and its ends.
+    ``get`` is a path of attributes from the point, by default ``name``, or a function. ``in_files`` is the name in
+    results.csv and results.json if it is not ``name``. With ``ends``, the value is an Interval, and results.csv has
+    three columns: the mean under the plain name, and its ends.
     """
 
     name: str
     meaning: str
     unit: str = ""
-    get: Get | None = None  # by default the attribute of the point
+    get: str | Callable[[Series, Point], Any] = ""
     in_files: str = ""
     in_csv: bool = True
     in_json: bool = True
@@ -55,7 +56,12 @@ class Column:
     shown: Shown | None = None
 
     def read(self, series: Series, point: Point) -> Any:
-        return self.get(series, point) if self.get else getattr(point, self.name)
+        if callable(self.get):
+            return self.get(series, point)
+        value: Any = point
+        for name in (self.get or self.name).split("."):
+            value = None if value is None else getattr(value, name)
+        return value
 
     def name_in_files(self, unit: str) -> str:
         return (self.in_files or self.name).format(unit=unit)
@@ -63,6 +69,11 @@ class Column:
     def format_cell(self, series: Series, point: Point) -> str:
         assert self.shown is not None
         return self.shown.format(self.read(series, point))
+
+    def format_heading(self, unit: str) -> tuple[str, str]:
+        assert self.shown is not None
+        first, second = self.shown.heading
+        return first.format(unit=unit), second.format(unit=unit)
 
 
 def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
@@ -84,29 +95,11 @@ def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
     return [column for column, how in shown if how.rank == 0 or has_values(column)]
 
 
-def format_heading(column: Column, unit: str) -> tuple[str, str]:
-    assert column.shown is not None
-    first, second = column.shown.heading
-    return first.format(unit=unit), second.format(unit=unit)
-
-
 def find_memory_peak(point: Point) -> int | None:
     """Return the largest peak of a rank: on its GPU, or on CPUs of its host."""
     if point.config.device == "cpu":
         return point.host_peak_bytes
     return point.nvml_peak_bytes if point.device_peak_bytes is None else point.device_peak_bytes
-
-
-def find_witness_state(point: Point) -> str | None:
-    """Return ``proven``, ``unproven`` or ``refuted``; None in journals that are older than the witness."""
-    if point.ok:
-        return point.witness
-    return REFUTED if point.status == REFUTED else None
-
-
-def draw_efficiency_bar(share: Interval | None) -> str:
-    filled = round(min(1.0, share.mean) * 10) if share else 0
-    return "━" * filled + " " * (10 - filled)
 
 
 def _of_point(name: str, **others: Any) -> Column:
@@ -115,27 +108,21 @@ def _of_point(name: str, **others: Any) -> Column:
 
 
 def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column:
-    return Column(name, meaning, unit, lambda series, _: getattr(series.config, name), in_json=False, **others)
+    return Column(name, meaning, unit, f"config.{name}", in_json=False, **others)
 
 
-def _of_learning(name: str, meaning: str, unit: str, get: Callable[[Learning], Any], **others: Any) -> Column:
+def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) -> Column:
     """Return a column that has values only where a point trains to an accuracy. results.json has them in an object."""
-
-    def read(_: Series, point: Point) -> Any:
-        return get(point.learning) if point.learning else None
-
-    return Column(name, meaning, unit, read, in_json=False, **others)
-
-
-def _of_target(name: str, meaning: str, unit: str, get: Callable[[ToAccuracy], Any], **others: Any) -> Column:
-    def read(learning: Learning) -> Any:
-        return get(learning.to_accuracy) if learning.to_accuracy else None
-
-    return _of_learning(name, meaning, unit, read, **others)
+    return Column(name, meaning, unit, f"learning.{get}", in_json=False, **others)
 
 
 def _format_mean_rate(rate: Interval | None) -> str:
     return numbers.format_rate(rate.mean if rate else None)
+
+
+def _draw_bar(share: Interval | None) -> str:
+    filled = round(min(1.0, share.mean) * 10) if share else 0
+    return "━" * filled + " " * (10 - filled)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -145,9 +132,7 @@ COLUMNS: tuple[Column, ...] = (
         "series", "title of the series, unique within the run", get=lambda series, _: series.title,
         in_files="title", in_json=False,
     ),
-    Column(
-        "parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False
-    ),
+    Column("parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False),
     _of_config("strategy", "how gradients are exchanged"),
     _of_config("image_size", "height and width of an image", "pixels"),
     _of_config("classes", "classes of the labels"),
@@ -167,9 +152,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_config("augment", "whether training images were randomly changed"),
     _of_config("loaders", "loader processes of each rank; 0: chosen"),
     _of_config("deterministic", "whether deterministic operations were requested"),
-    _of_config(
-        "allocator", "setting of the C library's memory allocator", unusual=lambda name: name != Config.allocator
-    ),
+    _of_config("allocator", "setting of the C library's memory allocator", unusual=lambda it: it != Config.allocator),
     _of_config("epochs", "epochs to train; 0: speed is measured in steps"),
     _of_config("until_accuracy", "validation accuracy at which training stops", "share"),
     _of_config("learning_rate", "learning rate at the start"),
@@ -177,30 +160,19 @@ COLUMNS: tuple[Column, ...] = (
     _of_config("weight_decay", "weight decay of the optimizer"),
     _of_config("schedule", "how the learning rate changes"),
     _of_config("warmup_epochs", "epochs in which the learning rate rises", "epochs"),
-    _of_point(
-        "devices",
-        shown=Shown(("", "devices"), numbers.format_integer, 0, "bold", of_failed=True),
-    ),
-    _of_point("hosts", shown=Shown(("", "hosts"), numbers.format_integer, 2, of_failed=True)),
-    _of_point(
-        "batch_per_device",
-        shown=Shown(("batch/", "device"), numbers.format_integer, 5, of_failed=True),
-    ),
-    _of_point(
-        "global_batch",
-        shown=Shown(("global", "batch"), numbers.format_integer, 6, of_failed=True),
-    ),
+    _of_point("devices", shown=Shown(("", "devices"), format_integer, 0, "bold", of_failed=True)),
+    _of_point("hosts", shown=Shown(("", "hosts"), format_integer, 2, of_failed=True)),
+    _of_point("batch_per_device", shown=Shown(("batch/", "device"), format_integer, 5, of_failed=True)),
+    _of_point("global_batch", shown=Shown(("global", "batch"), format_integer, 6, of_failed=True)),
     _of_point("repeats"),
     _of_point("unit", in_csv=False, in_json=False),
     _of_point(
-        "samples_per_second",
-        in_files="{unit}_per_second_cluster", ends=True,
+        "samples_per_second", in_files="{unit}_per_second_cluster", ends=True,
         shown=Shown(("{unit}/s", "cluster"), _format_mean_rate, 0, "bold"),
     ),
     Column(
         "plus_minus", "half the interval of the throughput, relative to it", "share",
-        lambda _, point: point.samples_per_second.relative if point.samples_per_second else None,
-        in_files="plus_minus_relative",
+        "samples_per_second.relative", in_files="plus_minus_relative",
         shown=Shown(("", "±"), numbers.format_relative_error, 2, "dim", beside=True),
     ),
     Column(
@@ -210,97 +182,63 @@ COLUMNS: tuple[Column, ...] = (
         shown=Shown(("{unit}/s", "per device"), _format_mean_rate, 7),
     ),
     _of_point(
-        "jitter",
-        in_files="jitter_{unit}_per_second_cluster",
+        "jitter", in_files="jitter_{unit}_per_second_cluster",
         shown=Shown(("jitter", "{unit}/s"), numbers.format_jitter, 9),
     ),
-    _of_point(
-        "speedup", ends=True,
-        shown=Shown(("", "speed-up"), numbers.format_times, 1),
-    ),
-    _of_point(
-        "efficiency", ends=True,
-        shown=Shown(("", "efficiency"), numbers.format_efficiency, 1, "bold"),
-    ),
+    _of_point("speedup", ends=True, shown=Shown(("", "speed-up"), format_times, 1)),
+    _of_point("efficiency", ends=True, shown=Shown(("", "efficiency"), format_efficiency, 1, "bold")),
     Column(
-        "efficiency_bar", "the efficiency as a bar", get=lambda _, point: point.efficiency, in_csv=False, in_json=False,
-        shown=Shown(("", ""), draw_efficiency_bar, 11, "cyan", (TERMINAL,)),
+        "efficiency_bar", "the efficiency as a bar", get="efficiency", in_csv=False, in_json=False,
+        shown=Shown(("", ""), _draw_bar, 11, "cyan", (TERMINAL,)),
     ),
+    _of_point("efficiency_versus_local", ends=True, shown=Shown(("vs", "local"), format_efficiency, 10)),
     _of_point(
-        "efficiency_versus_local", ends=True,
-        shown=Shown(("vs", "local"), numbers.format_efficiency, 10),
+        "step_seconds", in_files="step_seconds_median", shown=Shown(("step", "ms"), format_milliseconds, 4)
     ),
-    _of_point(
-        "step_seconds",
-        in_files="step_seconds_median",
-        shown=Shown(("step", "ms"), numbers.format_milliseconds, 4),
-    ),
-    _of_point(
-        "input_overhead", ends=True,
-        shown=Shown(("input", "overhead"), numbers.format_overhead, 3),
-    ),
+    _of_point("input_overhead", ends=True, shown=Shown(("input", "overhead"), numbers.format_overhead, 3)),
     _of_point("waiting_share"),
-    _of_learning("epochs_trained", "epochs trained", "epochs", lambda learning: learning.last.epoch),
+    _of_learning("epochs_trained", "epochs trained", "epochs", "last.epoch"),
     _of_learning(
-        "training_seconds", "all epochs and the first step, without validation", "s",
-        lambda learning: learning.training_seconds, ends=True,
+        "training_seconds", "all epochs and the first step, without validation", "s", "training_seconds", ends=True
     ),
     _of_learning(
-        "epoch_seconds", "an epoch without validation, mean over epochs", "s",
-        lambda learning: learning.epoch_seconds, ends=True,
+        "epoch_seconds", "an epoch without validation, mean over epochs", "s", "epoch_seconds", ends=True
     ),
     _of_learning(
-        "train_accuracy", "accuracy of the last epoch on training samples", "share",
-        lambda learning: learning.train_accuracy, ends=True,
+        "train_accuracy", "accuracy of the last epoch on training samples", "share", "train_accuracy", ends=True
     ),
     _of_learning(
-        "valid_accuracy", "accuracy after the last epoch on validation samples", "share",
-        lambda learning: learning.valid_accuracy, ends=True,
+        "valid_accuracy", "accuracy after the last epoch on validation samples", "share", "valid_accuracy", ends=True,
         shown=Shown(("valid", "accuracy"), numbers.format_accuracy, 1, "bold"),
     ),
-    _of_target("accuracy_target", "validation accuracy that was to be reached", "share", lambda target: target.target),
-    _of_target("repeats_to_accuracy", "repeats that reached it", "", lambda target: target.reached),
-    _of_target("epochs_to_accuracy", "epochs until then, mean over repeats", "epochs", lambda target: target.epochs),
-    _of_target(
-        "seconds_to_accuracy", "training time to the accuracy of the run", "s",
-        lambda target: target.seconds, ends=True,
+    _of_learning(
+        "accuracy_target", "validation accuracy that was to be reached", "share", "to_accuracy.target"
     ),
-    _of_point(
-        "startup_seconds",
-        shown=Shown(("start-up", "s"), numbers.format_seconds, 12),
+    _of_learning("repeats_to_accuracy", "repeats that reached it", "", "to_accuracy.reached"),
+    _of_learning("epochs_to_accuracy", "epochs until then, mean over repeats", "epochs", "to_accuracy.epochs"),
+    _of_learning(
+        "seconds_to_accuracy", "training time to the accuracy of the run", "s", "to_accuracy.seconds", ends=True
     ),
+    _of_point("startup_seconds", shown=Shown(("start-up", "s"), format_seconds, 12)),
+    _of_point("first_step_seconds", shown=Shown(("1st step", "s"), format_seconds, 13)),
     _of_point(
-        "first_step_seconds",
-        shown=Shown(("1st step", "s"), numbers.format_seconds, 13),
-    ),
-    _of_point(
-        "compilation",
-        unusual=bool,  # empty in older journals
+        "compilation", unusual=bool,  # empty in older journals
         shown=Shown(("compile", "cache"), lambda state: "" if state == NONE else state, 14, beside=True),
     ),
-    _of_point(
-        "device_peak_bytes",
-        shown=Shown(("memory", "device"), numbers.format_size, 8, where=(PAGE,)),
-    ),
+    _of_point("device_peak_bytes", shown=Shown(("memory", "device"), format_size, 8, where=(PAGE,))),
     _of_point("device_peak_bytes_sum"),
     _of_point("nvml_peak_bytes"),
     _of_point("nvml_peak_bytes_sum"),
-    _of_point(
-        "host_peak_bytes",
-        shown=Shown(("memory", "host"), numbers.format_size, 8, where=(PAGE,)),
-    ),
+    _of_point("host_peak_bytes", shown=Shown(("memory", "host"), format_size, 8, where=(PAGE,))),
     _of_point("host_peak_bytes_sum"),
     _of_point("loaders_peak_bytes"),
     Column(
         "peak_memory", "largest peak of a rank: on its GPU, or on CPUs of its host", "bytes",
         lambda _, point: find_memory_peak(point), in_csv=False, in_json=False,
-        shown=Shown(("peak", "memory"), numbers.format_size, 8, where=(TERMINAL,)),
+        shown=Shown(("peak", "memory"), format_size, 8, where=(TERMINAL,)),
     ),
     Column("status", "ok, or why there is no result"),
-    Column(
-        "reason", "one line on why there is no result; empty for a good point",
-        get=lambda _, point: wording.find_reason(point), in_json=False,
-    ),
+    Column("reason", "one line on why there is no result; empty for a good point", in_json=False),
     _of_point("flags"),
     Column(
         "framework_version", "version of the framework", in_json=False,
@@ -312,7 +250,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "witness", "whether its trials did their work: proven, unproven or refuted", in_json=False,
-        get=lambda _, point: find_witness_state(point),
+        get=lambda _, point: point.witness if point.ok else REFUTED if point.status == REFUTED else None,
     ),
     Column(
         "flagged", "whether a check found something",

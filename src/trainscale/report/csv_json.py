@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from ..analyse.checks import make_busy_flag
 from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import describe_differences
 from ..record.run import RunInfo
+from ..runs import Run
 from ..spec.config import Config
 from ..worker.type_aliases import JsonObject
 from . import wording
@@ -47,30 +48,23 @@ def render_joint_csv(runs: Sequence[tuple[str, Sequence[Series]]]) -> str:
             columns.append(column)  # after the others, so that older runs give the same file
     has_labels = any(label for label, _ in runs)
     header = ["run"] if has_labels else []
-    table: list[list[Any]] = []
-    for number, (label, series, point) in enumerate(rows):
-        table.append([label] if has_labels else [])
-        for column in columns:
-            table[number] += _list_cells(column.read(series, point), column.ends)
     for column in columns:
         name = column.name_in_files(unit)
         header += [name, f"{name}_low", f"{name}_high"] if column.ends else [name]
-    return write_csv(header, table)
-
-
-def _list_cells(value: Any, ends: bool) -> list[Any]:
-    if ends:
-        return [value.mean, value.low, value.high] if value else [None, None, None]
-    if isinstance(value, Interval):
-        return [value.mean]
-    return ["; ".join(value) if isinstance(value, tuple) else value]
-
-
-def write_csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(map(make_csv_cell, row) for row in rows)
+    for label, series, point in rows:
+        cells: list[Any] = [label] if has_labels else []
+        for column in columns:
+            value = column.read(series, point)
+            if column.ends:
+                cells += [value.mean, value.low, value.high] if value else [None, None, None]
+            elif isinstance(value, Interval):
+                cells.append(value.mean)
+            else:
+                cells.append("; ".join(value) if isinstance(value, tuple) else value)
+        writer.writerow(map(make_csv_cell, cells))
     return text.getvalue()
 
 
@@ -128,13 +122,10 @@ def make_series_paths(
         alike[f"{folder_of(config)}/{model}_b{config.batch}"].append(config)
     paths = {}
     for base, group in alike.items():
-        suffixes = {
-            config: "".join(f"_{make_slug(part)}" for part in parts)
-            for config, parts in describe_differences(group).items()
-        }
-        if len(set(suffixes.values())) < len(group):  # e.g. models a:b and a_b, alike once they are file names
-            suffixes = {config: f"{suffix}_{config.key}" for config, suffix in suffixes.items()}
-        paths.update({config: f"{base}{suffix}" for config, suffix in suffixes.items()})
+        for config, parts in describe_differences(group).items():
+            paths[config] = "_".join([base, *map(make_slug, parts)])
+        if len({paths[config] for config in group}) < len(group):  # models a:b and a_b, alike once they are file names
+            paths.update({config: f"{paths[config]}_{config.key}" for config in group})
     return paths
 
 
@@ -151,16 +142,16 @@ def render_results_json(info: RunInfo, all_series: Sequence[Series]) -> str:
     return _write_json({"run": info.to_dict()}, all_series, {"series": list(map(_encode_series, all_series))})
 
 
-def render_joint_json(runs: Sequence[tuple[str, RunInfo, Sequence[Series]]], differences: Grid) -> str:
+def render_joint_json(runs: Sequence[Run], differences: Grid) -> str:
     """Return the document of several runs: each with its label and its series, and in what they differ."""
     document = {
         "differences": {row[0]: dict(zip(differences.header[1:], row[1:], strict=True)) for row in differences.rows},
         "runs": [
-            {"label": label, "run": info.to_dict(), "series": list(map(_encode_series, all_series))}
-            for label, info, all_series in runs
+            {"label": run.label, "run": run.info.to_dict(), "series": list(map(_encode_series, run.series))}
+            for run in runs
         ],
     }
-    return _write_json({}, [series for _, _, of_run in runs for series in of_run], document)
+    return _write_json({}, [series for run in runs for series in run.series], document)
 
 
 def _write_json(begin: JsonObject, all_series: Sequence[Series], end: JsonObject) -> str:
@@ -173,7 +164,7 @@ def _encode_series(series: Series) -> JsonObject:
     boundary = find_host_boundary(series.points)
     return {
         "title": series.title,
-        "headline": wording.make_headline(series),
+        "headline": series.headline,
         "config": series.config.to_dict(),
         "parameters": series.parameters,
         "versions": series.versions,

@@ -1,4 +1,4 @@
-"""How the charts look: axes, layers, legend and theme in Altair; and how a spec becomes an SVG.
+"""How the charts look: colours, axes, layers, legend and theme in Altair; and how a spec becomes an SVG.
 
 The axis of devices is logarithmic, with a tick at every count that was measured.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from ..analyse.series import HostBoundary, Point, Series, find_common_boundary
-from . import palette, wording
-from .drawing_process import render
+from ..analyse.series import HostBoundary, Series, find_common_boundary
+from . import numbers, wording
+from .drawing_process import call_vl_convert
 
 VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
 Row = dict[str, Any]  # a row of the data of a chart: a value for each column
@@ -27,10 +27,16 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-ser
 INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
 PAPER_INK = "#1f2430"
 
+# Okabe and Ito's palette for colour-blind readers, without its black (invisible on dark pages) and its yellow
+# (invisible on white ones); the last two are from Paul Tol's muted scheme.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999933", "#AA4499")
+# Colour alone is not enough for everyone. Seven shapes against eight colours: the pairs repeat only after 56 series.
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+IDEAL = "#8A8F98"  # reads on white and on black
+_CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
+
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
-
-_LABEL_HEIGHT = 10  # pixels above the plot for the labels of a host boundary
 
 # Decorates functions that draw. Altair checks each part of a chart against Vega-Lite's schema while it is built, which
 # takes longer than the drawing. The tests check the finished specs instead.
@@ -47,7 +53,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Plot:
-    """What one chart shows. ``ideal`` rows with a ``series`` belong to that series, others to all."""
+    """What one chart of points shows. ``ideal`` rows with a ``series`` belong to that series, others to all."""
 
     title: str
     notes: list[str]
@@ -55,20 +61,55 @@ class Plot:
     y_kind: str
     shown: list[Series]
     rows: list[Row]
-    ideal: list[Row]
+    ideal: Sequence[Row] = ()
+
+
+def choose_styles(all_series: Sequence[Series]) -> list[tuple[str, str]]:
+    """Return the colour and shape of each series, which are the same in every chart of a run.
+
+    If there are more series than colours, as when many frameworks train several networks, each network has a shape and
+    everything else (framework, strategy) a colour. If eight colours are not enough for that, the pairs take turns.
+    """
+    networks = [series.config.model for series in all_series]
+    ways = [series.title.partition(" · ")[2] for series in all_series]
+    if len(all_series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
+        colours = dict(zip(dict.fromkeys(ways), COLOURS, strict=False))
+        shapes = dict(zip(dict.fromkeys(networks), SHAPES, strict=False))
+        pairs = [(colours[way], shapes[network]) for way, network in zip(ways, networks, strict=True)]
+        if len(set(pairs)) == len(all_series):
+            return pairs
+    return [(COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]) for number in range(len(all_series))]
 
 
 @without_schema_checks
 def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
-        return _draw_empty(plot, frame)
-    failed = [_make_failed_row(series, point) for series in plot.shown for point in series.points if not point.ok]
-    with_bars = _add_bar_ends(plot.rows)
+        text = chart_rows([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
+        layers = [text.encode(text=alt.Text("text:N"))]
+        return apply_theme(layers, plot.title, plot.notes[1:], Frame(frame.width, 120))
+    failed: list[Row] = []
+    for series in plot.shown:
+        for point in series.points:
+            if not point.ok:
+                reason = wording.describe_status_and_reason(point)
+                text_of_point = f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}"
+                row = {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text_of_point}
+                failed.append({**row, "No result": reason})
+    # The interval of a few scattered repeats may reach below 0, which a log axis cannot show: its bar stops at a
+    # quarter of the mean.
+    with_bars = [
+        {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
+        for row in plot.rows
+        if row["low"] is not None and row["high"] is not None
+    ]
     x, y = _make_x_axis(plot, failed), _make_y_axis(plot, with_bars)
-    legend = _make_legend(plot.shown, frame)
-    colours, shapes = zip(*palette.choose_styles(all_series), strict=True)
+    floor = y.copy()
+    floor.shorthand = "floor:Q"  # the same axis for another field
+    shown_titles = [series.title for series in plot.shown]
+    legend = make_legend(shown_titles, frame, values=shown_titles, labelLimit=frame.width - 30, symbolOpacity=1)
     titles = [series.title for series in all_series]
+    colours, shapes = zip(*choose_styles(all_series), strict=True)
     colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
     selected = alt.selection_point(name="pick", fields=["series"], bind="legend")
@@ -82,54 +123,29 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     layers = [
         *(_make_boundary_layers(boundary, x) if boundary else ()),
         *_make_ideal_layers(plot, x, y, colour),
-        bars.encode(x, _copy_axis(y, "floor"), y2=alt.Y2("ceiling:Q"), **style),
+        bars.encode(x, floor, y2=alt.Y2("ceiling:Q"), **style),
         lines.encode(x, y, **style),
         points.encode(x, y, shape, **style, **_make_descriptions(plot.rows)).add_params(selected),
     ]
     notes = [*plot.notes, *(["Bars: 95\u202f% interval."] if with_bars else [])]
-    if boundary:
-        notes += _note_series_on_several_hosts(plot.shown)
+    apart = [series.title for series in plot.shown if all(point.hosts > 1 for point in series.points)]
+    if boundary and apart:
+        notes.append(f"On several hosts at every point: {wording.name_few(apart)}.")
     if failed:
-        cross = chart_rows(failed).mark_point(shape=palette.CROSS, size=60, strokeWidth=2, filled=False)
+        cross = chart_rows(failed).mark_point(shape=_CROSS, size=60, strokeWidth=2, filled=False)
         layers.append(cross.encode(x, y=alt.value(frame.height - 9), **style, **_make_descriptions(failed)))
         notes.append("× at the bottom: a point that gave no result.")
-    return apply_theme(layers, plot.title, notes, frame, label_height=_LABEL_HEIGHT if boundary else 0)
-
-
-def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
-    """Return a static picture in which each point has its description as a tooltip.
-
-    ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
-    """
-    svg = render(spec=spec).decode()
-    # vl-convert writes a description as aria-label, which browsers do not show. The text is already escaped.
-    svg = re.sub(
-        r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
-        r"\1><title>\2</title></path>",
-        svg,
-    )
-    if standalone:
-        background = '<rect width="100%" height="100%" fill="white"/>'
-        svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
-    return svg + "\n"
-
-
-def use_paper_colours(spec: VegaSpec) -> VegaSpec:
-    """Return the chart with dark text on white, for where the colours of the page around it are not known."""
-    text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
-    chart: VegaSpec = json.loads(text)
-    chart["config"]["background"] = "white"
-    return chart
+    return apply_theme(layers, plot.title, notes, frame, label_height=10 if boundary else 0)
 
 
 def _make_x_axis(plot: Plot, failed: list[Row]) -> alt.X:
-    counts = sorted({row["devices"] for row in (*plot.rows, *failed, *plot.ideal)})
     measured = sorted({row["devices"] for row in (*plot.rows, *failed)})
     kind = wording.describe_device_kind(plot.shown)
+    domain = _pad_domain([*measured, *(row["devices"] for row in plot.ideal)], 0.04)
     return alt.X(
         "devices:Q",
         title="Devices" if kind == "devices" else f"Devices ({kind})",
-        scale=alt.Scale(type="log", base=2, domain=_pad_domain(counts, 0.04), nice=False),
+        scale=alt.Scale(type="log", base=2, domain=domain, nice=False),
         axis=alt.Axis(values=measured, format="d", labelOverlap="greedy"),
     )
 
@@ -138,23 +154,48 @@ def _make_y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
     values = [row["value"] for row in (*plot.rows, *plot.ideal)]
     values += [row[end] for row in with_bars for end in ("floor", "ceiling")]
     if plot.y_kind == PERCENT:
-        scale = alt.Scale(domain=[0, max(values) * 1.08], nice=False)
-        return alt.Y("value:Q", title=plot.y_title, scale=scale)
-    domain = _pad_domain(values, 0.05)
-    ticks = _list_octave_ticks(*domain) if plot.y_kind == OCTAVES else _list_decade_ticks(*domain)
+        return alt.Y("value:Q", title=plot.y_title, scale=alt.Scale(domain=[0, max(values) * 1.08], nice=False))
+    low, high = _pad_domain(values, 0.05)
+    # Steps between the powers, the finest first; the first that give few enough ticks to be read are taken.
+    steps_of_decade = [(1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)]
+    steps_of_octave = [(1, 1.25, 1.5, 1.75) if high / low < 4 else (1, 1.5) if high / low < 8 else (1,)]
+    base, all_steps = (2, steps_of_octave) if plot.y_kind == OCTAVES else (10, steps_of_decade)
+    exponents = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
+    ticks: list[float] = []
+    for steps in all_steps:
+        ticks = [tick for k in exponents for step in steps if low <= (tick := step * float(base) ** k) <= high]
+        if len(ticks) <= 12:
+            break
     return alt.Y(
         "value:Q",
         title=plot.y_title,
-        scale=alt.Scale(type="log", base=2 if plot.y_kind == OCTAVES else 10, domain=domain, nice=False),
+        scale=alt.Scale(type="log", base=base, domain=[low, high], nice=False),
         axis=alt.Axis(values=ticks, format=",~r", labelOverlap="greedy"),
     )
 
 
-def _copy_axis(y: alt.Y, field: str) -> alt.Y:
-    """Return the same axis for another field."""
-    axis = y.copy()
-    axis.shorthand = f"{field}:Q"
-    return axis
+def _pad_domain(values: Iterable[float], share: float) -> list[float]:
+    """Return a log domain around the values, longer by ``share`` at each end, and at least an octave long."""
+    low, high = min(values), max(values)
+    length = math.log2(high / low)
+    pad = 2 ** max(share * length, (1 - length) / 2)
+    return [low / pad, high * pad]
+
+
+def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
+    """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
+    middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
+    grey = {"color": alt.ColorValue(IDEAL)}
+    layers = [chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False).encode(x, **grey)]
+    beyond = wording.format_host_count(boundary.most_hosts)
+    if boundary.fewest_hosts < boundary.most_hosts:
+        beyond = f"{numbers.format_integer(boundary.fewest_hosts)}–{beyond}"
+    places: dict[str, VegaSpec] = {"1 host": {"align": "right", "dx": -6}, beyond: {"align": "left", "dx": 6}}
+    for text, place in places.items():
+        label = chart_rows([{"devices": middle, "name": text}])
+        mark = label.mark_text(baseline="bottom", dy=-3, fontSize=11, aria=False, **place)
+        layers.append(mark.encode(x, y=alt.value(0), text=alt.Text("name:N"), **grey))
+    return layers
 
 
 def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
@@ -166,85 +207,35 @@ def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> lis
         return [line.encode(x, y, colour, opacity=alt.OpacityValue(0.45))]
     end = chart_rows([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
-    grey = alt.ColorValue(palette.IDEAL)
+    grey = alt.ColorValue(IDEAL)
     return [line.encode(x, y, color=grey), name.encode(x, y, text=alt.Text("name:N"), color=grey)]
-
-
-def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
-    """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
-    middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
-    line = chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
-    grey = {"color": alt.ColorValue(palette.IDEAL)}
-    layers = [line.encode(x, **grey)]
-    left, right = (
-        chart_rows([{"devices": middle, "name": text}]) for text in ("1 host", wording.format_hosts_beyond(boundary))
-    )
-    for label in (
-        left.mark_text(align="right", baseline="bottom", dx=-6, dy=-3, fontSize=11, aria=False),
-        right.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=11, aria=False),
-    ):
-        layers.append(label.encode(x, y=alt.value(0), text=alt.Text("name:N"), **grey))
-    return layers
-
-
-def _note_series_on_several_hosts(shown: Sequence[Series]) -> list[str]:
-    """Return a note on the series that the boundary does not concern."""
-    titles = [series.title for series in shown if all(point.hosts > 1 for point in series.points)]
-    return [f"On several hosts at every point: {wording.name_few(titles)}."] if titles else []
-
-
-def _add_bar_ends(rows: list[Row]) -> list[Row]:
-    """Return the rows that have an interval, with the ends of its bar.
-
-    The interval of a few scattered repeats may reach below 0, which a log axis cannot show: its bar stops at a quarter.
-    """
-    return [
-        {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
-        for row in rows
-        if row["low"] is not None and row["high"] is not None
-    ]
-
-
-def _make_failed_row(series: Series, point: Point) -> Row:
-    reason = wording.describe_status_and_reason(point)
-    text = f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}"
-    return {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text, "No result": reason}
 
 
 def _make_descriptions(rows: list[Row]) -> VegaSpec:
     """Return the descriptions of marks: a line in a static picture, a small table on the page."""
-    hidden = {"series", "devices", "hosts", "value", "low", "high", "text"}
-    lines = [alt.Tooltip(f"{name}:N") for name in rows[0] if name not in hidden]
     tooltip = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
     if any(row["hosts"] > 1 for row in rows):
         tooltip.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
-    return {"description": alt.Description("text:N"), "tooltip": tooltip + lines}
+    lines = [name for name in rows[0] if name[0].isupper()]
+    return {"description": alt.Description("text:N"), "tooltip": [*tooltip, *make_tooltip(*lines)]}
 
 
-def _make_legend(shown: Sequence[Series], frame: Frame) -> alt.Legend:
-    titles = [series.title for series in shown]
-    entry_width = 36 + 7 * max(map(len, titles))  # pixels that the longest title takes at most
-    return alt.Legend(
-        title=None,
-        orient="bottom",
-        direction="horizontal",
-        columns=max(1, min(len(titles), frame.width // entry_width)),
-        values=titles,
-        labelLimit=frame.width - 30,  # beside its symbol
-        symbolOpacity=1,
-    )
+def make_tooltip(*names: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{name}:N") for name in names]
 
 
-def _draw_empty(plot: Plot, frame: Frame) -> VegaSpec:
-    """Return a chart that says that there is nothing to draw."""
-    text = chart_rows([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
-    return apply_theme([text.encode(text=alt.Text("text:N"))], plot.title, plot.notes[1:], Frame(frame.width, 120))
+def make_legend(names: Sequence[str], frame: Frame, **options: Any) -> alt.Legend:
+    """Return a legend under the chart, with as many columns as the longest name leaves room for."""
+    entry_width = 36 + 7 * max(map(len, names))  # pixels that the longest name takes at most
+    columns = max(1, min(len(names), frame.width // entry_width))
+    defaults = {"title": None, "orient": "bottom", "direction": "horizontal", "columns": columns}
+    return alt.Legend(**{**defaults, "labelLimit": frame.width, **options})
 
 
 def apply_theme(
     layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0
 ) -> VegaSpec:
-    """Return a chart of these layers in the common theme."""
+    """Return a chart of these layers in the common theme. ``label_height``: pixels for labels above the plot."""
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
     heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + label_height)
     axis: VegaSpec = {
@@ -253,13 +244,7 @@ def apply_theme(
         **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
         **{"titlePadding": 10, "labelPadding": 5},
     }
-    legend: VegaSpec = {
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "symbolSize": 90,
-        "rowPadding": 5,
-        "columnPadding": 22,
-    }
+    legend: VegaSpec = {"labelColor": INK, "labelFontSize": 12, "symbolSize": 90, "rowPadding": 5, "columnPadding": 22}
     fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",
@@ -281,28 +266,27 @@ def chart_rows(rows: Sequence[Row]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=tuple(rows)))
 
 
-def _pad_domain(values: Iterable[float], share: float) -> list[float]:
-    """Return a log domain around the values, longer by ``share`` at each end, and at least an octave long."""
-    numbers = list(values)
-    low, high = min(numbers), max(numbers)
-    length = math.log2(high / low)
-    pad = 2 ** max(share * length, (1 - length) / 2)
-    return [low / pad, high * pad]
+def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
+    """Return a static picture in which each point has its description as a tooltip.
+
+    ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
+    """
+    svg: str = call_vl_convert("vegalite_to_svg", spec)
+    # vl-convert writes a description as aria-label, which browsers do not show. The text is already escaped.
+    svg = re.sub(
+        r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
+        r"\1><title>\2</title></path>",
+        svg,
+    )
+    if standalone:
+        background = '<rect width="100%" height="100%" fill="white"/>'
+        svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
+    return svg + "\n"
 
 
-def _list_octave_ticks(low: float, high: float) -> list[float]:
-    """Return the powers of two in a domain, with steps between them where the domain is short."""
-    octaves = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
-    steps = (1.0, 1.25, 1.5, 1.75) if high / low < 4 else (1.0, 1.5) if high / low < 8 else (1.0,)
-    return [tick for k in octaves for step in steps if low <= (tick := step * 2.0**k) <= high]
-
-
-def _list_decade_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers in a domain, as many as can be read: fine steps if it is short, decades if long."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
-    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
-        ticks = [tick for k in decades for step in steps if low <= (tick := step * 10.0**k) <= high]
-        if len(ticks) <= 12:
-            break
-    return ticks
+def use_paper_colours(spec: VegaSpec) -> VegaSpec:
+    """Return the chart with dark text on white, for where the colours of the page around it are not known."""
+    text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
+    chart: VegaSpec = json.loads(text)
+    chart["config"]["background"] = "white"
+    return chart

@@ -7,124 +7,105 @@ and a run whose charts cannot be drawn has its tables all the same.
 from __future__ import annotations
 
 import atexit
-import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import tempfile
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import TrainscaleError
+from ..folders import find_cache_folder
 from ..launch.events import describe_exit
-from ..worker.type_aliases import JsonObject
+from ..record.files import write_atomically
 
-_PROGRAM = Path(__file__).resolve().parent / "draw_charts.py"
-_END_SECONDS = 5.0
+_PROGRAM = Path(__file__).resolve().with_name("draw_charts.py")
 
 
 class ChartsUnavailable(TrainscaleError):
     """Charts cannot be drawn; the message says why."""
 
 
-class DrawingProcess:
-    """The running program. Once it has ended, each request raises the same ChartsUnavailable."""
-
-    def __init__(self) -> None:
-        self.problem = ""
-        self.owner = os.getpid()
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        try:
-            # A session of its own: Ctrl-C ends the controller in order, which may draw the charts of what there is.
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._errors.close()
-            raise ChartsUnavailable(f"the process that draws them cannot be started: {error.strerror}") from None
-
-    def request(self, values: JsonObject) -> bytes:
-        if self.problem:
-            raise ChartsUnavailable(self.problem)
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        try:
-            self._popen.stdin.write(json.dumps(values).encode() + b"\n")
-            self._popen.stdin.flush()
-            kind, _, size = self._popen.stdout.readline().partition(b" ")
-            content = self._popen.stdout.read(int(size or 0))
-        except BrokenPipeError:
-            kind, content = b"", b""
-        except BaseException as error:  # such as Ctrl-C: the next answer would be the one to this request
-            self.problem = f"their drawing was interrupted ({type(error).__name__})"
-            self._popen.kill()
-            raise
-        if not kind:
-            self.problem = self._explain_end()
-            raise ChartsUnavailable(self.problem)
-        if kind == b"error":
-            raise ValueError(content.decode())
-        return content
-
-    def close(self) -> None:
-        if os.getpid() != self.owner:
-            return  # a fork has a copy of this object, but the process is not its own
-        for stream in (self._popen.stdin, self._popen.stdout):
-            assert stream is not None
-            try:
-                stream.close()
-            except BrokenPipeError:
-                pass
-        try:
-            self._popen.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
-        self._errors.close()
-
-    def _explain_end(self) -> str:
-        code = self._popen.wait()
-        self._errors.seek(0)
-        lines = [line.strip("# \n") for line in self._errors.read().decode(errors="replace").splitlines()]
-        fatal = [line for line in lines if line.startswith("Fatal ")] or [line for line in lines if line][-1:]
-        message = f"the process that draws them {describe_exit(code)}{f': {fatal[0]}' if fatal else ''}"
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit == resource.RLIM_INFINITY:
-            return message
-        return f"{message}; its addresses are limited to {limit / 2**30:.0f} GiB (ulimit -v), and it needs more"
-
-
-_current: list[DrawingProcess] = []  # at most one
+_processes: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}  # by the process that started it: a fork has none
 
 
 def begin_drawing() -> None:
-    """Start the process if there is none, so that it is ready when the first chart is drawn. One that failed before is
-    started again.
-    """
-    for process in _current:
-        if not process.problem and process.owner == os.getpid():
-            return
+    """Start the process unless it runs, so that it is ready when the first chart is drawn."""
+    if os.getpid() in _processes and _processes[os.getpid()][0].poll() is not None:
         end_drawing()
+    if os.getpid() in _processes:
+        return
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+    # A session of its own: Ctrl-C ends the controller in order, which may draw the charts of what there is.
+    process = subprocess.Popen(
+        [sys.executable, "-P", str(_PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        start_new_session=True,
+    )
+    _processes[os.getpid()] = process, errors
+
+
+def call_vl_convert(name: str, *arguments: Any) -> Any:
+    """Call a function of vl_convert in the process. Raises ChartsUnavailable if the process has ended."""
+    if os.getpid() not in _processes:
+        begin_drawing()
+    process, errors = _processes[os.getpid()]
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        _current.append(DrawingProcess())
-    except ChartsUnavailable:
-        pass  # the first request tries again, and raises it
+        pickle.dump((name, arguments), process.stdin)
+        process.stdin.flush()
+        answer = pickle.load(process.stdout)
+    except (BrokenPipeError, EOFError):
+        raise ChartsUnavailable(_explain_end(process.wait(), errors)) from None
+    except BaseException:  # such as Ctrl-C: the next answer would be the one to this request
+        process.kill()
+        raise
+    if isinstance(answer, ValueError):
+        raise answer
+    return answer
 
 
-def render(**request: Any) -> bytes:
-    """Return what the process answers to a request. ChartsUnavailable is raised if it cannot draw."""
-    if not _current or _current[0].owner != os.getpid():
-        _current[:] = [DrawingProcess()]
-    return _current[0].request(request)
+def _explain_end(code: int, errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = [line.strip("# \n") for line in errors.read().decode(errors="replace").splitlines()]
+    fatal = [line for line in lines if line.startswith("Fatal ")] or [line for line in lines if line][-1:]
+    message = f"the process that draws them {describe_exit(code)}{f': {fatal[0]}' if fatal else ''}"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return message
+    return f"{message}; its addresses are limited to {limit / 2**30:.0f} GiB (ulimit -v), and it needs more"
 
 
 @atexit.register
 def end_drawing() -> None:
-    for process in _current:
-        process.close()
-    _current.clear()
+    process, errors = _processes.pop(os.getpid(), (None, None))
+    if process and errors:
+        process.kill()
+        process.communicate()  # closes its pipes
+        errors.close()
+
+
+@cache
+def load_vega_bundle() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is
+    downloaded. vl-convert makes it in more than a second, so it is kept.
+    """
+    path = find_cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle: str = call_vl_convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
+    bundle = bundle.replace("</script", "<\\/script")
+    try:
+        write_atomically(path, bundle)
+    except OSError:
+        pass  # such as a home that cannot be written: the next report makes it again
+    return bundle

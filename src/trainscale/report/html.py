@@ -6,254 +6,143 @@ as a static picture, which needs no script, and as a spec that the embedded Vega
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
+from ..analyse.series import Interval, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import find_model_title
 from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict
+from ..runs import Run
 from ..spec.config import STRONG
-from ..worker.type_aliases import JsonObject
-from . import charts, learning_tables, numbers, palette, wording
-from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
-from .columns import PAGE, choose_shown, format_heading
-from .drawing import Frame, VegaSpec
-from .drawing_process import ChartsUnavailable
-from .overlay import Overlay
-from .page.details import PageDetails, find_command
-from .page.figures import HALF, NARROW, WIDE, Chart, make_chart, make_wide_and_narrow
-from .page.selection import choose_charted
-from .provenance_tables import make_datasets_grid, make_machines_grid, make_versions_grid
-from .reported_run import ReportedRun, make_system_tables, summarise
-from .run_differences import list_difference_sentences, make_difference_grid
-from .table import Grid
-from .vega import load_vega_bundle
+from . import learning_tables, numbers, wording
+from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
+from .columns import PAGE, choose_shown
+from .details import PageDetails, choose_charted
+from .drawing import IDEAL, Frame, choose_styles, to_svg
+from .drawing_process import ChartsUnavailable, load_vega_bundle
+from .options import Overlay
+from .provenance_tables import (
+    list_difference_sentences,
+    make_datasets_grid,
+    make_difference_grid,
+    make_machines_grid,
+    make_versions_grid,
+)
+from .search_table import select_series_in_full
 
-_LEADING = ("accuracy", "time", "speedup", "speedup-narrow")  # charts of the first screen
-
-
-@dataclass(frozen=True)
-class Card:
-    """The summary of a series: its main number, what that counts, and details."""
-
-    series: Series
-    colour: str
-    number: str
-    unit: str
-    details: tuple[str, ...]
+# The CSS classes of the figures.
+_FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where and how a run was measured."""
-
-    label: str
-    command: str
-    tables: list[Grid]
-    provenance: JsonObject
-
-
-def render_report_html(
-    runs: Sequence[ReportedRun], overlay: Overlay | None = None, details: PageDetails | None = None
-) -> str:
-    template = _make_environment().get_template("report.html.j2")
-    all_series = [series for run in runs for series in run.in_full]
-    charted = choose_charted(all_series)
-    colours = {
-        series.title: style.colour for series, style in zip(charted, palette.choose_styles(charted), strict=True)
-    }
-    headings, point_rows = _make_points_tables(all_series)
-    shown_charts = _make_charts(charted, overlay or Overlay())
-    return template.render(
-        title=wording.make_title(all_series),
-        summary=summarise(runs, all_series),
-        differences=_describe_differences(runs),
-        cards=[_make_card(series, colours[series.title]) for series in charted],
-        leading=[chart for chart in shown_charts if chart.name in _LEADING],
-        charts=[chart for chart in shown_charts if chart.name not in _LEADING],
-        published=(overlay or Overlay()).sentences,
-        details=details or PageDetails(),
-        detail_charts=_make_detail_charts(details or PageDetails()),
-        strong=[series.title for series in charted if series.config.scaling == STRONG],
-        colours=[colours.get(series.title, palette.IDEAL) for series in all_series],
-        all_series=all_series,
-        verdicts_by_model=_group_verdicts_by_model(runs),
-        learning=_make_learning_grids(runs) if any(series.learns for series in all_series) else None,
-        searches=[grid for run in runs for grid in run.searches],
-        origins=[_make_origin(run) for run in runs],
-        headings=headings,
-        point_rows=point_rows,
-        boundaries=[find_host_boundary(series.points) for series in all_series],
-        definitions=wording.make_definitions(find_common_unit(all_series)),
-        unit=find_common_unit(all_series),
-        numbers=numbers,
-        wording=wording,
-        vega=Markup(_load_vega()),
-    )
-
-
-def _load_vega() -> str:
-    """Return the script of Vega. Without it, the page shows its static pictures, or says why there are none."""
-    try:
-        return load_vega_bundle()
-    except ChartsUnavailable:
-        return ""
-
-
-def _describe_differences(runs: Sequence[ReportedRun]) -> tuple[list[str], Grid] | None:
-    return (list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None
-
-
-def _make_origin(run: ReportedRun) -> Origin:
-    grids = (make_machines_grid(run.info), make_versions_grid(run.info), make_datasets_grid(run.info, run.in_full))
-    tables = [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]
-    return Origin(run.label, find_command(run), tables, run.info.provenance)
-
-
-@dataclass(frozen=True)
-class PointCell:
-    """``beside`` is small, ``title`` the interval, and ``share`` the width of the bar behind it, in per cent."""
-
-    text: str
-    beside: str
-    title: str
-    share: float | None
-    is_key: bool
-
-
-def _make_points_tables(all_series: Sequence[Series]) -> tuple[list[tuple[str, str]], list[list[list[PointCell]]]]:
-    """Return the headings of the tables of points, and the rows of each series. A point without a result has only its
-    first cells.
-    """
-    columns = choose_shown(all_series, PAGE)
-    unit = find_common_unit(all_series)
-    headings = [format_heading(column, unit) for column in columns if column.shown and not column.shown.beside]
-    tables = []
-    for series in all_series:
-        rows = []
-        for point in series.points:
-            cells: list[PointCell] = []
-            for column in columns:
-                if column.shown is None or not (point.ok or column.shown.of_failed):
-                    continue
-                value, text = column.read(series, point), column.format_cell(series, point)
-                if column.shown.beside:
-                    cells[-1] = replace(cells[-1], beside=text)
-                    continue
-                title = numbers.format_limits(value) if isinstance(value, Interval) else ""
-                share = min(value.mean, 1) * 100 if column.name == "efficiency" and value else None
-                cells.append(PointCell(text, "", title, share, column.shown.style == "bold"))
-            rows.append(cells)
-        tables.append(rows)
-    return headings, tables
-
-
-def _make_detail_charts(details: PageDetails) -> dict[str, list[Chart]]:
-    """Return the charts of the sections that PageDetails describes."""
-    return {
-        "time": make_wide_and_narrow(details.time_parts.chart) if details.time_parts else [],
-        "memory": [make_chart(details.memory.name, details.memory.draw)] if details.memory else [],
-        "strips": [make_chart(chart.name, chart.draw) for chart in details.strips],
-    }
-
-
-def _group_verdicts_by_model(runs: Sequence[ReportedRun]) -> dict[str, list[Verdict]]:
-    """Return the verdicts of every network that a run compared, one for each framework."""
-    verdicts: dict[str, dict[Verdict, None]] = {}
-    for run in runs:
-        for series in run.in_full:
+def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
+    overlay, details = overlay or Overlay(), details or PageDetails()
+    in_full = [select_series_in_full(run) for run in runs]
+    all_series = [series for of_run in in_full for series in of_run]
+    charted = choose_charted(runs)
+    styles = zip(charted, choose_styles(charted), strict=True)
+    colours = {series.title: colour for series, (colour, _) in styles}
+    figures: dict[str, list[dict[str, Any]]] = {LEADING: [], FURTHER: [], TIME: [], STRIPS: []}
+    for chart in (*list_charts(charted, overlay), *details.charts):
+        if chart.section:
+            sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"} if chart.is_wide else {"half": chart.name}
+            figures[chart.section].extend(_draw_figure(chart, *pair) for pair in sizes.items())
+    verdicts: dict[str, dict[Verdict, None]] = {}  # of every network that a run compared, one for each framework
+    for run, of_run in zip(runs, in_full, strict=True):
+        for series in of_run:
             if series.verdict:
                 verdicts.setdefault(run.add_label(find_model_title(series.config.model)), {})[series.verdict] = None
-    return {model: list(of_model) for model, of_model in verdicts.items()}
-
-
-def _make_card(series: Series, colour: str) -> Card:
-    """Summarise a series by the largest point that was measured."""
-    if not series.good:
-        return Card(series, colour, numbers.MISSING, "no result", ())
-    best = series.good[-1]
-    if best.learning:
-        epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
-        unit = f"validation accuracy after {epochs} on {wording.format_devices_and_hosts(best)}"
-        return Card(
-            series,
-            colour,
-            numbers.format_accuracy(best.learning.valid_accuracy),
-            unit,
-            (_describe_training_speed(best),),
+    origins = []
+    for run, of_run in zip(runs, in_full, strict=True):
+        grids = (make_machines_grid(run.info), make_versions_grid(run.info), make_datasets_grid(run.info, of_run))
+        origins.append((run, [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]))
+    try:
+        vega = load_vega_bundle()
+    except ChartsUnavailable:
+        vega = ""  # the page says why there are no pictures
+    return (
+        _make_environment()
+        .get_template("report.html.j2")
+        .render(
+            title=wording.make_title(all_series),
+            summary=wording.list_summary_parts(runs, all_series),
+            differences=(list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None,
+            cards=[(series, colours[series.title], *_summarise(series)) for series in charted],
+            figures=figures,
+            published=overlay.sentences,
+            details=details,
+            strong=[series.title for series in charted if series.config.scaling == STRONG],
+            tables=[
+                (series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series
+            ],
+            columns=_list_columns(all_series),
+            verdicts=verdicts,
+            devices=learning_tables.make_device_grids(all_series),
+            epochs=learning_tables.make_epoch_grids(all_series),
+            systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)],
+            origins=origins,
+            definitions=wording.make_definitions(find_common_unit(all_series)),
+            unit=find_common_unit(all_series),
+            numbers=numbers,
+            wording=wording,
+            vega=Markup(vega),
         )
-    rate = numbers.format_rate(best.samples_per_second.mean if best.samples_per_second else None)
-    spread = numbers.format_plus_minus(best.samples_per_second)
-    if best.devices > 1 and best.speedup:
-        unit = f"on {wording.format_devices_and_hosts(best)}"
-        details = (
-            f"{numbers.format_efficiency(best.efficiency)} efficiency",
-            f"{rate} {best.unit}/s {spread}".rstrip(),
-        )
-        return Card(series, colour, numbers.format_times(best.speedup), unit, details)
-    return Card(
-        series, colour, rate, f"{best.unit}/s on {wording.format_devices_and_hosts(best)}", (spread,) if spread else ()
     )
 
 
-def _describe_training_speed(point: Point) -> str:
-    """Return how fast an accuracy was reached, for the line under it."""
-    assert point.learning is not None
-    target = point.learning.to_accuracy
-    parts = [f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s" if point.samples_per_second else ""]
-    if point.devices > 1 and point.speedup:
-        parts.append(f"{numbers.format_times(point.speedup)} of 1 device")
-    parts.append(f"{numbers.format_duration(point.learning.training_seconds.mean)} of training")
-    if target and target.seconds:
-        parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)}")
-    return ", ".join(part for part in parts if part)
+def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
+    """Return a chart as the page holds it; a sentence is in place of the picture where pictures cannot be drawn."""
+    spec = chart.draw(_FRAMES[size])
+    # "<" is the only character that could end the script element which carries the JSON.
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    try:
+        static = Markup(to_svg(spec, standalone=False))
+    except ChartsUnavailable as error:
+        static = Markup("<p>There is no picture of this chart: {}.</p>").format(str(error))
+    return {"name": name, "size": size, "title": spec["title"]["text"], "static": static, "spec": Markup(text)}
 
 
-def _make_charts(all_series: Sequence[Series], overlay: Overlay) -> list[Chart]:
-    """Return the charts of the page: learning first, then scaling unless there is only one device count."""
-    learns = any(series.learns for series in all_series)
-    with_published = [*all_series, *overlay.series]
-    shown = []
-    if learns:
-        shown += [
-            _make_chart("accuracy", draw_accuracy, all_series),
-            _make_chart("time", draw_accuracy_over_time, all_series),
-        ]
-    images = _make_chart("images", lambda series, frame: overlay.draw_throughput(series, frame), all_series)
-    if overlay.series or any(len(series.points) > 1 for series in all_series):
-        shown += [
-            _make_chart("speedup", charts.draw_speedup, with_published, WIDE),
-            _make_chart("speedup-narrow", charts.draw_speedup, with_published, NARROW),
-            images,
-            _make_chart("efficiency", charts.draw_efficiency, with_published),
-        ]
-    elif not learns:
-        shown.append(images)  # a single device count has a speed, but no speed-up to draw
-    return shown
+def _summarise(series: Series) -> tuple[str, str, list[str]]:
+    """Return the main number of a series, what that counts, and details, all of its largest point with a result."""
+    if not series.good:
+        return numbers.MISSING, "no result", []
+    best = series.good[-1]
+    where = wording.format_devices_and_hosts(best)
+    rate = numbers.format_rate(best.samples_per_second.mean if best.samples_per_second else None)
+    speed, spread = f"{rate} {best.unit}/s", numbers.format_plus_minus(best.samples_per_second)
+    has_speedup = best.devices > 1 and best.speedup
+    if best.learning:
+        epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
+        parts = [speed, *([f"{numbers.format_times(best.speedup)} of 1 device"] if has_speedup else [])]
+        parts.append(f"{numbers.format_duration(best.learning.training_seconds.mean)} of training")
+        target = best.learning.to_accuracy
+        if target and target.seconds:
+            parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)}")
+        accuracy = numbers.format_accuracy(best.learning.valid_accuracy)
+        return accuracy, f"validation accuracy after {epochs} on {where}", [", ".join(parts)]
+    if has_speedup:
+        efficiency = f"{numbers.format_efficiency(best.efficiency)} efficiency"
+        return numbers.format_times(best.speedup), f"on {where}", [efficiency, f"{speed} {spread}".rstrip()]
+    return rate, f"{best.unit}/s on {where}", [spread] if spread else []
 
 
-def _make_learning_grids(runs: Sequence[ReportedRun]) -> dict[str, list[Grid]]:
-    """Return the tables of training to an accuracy."""
-    all_series = [series for run in runs for series in run.in_full]
-    return {
-        "systems": [grid for run in runs for grid in make_system_tables(run, run.in_full)],
-        "devices": learning_tables.make_device_grids(all_series),
-        "epochs": learning_tables.make_epoch_grids(all_series),
-    }
-
-
-def _make_chart(
-    name: str, draw: Callable[[Sequence[Series], Frame], VegaSpec], all_series: Sequence[Series], size: str = HALF
-) -> Chart:
-    return make_chart(name, lambda frame: draw(all_series, frame), size)
+def _list_columns(all_series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Return the columns of the tables of points. ``beside`` is a column that is shown small in the same cell."""
+    columns: list[dict[str, Any]] = []
+    for column in choose_shown(all_series, PAGE):
+        if column.shown and column.shown.beside:
+            columns[-1]["beside"] = column
+        else:
+            columns.append({"column": column, "beside": None})
+    return columns
 
 
 @cache
@@ -267,14 +156,10 @@ def _make_environment() -> jinja2.Environment:
     )
     environment.filters["plain"] = _format_value
     environment.filters["label"] = lambda name: str(name).removesuffix("_bytes").replace("_", " ")
+    environment.filters["printable"] = remove_unprintable
+    environment.filters["limits"] = lambda value: numbers.format_limits(value) if isinstance(value, Interval) else ""
     environment.tests["nested"] = _is_nested
-    environment.globals["logs"] = _list_logs
     return environment
-
-
-def _list_logs(point: Point) -> list[str]:
-    """Return the log lines of a failed point, one text per failure."""
-    return [remove_unprintable("\n".join(failure.tail)) for failure in point.failures if failure.tail]
 
 
 def _is_nested(value: Any) -> bool:

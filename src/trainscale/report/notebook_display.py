@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ..analyse.series import Series
 from ..errors import InputError, explain_unknown
-from ..record.run import RunInfo
 from . import wording
 from .table import Grid, make_scaling_grid
 
 if TYPE_CHECKING:
     import altair
+
+    from ..runs import Run
 
 QUANTITIES = ("speedup", "throughput", "efficiency", "accuracy")
 _LONG = 30  # letters of a cell that is read as a sentence
@@ -28,26 +29,21 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
     import altair
 
     from . import charts
-    from .accuracy_charts import draw_accuracy
     from .drawing import use_paper_colours
 
     functions = {
         "speedup": charts.draw_speedup,
         "throughput": charts.draw_throughput,
         "efficiency": charts.draw_efficiency,
-        "accuracy": draw_accuracy,
+        "accuracy": charts.draw_accuracy,
     }
     return altair.LayerChart.from_dict(use_paper_colours(functions[quantity](all_series)))
 
 
-def render_run(info: RunInfo, all_series: Sequence[Series]) -> str:
-    summary = " · ".join(wording.list_summary_parts(info, all_series))
-    blocks = [
-        render_heading(wording.make_title(all_series), 3),
-        render_paragraph(summary),
-        *map(render_series, all_series),
-    ]
-    return "".join(blocks)
+def render_run(run: Run) -> str:
+    summary = render_paragraph(" · ".join(wording.list_summary_parts([run], run.series)))
+    heading = render_heading(wording.make_title(run.series), 3)
+    return "".join([heading, summary, *map(render_series, run.series)])
 
 
 def render_series(series: Series) -> str:

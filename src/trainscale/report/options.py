@@ -1,18 +1,55 @@
-"""Options of a report: what a person may choose in addition to the run."""
+"""What a person may choose about a report in addition to its runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ..analyse.series import Series
 from ..analyse.throughput import Price
-from .overlay import Overlay
+from ..errors import explain_unknown
+
+# How the charts show a published curve together with a run.
+SPEEDUP, PER_DEVICE, ABSOLUTE = NORMALISATIONS = ("speedup", "per-device", "absolute")
+SVG, PNG, PDF = "svg", "png", "pdf"
+FORMATS = (PNG, PDF, SVG)  # of charts as files
+
+
+@dataclass(frozen=True)
+class OverlaySentence:
+    """What differs between a published curve and the run, with its source."""
+
+    sentence: str
+    citation: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Published curves that are drawn with the series of runs. ``normalise`` says in which charts.
+
+    All charts of speed-up and efficiency have them, each relative to its own 1-device point. ABSOLUTE shows them in the
+    chart of throughput too; PER_DEVICE replaces that chart by one of the throughput of a device.
+    """
+
+    series: tuple[Series, ...] = ()
+    sentences: tuple[OverlaySentence, ...] = ()
+    normalise: str = SPEEDUP
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """``formats`` are those in which every chart becomes a file; ``overlay`` are published curves for the charts."""
+    """``formats`` are those in which every chart becomes a file."""
 
     show_hosts: bool = False
     price: Price | None = None
     formats: tuple[str, ...] = ()
-    overlay: Overlay = field(default_factory=Overlay)
+    overlay: Overlay = Overlay()
+
+
+def read_formats(text: str, where: str) -> tuple[str, ...]:
+    """Return the formats of a list such as ``png,pdf``."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names or [text]:
+        if name not in FORMATS:
+            raise explain_unknown("format", name, FORMATS, where)
+    return tuple(dict.fromkeys(names))

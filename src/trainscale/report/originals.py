@@ -52,5 +52,5 @@ def list_summary_lines(all_series: Sequence[Series], files: Sequence[str]) -> li
         for point in series.points:
             if not point.ok:
                 devices = wording.format_device_count(point.devices)
-                lines.append(f"Failed: {series.title} on {devices}: {wording.find_reason(point)}")
+                lines.append(f"Failed: {series.title} on {devices}: {point.reason}")
     return lines

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analyse.series import Series, find_common_unit
 from ..record.files import write_atomically
 from ..record.parity import Verdict
 from ..record.run import RunInfo
 from ..record.trial import TrialRecord
 from ..runs import Run
-from . import charts, csv_json
-from .accuracy_charts import draw_accuracy, draw_accuracy_over_time
-from .chart_files import FORMATS, SVG, draw_files
-from .drawing_process import ChartsUnavailable, begin_drawing
+from . import csv_json
+from .charts import FULL, list_charts
+from .details import choose_charted, make_details
+from .drawing import to_svg
+from .drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert
 from .html import render_report_html
 from .markdown import render_report_md
-from .options import ReportOptions
-from .overlay import Overlay
-from .page.details import PageDetails, make_details
-from .page.figures import NamedChart
-from .page.selection import choose_charted
-from .reported_run import LabelledRun, ReportedRun, make_reported_runs
-from .run_differences import make_difference_grid
+from .options import FORMATS, PDF, PNG, SVG, ReportOptions
+from .provenance_tables import make_difference_grid
+from .redaction import Redaction, make_redaction
+
+_PNG_SCALE = 2.0  # pixels of a picture for each pixel of a chart
 
 
 @dataclass(frozen=True)
@@ -43,92 +41,55 @@ def write_outputs(
     options: ReportOptions | None = None,
 ) -> Outputs:
     """Write every output of one run; see ``write_report``."""
-    return write_report(directory, [LabelledRun(Run.from_records(run, records, verdicts))], options=options)
+    return write_report(directory, [Run.from_records(run, records, verdicts, directory)], options)
 
 
-def write_report(
-    directory: Path, runs: Sequence[LabelledRun], accuracy: float | None = None, options: ReportOptions | None = None
-) -> Outputs:
+def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> Outputs:
     """Write every output of runs: first all tables, then what has charts, because charts cannot be drawn everywhere.
 
-    The same records give the same bytes. Any number of points may have failed, even all. ``accuracy`` replaces the
-    accuracy to which a run was to train, where the time to accuracy is shown. Pages and pictures name no hosts unless
-    ``options`` ask for them; the files for programs do.
+    The same records give the same bytes. Any number of points may have failed, even all. Several runs have labels.
+    Pages and pictures name no hosts unless ``options`` ask for them; the files for programs do.
     """
     begin_drawing()
     options = options or ReportOptions()
-    reported, redaction = make_reported_runs(runs, accuracy, options.show_hosts)
-    charted = choose_charted([series for run in reported for series in run.in_full])
-    details = make_details(reported, charted, redaction, options.price)
-    text = _write(directory, {"report.md": render_report_md(reported, options.overlay, details.findings)})
-    tables = _write(directory, _make_files_for_programs(reported))
-    _remove_stale(directory, [series for run in reported for series in run.series], set(tables))
-    page = _write(directory, {"report.html": render_report_html(reported, options.overlay, details)})
-    pictures, problem = _write_charts(directory, charted, details, options)
-    return Outputs([*page, *text, *pictures, *tables], problem)
+    redaction = Redaction() if options.show_hosts else make_redaction(runs)
+    shown = [redaction.redact_run(run) for run in runs]
+    charted = choose_charted(shown)
+    details = make_details(shown, charted, redaction, options.price)
+    text = write_atomically(directory / "report.md", render_report_md(shown, options.overlay, details))
 
-
-def _write(directory: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
-    return [write_atomically(directory / name, content) for name, content in contents.items()]
-
-
-def _write_charts(
-    directory: Path, charted: Sequence[Series], details: PageDetails, options: ReportOptions
-) -> tuple[list[Path], str]:
-    """Write the files of charts. Return their paths, or why they cannot be drawn; then no older ones stay."""
-    main_charts = _make_main_charts(charted, options.overlay)
-    every_chart = [*main_charts, *_make_further_charts(charted, options.overlay), *details.charts]
-    try:
-        files = {**draw_files(main_charts, [SVG]), **draw_files(every_chart, options.formats)}
-    except ChartsUnavailable as error:
-        for chart in every_chart:
-            for name in FORMATS:
-                (directory / f"{chart.name}.{name}").unlink(missing_ok=True)
-        return [], str(error)
-    return _write(directory, files), ""
-
-
-def _make_files_for_programs(runs: Sequence[ReportedRun]) -> dict[str, str]:
     if len(runs) == 1:
-        (run,) = runs
-        results = {
-            "results.csv": csv_json.render_results_csv(run.series),
-            "results.json": csv_json.render_results_json(run.recorded.info, run.series),
-        }
+        results = csv_json.render_results_csv(runs[0].series)
+        document = csv_json.render_results_json(runs[0].info, runs[0].series)
     else:
-        results = {
-            "results.csv": csv_json.render_joint_csv([(run.label, run.series) for run in runs]),
-            "results.json": csv_json.render_joint_json(
-                [(run.label, run.recorded.info, run.series) for run in runs], make_difference_grid(runs)
-            ),
-        }
-    files = [csv_json.make_series_files(run.series, run.label) for run in runs]
-    return {**results, **{path: text for of_run in files for path, text in of_run.items()}}
+        results = csv_json.render_joint_csv([(run.label, run.series) for run in runs])
+        document = csv_json.render_joint_json(runs, make_difference_grid(shown))
+    files = {"results.csv": results, "results.json": document}
+    for run in runs:
+        files |= csv_json.make_series_files(run.series, run.label)
+    tables = [write_atomically(directory / name, content) for name, content in files.items()]
+    # The name of a series file changes when another series begins to share it.
+    for folder in {csv_json.name_folder(series.config) for run in runs for series in run.series}:
+        for path in set((directory / folder).glob("*.csv")) - set(tables):
+            path.unlink()
 
-
-def _make_main_charts(charted: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
-    """Return the charts that every run has as SVG files."""
-    learns = any(series.learns for series in charted)
-    with_published = [*charted, *overlay.series]
-    return [
-        NamedChart("comparison_graph", lambda frame: charts.draw_speedup(with_published, frame)),
-        NamedChart(f"{find_common_unit(charted)}_per_sec", lambda frame: overlay.draw_throughput(charted, frame)),
-        *([NamedChart("accuracy", lambda frame: draw_accuracy(charted, frame))] if learns else []),
-    ]
-
-
-def _make_further_charts(charted: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
-    """Return the charts of the page that become files on request."""
-    over_time = NamedChart("accuracy_over_time", lambda frame: draw_accuracy_over_time(charted, frame))
-    return [
-        NamedChart("efficiency", lambda frame: charts.draw_efficiency([*charted, *overlay.series], frame)),
-        *([over_time] if any(series.learns for series in charted) else []),
-    ]
-
-
-def _remove_stale(directory: Path, all_series: Sequence[Series], written: set[Path]) -> None:
-    """Remove series files of an earlier call whose names have changed, because another series now shares the name."""
-    for folder in {csv_json.name_folder(series.config) for series in all_series}:
-        for path in (directory / folder).glob("*.csv"):
-            if path not in written:
-                path.unlink()
+    page = write_atomically(directory / "report.html", render_report_html(shown, options.overlay, details))
+    charts = [*list_charts(charted, options.overlay), *details.charts]
+    pictures: dict[str, str | bytes] = {}
+    try:
+        for chart in charts:
+            formats = {*options.formats, SVG} if chart.is_always_file else set(options.formats)
+            svg = to_svg(chart.draw(FULL), standalone=True) if formats else ""
+            if SVG in formats:
+                pictures[f"{chart.file}.{SVG}"] = svg
+            if PNG in formats:
+                pictures[f"{chart.file}.{PNG}"] = call_vl_convert("svg_to_png", svg, _PNG_SCALE)
+            if PDF in formats:
+                pictures[f"{chart.file}.{PDF}"] = call_vl_convert("svg_to_pdf", svg)
+    except ChartsUnavailable as error:
+        for chart in charts:
+            for name in FORMATS:
+                (directory / f"{chart.file}.{name}").unlink(missing_ok=True)  # of an earlier report
+        return Outputs([page, text, *tables], str(error))
+    drawn = [write_atomically(directory / name, content) for name, content in pictures.items()]
+    return Outputs([page, text, *drawn, *tables])

@@ -1,22 +1,25 @@
-"""Tables of machines and of data sets, from a run's provenance. Runs of older versions recorded less."""
+"""Tables from what runs recorded about themselves: machines, data sets, versions, and in what several runs differ.
+
+Runs of older versions recorded less.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..analyse.series import Series
+from ..analyse.titles import find_model_title
 from ..record.run import Provenance, RecordedMachine, RunInfo
+from ..runs import Run
+from ..spec.config import WEAK
 from . import numbers, wording
 from .table import Grid
 
 
 def make_machines_grid(run: RunInfo) -> Grid:
     """Return a row for every kind of machine. Hosts with the same hardware share a row."""
-    provenance = run.read_provenance()
-    software = _join_software(provenance)
-    rows = [
-        (_join_names(names), hardware, software) for hardware, names in _group_names_by_hardware(provenance).items()
-    ]
+    groups, software = _group_hosts(run.read_provenance()), describe_software(run)
+    rows = [(_join_names(names), hardware, software) for hardware, names in groups.items()]
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
@@ -25,11 +28,8 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
     data = run.read_provenance().data
     if data is None:
         return None
-    sizes = dict.fromkeys(
-        f"{series.config.image_size} × {series.config.image_size} × {series.config.channels}"
-        for series in all_series
-        if series.config.data != "synthetic"
-    )
+    configs = [series.config for series in all_series if series.config.data != "synthetic"]
+    sizes = dict.fromkeys(f"{config.image_size} × {config.image_size} × {config.channels}" for config in configs)
     row = (
         data.name or numbers.MISSING,
         numbers.format_integer(data.classes),
@@ -43,10 +43,7 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
 def make_versions_grid(run: RunInfo) -> Grid | None:
     """Return a row for every framework with its versions, and trainscale's own. None where a run recorded none."""
     provenance = run.read_provenance()
-    rows = [
-        (name, ", ".join(f"{module} {version}" for module, version in versions.items()))
-        for name, versions in (provenance.frameworks or {}).items()
-    ]
+    rows = [(name, ", ".join(_list_versions(modules))) for name, modules in (provenance.frameworks or {}).items()]
     own = [text for text in (provenance.trainscale, provenance.commit) if text]
     if own:
         rows.append(("trainscale", ", commit ".join(own)))
@@ -55,26 +52,44 @@ def make_versions_grid(run: RunInfo) -> Grid | None:
 
 def name_cluster(run: RunInfo) -> str:
     """Return the names in the table of machines."""
-    return ", ".join(_join_names(names) for names in _group_names_by_hardware(run.read_provenance()).values())
+    return ", ".join(map(_join_names, _group_hosts(run.read_provenance()).values()))
 
 
 def describe_hardware(run: RunInfo) -> str:
     """Return the hardware without the names of hosts."""
-    kinds = _group_names_by_hardware(run.read_provenance())
-    counts = {hardware: len(names) for hardware, names in kinds.items()}
-    return "; ".join(hardware if count == 1 else f"{count} × ({hardware})" for hardware, count in counts.items())
+    groups = _group_hosts(run.read_provenance())
+    kinds = [text if len(names) == 1 else f"{len(names)} × ({text})" for text, names in groups.items()]
+    return "; ".join(kinds)
 
 
 def describe_software(run: RunInfo) -> str:
-    return _join_software(run.read_provenance())
+    provenance = run.read_provenance()
+    machine = provenance.machine or RecordedMachine()
+    parts = [machine.system, f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
+    for modules in (provenance.frameworks or {}).values():
+        parts += [text for text in _list_versions(modules) if text not in parts]
+    if setting := (provenance.allocator or {}).get("setting"):
+        parts.append(f"C allocator: {setting}")
+    return ", ".join(part for part in parts if part) or numbers.MISSING
 
 
-def _group_names_by_hardware(provenance: Provenance) -> dict[str, list[str]]:
-    machines = provenance.hosts or {"": provenance.machine or RecordedMachine()}
-    names: dict[str, list[str]] = {}
-    for name, machine in machines.items():
-        names.setdefault(_describe_machine(machine), []).append(name or machine.host or "this machine")
-    return names
+def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
+    """Return the names of hosts by their hardware."""
+    groups: dict[str, list[str]] = {}
+    for name, machine in (provenance.hosts or {"": provenance.machine or RecordedMachine()}).items():
+        parts = [f"{machine.gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(machine.gpus)]
+        parts.append(machine.cpu or "")
+        if machine.cores:
+            parts.append(f"{machine.cores} core{'' if machine.cores == 1 else 's'}")
+        if machine.memory_gib:
+            parts.append(f"{machine.memory_gib} GiB")
+        hardware = ", ".join(part for part in parts if part) or numbers.MISSING
+        groups.setdefault(hardware, []).append(name or machine.host or "this machine")
+    return groups
+
+
+def _list_versions(modules: dict[str, str]) -> list[str]:
+    return [f"{name} {version}" for name, version in modules.items()]
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -83,21 +98,81 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
 
 
-def _describe_machine(machine: RecordedMachine) -> str:
-    parts = [f"{machine.gpus.count(name)} × {name}" for name in dict.fromkeys(machine.gpus)]
-    parts.append(machine.cpu or "")
-    if machine.cores:
-        parts.append(f"{machine.cores} core{'' if machine.cores == 1 else 's'}")
-    if machine.memory_gib:
-        parts.append(f"{machine.memory_gib} GiB")
-    return ", ".join(part for part in parts if part) or numbers.MISSING
+# ---- several runs
 
 
-def _join_software(provenance: Provenance) -> str:
-    machine = provenance.machine or RecordedMachine()
-    parts = [machine.system or "", f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
-    frameworks = (provenance.frameworks or {}).values()
-    versions = dict.fromkeys(f"{name} {version}" for modules in frameworks for name, version in modules.items())
-    setting = (provenance.allocator or {}).get("setting")
-    allocator = f"C allocator: {setting}" if setting else ""
-    return ", ".join(part for part in (*parts, *versions, allocator) if part) or numbers.MISSING
+def make_difference_grid(runs: Sequence[Run]) -> Grid:
+    """Return a row for everything in which the runs differ, a column for each run, and the date of each."""
+    facts = _collect_facts(runs)
+    facts = {name: texts for name, texts in facts.items() if _is_difference(texts)}
+    facts["measured"] = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
+    rows = [(name, *(text or numbers.MISSING for text in texts)) for name, texts in facts.items()]
+    header = ("", *(run.label for run in runs))
+    return Grid("What differs between the runs", header, tuple(rows), left=tuple(range(len(header))))
+
+
+def list_difference_sentences(runs: Sequence[Run]) -> list[str]:
+    """Say in what the runs differ, in what they do not, and what the numbers are relative to."""
+    facts = _collect_facts(runs)
+    differing = [name for name, texts in facts.items() if _is_difference(texts)]
+    alike = [name for name, texts in facts.items() if name not in differing and all(texts)]
+    baseline = "Speed-up and efficiency of a series are relative to the 1-device point of its own run."
+    if not differing:
+        return [f"The runs recorded nothing in which they differ: {wording.join_names(alike)} are the same.", baseline]
+    together = " A difference in speed has all these causes together." if len(differing) > 1 else ""
+    sentences = [f"The runs differ in {wording.join_names(differing)}.{together}"]
+    if alike:
+        sentences.append(f"The same in all: {wording.join_names(alike)}.")
+    return [*sentences, baseline]
+
+
+def _is_difference(texts: Sequence[str]) -> bool:
+    """Return whether runs that recorded a fact differ in it."""
+    return len(set(texts) - {""}) > 1
+
+
+def _collect_facts(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return what may differ between runs by its name, with a text for each run. It is empty if the run did not record
+    the fact.
+    """
+    frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
+    by_run = [_read_facts(run, list(frameworks)) for run in runs]
+    return {name: [facts[name] for facts in by_run] for name in by_run[0]} if by_run else {}
+
+
+def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
+    provenance, spec = run.info.read_provenance(), run.info.read_spec()
+    machines = [*(provenance.hosts or {}).values(), *([provenance.machine] if provenance.machine else [])]
+    configs = [series.config for series in run.series]
+    versions = provenance.frameworks or {}
+    hardware = describe_hardware(run.info)
+    return {
+        "machine": "" if hardware == numbers.MISSING else hardware,
+        "hosts": numbers.format_integer(max((point.hosts for point in run.points), default=1)),
+        "system": _join(machine.system for machine in machines),
+        "GPU driver": _join(machine.gpu_driver for machine in machines),
+        **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
+        "version of trainscale": provenance.trainscale or "",
+        "networks": _join(find_model_title(config.model) for config in configs),
+        "frameworks": _join(config.framework for config in configs),
+        "strategies": _join(config.strategy_label for config in configs),
+        "batch": _join(
+            f"{numbers.format_integer(config.batch)} {'per device' if config.scaling == WEAK else 'over all devices'}"
+            for config in configs
+        ),
+        "precision": _join(config.precision for config in configs),
+        "layout": _join(config.layout for config in configs),
+        "compilation": _join("compiled" if config.compile else "eager" for config in configs),
+        "data": _join(wording.format_data_name(config.data) for config in configs),
+        "image size": _join(f"{config.image_size} px" for config in configs),
+        "kind of device": wording.describe_device_kind(run.series) if run.series else "",
+        "warm-up steps": "" if spec.warmup is None else str(spec.warmup),
+        "steps": "" if spec.steps is None or spec.budget is not None else str(spec.steps),
+        "time budget": f"{spec.budget:g} s" if spec.budget else "",
+    }
+
+
+def _join(texts: Iterable[str | None]) -> str:
+    """Return different texts in an order that does not depend on the run; numbers ascend."""
+    different = {text for text in texts if text}
+    return ", ".join(sorted(different, key=lambda text: (len(text.split()[0]) if text[:1].isdigit() else 0, text)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..analyse.race import Departure, Race
+from ..analyse.race import Departure, Race, replay_races_of_run
 from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import describe_differences, find_model_title
 from ..record.trial import IMAGES, TrialRecord
+from ..runs import Run
 from ..spec.config import Config
 from . import numbers
 from .table import Grid
@@ -23,61 +24,56 @@ _NOTE = (
 )
 
 
-def make_search_grids(races: Sequence[Race], records: Sequence[TrialRecord]) -> list[Grid]:
-    """Return a table for every race, those that stayed first, then those that left, the last to leave first."""
-    grids = [_make_grid(race, records) for race in races]
-    return [*grids[:-1], replace(grids[-1], note=_NOTE)] if grids else []
-
-
-def select_series_in_full(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[Series]:
+def select_series_in_full(run: Run) -> list[Series]:
     """Return the series that charts show: those with a trial in full, or all if there is none. The others of a search
     are rows of its tables.
     """
-    in_full = {record.trial.config for record in records if not record.trial.short}
-    return [series for series in all_series if series.config in in_full] or list(all_series)
+    in_full = {record.trial.config for record in run.records if not record.trial.short}
+    return [series for series in run.series if series.config in in_full] or list(run.series)
 
 
-def name_candidates(race: Race) -> dict[Config, str]:
-    """Return short names that are unique within a race."""
+def make_search_grids(run: Run) -> list[Grid]:
+    """Return a table for every race of a run. Empty for a run that was no search."""
+    grids = [make_race_grid(race, run.records) for race in replay_races_of_run(run.info, run.records, run.parity)]
+    notes = [""] * (len(grids) - 1) + [_NOTE]
+    return [replace(grid, title=run.add_label(grid.title), note=note) for grid, note in zip(grids, notes, strict=False)]
+
+
+def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
+    """Return a row for every candidate: those that stayed by speed, then those that left, also by speed."""
     parts = describe_differences(race.configs)
-    fixed = {config: [config.framework, config.strategy_label] for config in race.configs}
-    return {c: " · ".join([*fixed[c], *(part for part in parts[c] if part not in fixed[c])]) for c in race.configs}
+    short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
+    speeds: dict[Config, list[float]] = {config: [] for config in race.configs}
+    for record in short:
+        if is_measured(record):
+            speeds[record.trial.config].append(compute_samples_per_second(record))
+    departures = [*reversed(race.state.departures), *race.not_started]
+    fates = {departure.key: describe_departure(departure) for departure in departures}
+    for config in race.state.running:
+        if race.state.waiting:
+            fates[config] = f"in round {race.state.round}"
+        elif config == race.state.winner:
+            fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
+        else:
+            fates[config] = "not separated from the winner by noise"
+    order = [*race.state.running, *(departure.key for departure in departures)]
+    order.sort(key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
+    rows = []
+    for config in order:
+        own = [config.framework, config.strategy_label]
+        name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
+        interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
+        speed = numbers.format_rate(interval.mean if interval else None)
+        rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
+    unit = short[0].unit if short else IMAGES
+    title = f"Search: {find_model_title(race.configs[0].model)} on {format_device_count(race.devices)}"
+    return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), tuple(rows), left=(0, 4))
 
 
 def describe_departure(departure: Departure[Config]) -> str:
-    """Say when and why a candidate left: «after round 2: slower than the leader, 0.79 (0.71–0.88) of its speed»."""
-    when = f"after round {departure.round}: " if departure.ratio else ""
+    """Say when and why a candidate left: after round 2: slower than the leader, 0.79 (0.71–0.88) of its speed."""
     if departure.ratio is None:
         return departure.reason
     limits = numbers.format_limits(departure.ratio)
     ratio = f"{numbers.format_significant(departure.ratio.mean, 3)}{f' ({limits})' if limits else ''}"
-    return f"{when}{departure.reason}, {ratio} of its speed"
-
-
-def _make_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
-    names = name_candidates(race)
-    own = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in names]
-    speeds = {c: [compute_samples_per_second(r) for r in own if r.trial.config == c and is_measured(r)] for c in names}
-    fates = {departure.key: describe_departure(departure) for departure in (*race.not_started, *race.state.departures)}
-    fates |= {config: _describe_outcome(race, config) for config in race.state.running}
-    order = [*race.state.running, *(d.key for d in reversed(race.state.departures)), *(d.key for d in race.not_started)]
-    ranked = sorted(order, key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
-    rows = tuple((names[c], str(len(speeds[c])), *_format_speed(speeds[c]), fates[c]) for c in ranked)
-    unit = own[0].unit if own else IMAGES
-    title = f"Search: {find_model_title(race.configs[0].model)} on {format_device_count(race.devices)}"
-    return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), rows, left=(0, 4))
-
-
-def _format_speed(speeds: Sequence[float]) -> tuple[str, str]:
-    if not speeds:
-        return numbers.MISSING, ""
-    interval = mean_interval(speeds, sequential=True)
-    return numbers.format_rate(interval.mean), numbers.format_plus_minus(interval)
-
-
-def _describe_outcome(race: Race, config: Config) -> str:
-    if race.state.waiting:
-        return f"in round {race.state.round}"
-    if config == race.state.winner:
-        return "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
-    return "not separated from the winner by noise"
+    return f"after round {departure.round}: {departure.reason}, {ratio} of its speed"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..analyse.series import Series, find_common_unit, find_host_boundary
 from . import numbers, wording
-from .columns import TERMINAL, Column, choose_shown, format_heading
+from .columns import TERMINAL, choose_shown
 
 _GAP = 2  # spaces between columns in a terminal
 
@@ -66,29 +66,25 @@ def make_scaling_grid(series: Series) -> Grid:
     for point in series.points:
         cells = [column.format_cell(series, point) or numbers.MISSING for column in columns]
         if not point.ok:
-            pairs = zip(columns[:-1], cells, strict=False)
-            cells = [cell if _is_of_failed(column) else numbers.MISSING for column, cell in pairs]
-            cells.append(wording.describe_status_and_reason(point))
+            is_known = [bool(column.shown and column.shown.of_failed) for column in columns]
+            cells = [cell if known else numbers.MISSING for cell, known in zip(cells, is_known, strict=True)]
+            cells[-1] = wording.describe_status_and_reason(point)
         rows.append(tuple(cells))
-    headings = [format_heading(column, series.unit) for column in columns]
+    headings = [column.format_heading(series.unit) for column in columns]
     header = tuple(" ".join(filter(None, lines)).replace("/ ", "/") for lines in headings)
     return Grid(series.title, header, tuple(rows), left=(len(columns) - 1,))
-
-
-def _is_of_failed(column: Column) -> bool:
-    return column.shown is not None and column.shown.of_failed
 
 
 # ---- terminal
 
 
+@dataclass(frozen=True)
 class TerminalGrid:
     """A grid for rich. A grid of numbers that is wider than the terminal is split into several, each with the first
     column; in a grid with more columns of text, the text is wrapped.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    grid: Grid
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.grid.title, style="bold")
@@ -126,19 +122,19 @@ def make_series_table(all_series: Sequence[Series]) -> RenderableType:
     return SeriesTables(all_series) if all_series else Text("Nothing was measured.", style="dim")
 
 
+@dataclass(frozen=True)
 class SeriesTables:
     """For each series its title, its traits, a row per point, and flags. The columns align over all series.
 
     They are laid out here and not by rich's Table, because the reason of a failed point runs across the columns.
     """
 
-    def __init__(self, all_series: Sequence[Series]) -> None:
-        self.all_series = all_series
+    all_series: Sequence[Series]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         unit = find_common_unit(self.all_series)
         columns = choose_shown(self.all_series, TERMINAL)
-        headings = {column.name: format_heading(column, unit) for column in columns}
+        headings = {column.name: column.format_heading(unit) for column in columns}
         good = [(series, point) for series in self.all_series for point in series.good]
         widths = {
             column.name: max(map(cell_len, [*headings[column.name], *(column.format_cell(*pair) for pair in good)]))
@@ -164,15 +160,14 @@ class SeriesTables:
                     yield Text("┄" * table_width, style="dim", no_wrap=True)
                 row = Text(no_wrap=True, overflow="ellipsis")
                 for index, column in enumerate(columns):
-                    if not point.ok and not _is_of_failed(column):
+                    if column.shown is None or not (point.ok or column.shown.of_failed):
                         break
                     cell = column.format_cell(series, point)
                     row.append(" " * _GAP if index else "")
-                    row.append(_align_right(cell, widths[column.name]), column.shown.style if column.shown else "")
+                    row.append(_align_right(cell, widths[column.name]), column.shown.style)
                 if not point.ok:
-                    row.append("  ").append(f"✗ {wording.describe_status(point)}", "bold red")
-                    reason = wording.find_reason(point)
-                    row.append(f": {reason}" if reason else "", "red")
+                    row.append("  ").append(f"✗ {wording.name_status(point.status)}", "bold red")
+                    row.append(f": {point.reason}" if point.reason else "", "red")
                     row.truncate(options.max_width, overflow="ellipsis")
                 yield row
             for points_of_flag, flag in wording.group_flags(series):

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ..analyse.series import HostBoundary, Point, Series
+from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
-from ..record.decoding import find_first_line
 from ..record.parity import PROVEN
-from ..record.run import RunInfo
 from ..record.trial import CRASH, HANG, IMAGES, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT
-from ..spec.config import BESIDE, EACH_HOST, WEAK, Config
+from ..spec.config import BESIDE, EACH_HOST, WEAK
 from . import numbers
+
+if TYPE_CHECKING:
+    from ..runs import Run
 
 _STATUSES = {
     OUT_OF_MEMORY: "out of memory",
@@ -29,25 +31,13 @@ _STATUSES = {
 }
 
 
-def describe_status(point: Point) -> str:
-    """Return ``ok``, or in one to three words why there is no result."""
-    return name_status(point.status)
-
-
 def name_status(kind: str) -> str:
-    """Return the status of a trial or of a failure in one to three words."""
+    """Return the status of a trial, a point or a failure in one to three words."""
     return _STATUSES.get(kind, kind)
 
 
-def find_reason(point: Point) -> str:
-    """Return on one line why a point has no result. Empty for a good point."""
-    if point.ok or not point.failures:
-        return ""
-    return find_first_line(point.failures[-1].message)
-
-
 def describe_status_and_reason(point: Point) -> str:
-    return f"{describe_status(point)}: {find_reason(point)}".removesuffix(": ")
+    return f"{name_status(point.status)}: {point.reason}".removesuffix(": ")
 
 
 def make_title(all_series: Sequence[Series]) -> str:
@@ -62,28 +52,24 @@ def make_title(all_series: Sequence[Series]) -> str:
     return f"How does the training of {names} scale?"
 
 
-def list_summary_parts(run: RunInfo, all_series: Sequence[Series]) -> list[str]:
-    """Return the parts of the line under the title: what was varied, on which hardware, when."""
+def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> list[str]:
+    """Return the parts of the line under the title: what was varied, on which hardware, and when one run began."""
     points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
-    date = run.read_provenance().date or ""
+    kind = describe_device_kind(all_series)
+    devices = f"{', '.join(map(numbers.format_integer, counts))} device{'' if counts == [1] else 's'}"
+    if kind != "devices":
+        devices += " (GPU)" if counts == [1] and kind == "GPUs" else f" ({kind})"
+    is_one = len(runs) == 1
     parts = [
+        "" if is_one else f"{len(runs)} runs: {join_names(run.label for run in runs)}",
         join_names(dict.fromkeys(series.config.framework for series in all_series)),
         join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
-        _format_counts_and_kind(counts, describe_device_kind(all_series)) if counts else "",
+        devices if counts else "",
         format_host_count(max((point.hosts for point in points), default=1)),
-        date[:16].replace("T", " "),
+        (runs[0].info.read_provenance().date or "")[:16].replace("T", " ") if is_one else "",
     ]
     return [part for part in parts if part]
-
-
-def _format_counts_and_kind(counts: Sequence[int], kind: str) -> str:
-    """Return ``1, 2 devices (GPUs)`` or ``1 device (GPU)``."""
-    named = ", ".join(map(numbers.format_integer, counts))
-    is_one = list(counts) == [1]
-    return f"{named} device{'' if is_one else 's'} ({'GPU' if is_one and kind == 'GPUs' else kind})".removesuffix(
-        " (devices)"
-    )
 
 
 def make_headline(series: Series) -> str:
@@ -124,7 +110,7 @@ def describe_learning(series: Series) -> str:
 def describe_failed_points(series: Series) -> str:
     """Return which points gave no result, and why. Empty when all did."""
     failed = [point for point in series.points if not point.ok]
-    return "; ".join(f"{format_device_count(point.devices)}: {describe_status(point)}" for point in failed)
+    return "; ".join(f"{format_device_count(point.devices)}: {name_status(point.status)}" for point in failed)
 
 
 def group_flags(series: Series) -> list[tuple[str, str]]:
@@ -134,27 +120,39 @@ def group_flags(series: Series) -> list[tuple[str, str]]:
         for flag in point.flags:
             counts[flag].append(point.devices)
     good = [point.devices for point in series.good]
-    return [
-        ("all points" if devices == good and len(good) > 1 else _join_device_counts(devices), flag)
-        for flag, devices in counts.items()
-    ]
+    groups = []
+    for flag, devices in counts.items():
+        named = f"{join_names(map(str, devices))} device{'' if devices == [1] else 's'}"
+        groups.append(("all points" if devices == good and len(good) > 1 else named, flag))
+    return groups
 
 
 def list_traits(series: Series) -> list[str]:
     """Return what was the same along the ladder, for the line under a series' title."""
     config = series.config
     scope = "per device" if config.scaling == WEAK else "over all devices"
-    parts = [
-        f"batch {numbers.format_integer(config.batch)} {scope} ({config.scaling} scaling)",
+    parts = [f"batch {numbers.format_integer(config.batch)} {scope} ({config.scaling} scaling)"]
+    if config.epochs:
+        most = str(config.epochs)
+        limit = f"until {config.until_accuracy:g}, at most {most}" if config.until_accuracy else most
+        schedule = "" if config.schedule == "constant" else f" {config.schedule}"
+        warmup = f" after {config.warmup_epochs:g} of warm-up" if config.warmup_epochs else ""
+        epochs = f"{limit} epoch{'' if limit == '1' else 's'}"
+        parts.append(f"{epochs}, SGD {config.learning_rate:g}{schedule}{warmup}")
+    parts += [
         f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
         f"{config.image_size}×{config.image_size} {format_data_name(config.data)} images",
         describe_device_kind([series]),
     ]
     if config.epochs:
-        parts.insert(1, describe_training(config))
         parts.append(f"momentum {config.momentum:g}, weight decay {config.weight_decay:g}")
     if config.servers:
-        parts.append(_describe_servers(series))
+        on_each_host = config.servers == EACH_HOST
+        count = config.count_servers(1) if on_each_host else config.servers
+        servers = f"{count} server{'s' if count > 1 else ''}{' on each host,' if on_each_host else ''}"
+        own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
+        is_beside = config.server_placement == BESIDE
+        parts.append(f"{servers} {'beside the workers' if is_beside else f'on {own} of their own'}")
     if series.parameters:
         parts.append(f"{numbers.format_integer(series.parameters)} parameters")
     if series.verdict and series.parity == PROVEN and not series.verdict.is_reference:
@@ -162,24 +160,6 @@ def list_traits(series: Series) -> list[str]:
     if series.work_is_proven:
         parts.append("every trial proved its work")
     return parts
-
-
-def _describe_servers(series: Series) -> str:
-    """Return how many parameter servers there are and where they run."""
-    config = series.config
-    on_each_host = config.servers == EACH_HOST
-    count = config.count_servers(1) if on_each_host else config.servers
-    servers = f"{count} server{'s' if count > 1 else ''}{' on each host,' if on_each_host else ''}"
-    own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
-    return f"{servers} {'beside the workers' if config.server_placement == BESIDE else f'on {own} of their own'}"
-
-
-def describe_training(config: Config) -> str:
-    """Return how a network is trained to an accuracy."""
-    limit = f"until {config.until_accuracy:g}, at most {config.epochs}" if config.until_accuracy else str(config.epochs)
-    schedule = "" if config.schedule == "constant" else f" {config.schedule}"
-    warmup = f" after {config.warmup_epochs:g} of warm-up" if config.warmup_epochs else ""
-    return f"{limit} epoch{'' if limit == '1' else 's'}, SGD {config.learning_rate:g}{schedule}{warmup}"
 
 
 def format_data_name(data: str) -> str:
@@ -212,12 +192,6 @@ def format_devices_and_hosts(point: Point) -> str:
     return format_device_count(point.devices) + (f" on {format_host_count(point.hosts)}" if point.hosts > 1 else "")
 
 
-def format_hosts_beyond(boundary: HostBoundary) -> str:
-    """Return ``2 hosts`` or ``2–8 hosts``: those of the points beyond a host boundary."""
-    fewest = f"{numbers.format_integer(boundary.fewest_hosts)}–" if boundary.fewest_hosts < boundary.most_hosts else ""
-    return fewest + format_host_count(boundary.most_hosts)
-
-
 def join_names(names: Iterable[str]) -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
     items = list(names)
@@ -227,10 +201,6 @@ def join_names(names: Iterable[str]) -> str:
 def name_few(names: Sequence[str]) -> str:
     """Return the names of one or two series, otherwise how many there are."""
     return join_names(names) if len(names) < 3 else f"{len(names)} series"
-
-
-def _join_device_counts(counts: Sequence[int]) -> str:
-    return join_names(map(str, counts)) + (" device" if counts == [1] else " devices")
 
 
 # {unit} is what the network calls a sample.

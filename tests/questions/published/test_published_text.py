@@ -39,8 +39,11 @@ from trainscale.questions.published.text import (
     render_published_json,
     write_curve_chart,
 )
+from trainscale.report.charts import FULL, list_charts
+from trainscale.report.drawing import VegaSpec
 from trainscale.report.html import render_report_html
-from trainscale.report.overlay import Overlay
+from trainscale.report.markdown import render_report_md
+from trainscale.report.options import Overlay
 
 DOCS = Path(__file__).parents[3] / "docs" / "published.md"
 MXNET = find_curve("mxnet2016-p2-resnet152-b32")
@@ -169,6 +172,11 @@ def lay(*curves: PublishedCurve, normalise: str = "speedup") -> Overlay:
     return overlay_curves([(gpu_run(), [make_series()])], curves, normalise)
 
 
+def draw_throughput(overlay: Overlay) -> VegaSpec:
+    (chart,) = [chart for chart in list_charts([make_series()], overlay) if chart.name == "images"]
+    return chart.draw(FULL)
+
+
 def test_a_sentence_says_what_differs() -> None:
     (line,) = lay(find_curve("tensorflow2017-dgx1-resnet50-b64-synthetic")).sentences
     assert line.sentence == (
@@ -200,13 +208,13 @@ def names_in(spec: object) -> str:
 )
 def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: bool, title: str) -> None:
     curve = make_curve(0.9)
-    spec = lay(curve, normalise=normalise).draw_throughput([make_series()])
+    spec = draw_throughput(lay(curve, normalise=normalise))
     assert (curve.title in names_in(spec)) == is_shown
     assert title in names_in(spec)
 
 
 def test_the_chart_of_devices_has_their_speeds() -> None:
-    spec = lay(make_curve(0.9), normalise="per-device").draw_throughput([make_series()])
+    spec = draw_throughput(lay(make_curve(0.9), normalise="per-device"))
     assert '"value": 900.0, "low": null, "high": null' in names_in(spec)
 
 
@@ -217,14 +225,15 @@ def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
     assert "Beside published curves" not in render_report_html(reported(gpu_run(), [series]))
-    assert curve.source.url in overlay.render_markdown()
-    assert Overlay().render_markdown() == ""
+    assert "\n## Beside published curves\n\n- " in render_report_md(reported(gpu_run(), [series]), overlay)
+    assert curve.source.url in render_report_md(reported(gpu_run(), [series]), overlay)
+    assert "Beside published curves" not in render_report_md(reported(gpu_run(), [series]))
 
 
 def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:
     curve = make_curve(0.9)
     silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
-    spec = lay(silent, normalise="absolute").draw_throughput([make_series()])
+    spec = draw_throughput(lay(silent, normalise="absolute"))
     assert '"Batch": "not stated"' in names_in(spec)
 
 

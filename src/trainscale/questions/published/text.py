@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...record.files import write_atomically
 from ...record.run import RunInfo
 from ...report import numbers, wording
-from ...report.overlay import SPEEDUP, Overlay, OverlaySentence
+from ...report.options import SPEEDUP, Overlay, OverlaySentence
 from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
@@ -211,7 +211,7 @@ def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     """Write the speed-up of a curve, or its throughput if it has no 1-device point, as an SVG or a PNG."""
     from ...report import charts
     from ...report.drawing import Frame, to_svg
-    from ...report.drawing_process import render
+    from ...report.drawing_process import call_vl_convert
 
     series = make_curve_series(curve)
     draw = charts.draw_speedup if series.has_baseline else charts.draw_throughput
@@ -219,4 +219,4 @@ def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     source = f"Source: {curve.source.citation}. It states no intervals."
     spec["title"]["subtitle"] = [*spec["title"]["subtitle"], *wrap(source, Frame().width // _LETTER)]
     svg = to_svg(spec, standalone=True)
-    write_atomically(path, render(svg=svg, format="png", scale=_SCALE) if path.suffix == ".png" else svg)
+    write_atomically(path, call_vl_convert("svg_to_png", svg, _SCALE) if path.suffix == ".png" else svg)

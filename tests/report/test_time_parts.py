@@ -7,25 +7,17 @@ from itertools import pairwise
 
 import altair as alt
 import pytest
-from factories import curve, make_config, make_run
+from factories import curve, make_config
 from planted import run, small_config
-from reported import reported_records
+from reported import details_of
 
-from trainscale.analyse.series import build_series
 from trainscale.questions.explain.explain import explain_records
-from trainscale.record.trial import TrialRecord
+from trainscale.report.detail_charts import MOST_BARS, choose_bars, draw_time_parts
+from trainscale.report.details import make_time_grid
 from trainscale.report.drawing import Frame, to_svg
-from trainscale.report.page.details import PageDetails, make_details
-from trainscale.report.page.redaction import Redaction
-from trainscale.report.page.time_parts import MOST_BARS, choose_bars, draw_time_parts, make_time_grid
 
 CONFIG = small_config()
 SEPARATED = run(CONFIG, work=0.06, apart=0.07, step=0.1)
-
-
-def details(records: list[TrialRecord], redaction: Redaction | None = None) -> PageDetails:
-    series = build_series(records)
-    return make_details(reported_records(make_run(), records), series, redaction or Redaction())
 
 
 def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
@@ -48,14 +40,12 @@ def test_every_part_is_described_and_has_a_colour_of_its_own() -> None:
 
 
 def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separates_them() -> None:
-    section = details(curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.01)).time_parts
-    assert section is not None
-    (row,) = [row for row in section.grid.rows if "together" in row[2]]
+    details = details_of(curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.01))
+    assert details.time_grid is not None
+    (row,) = [row for row in details.time_grid.rows if "together" in row[2]]
     assert row[2] == "contention, stragglers and communication together"
-    assert [command.text for command in section.commands] == ["trainscale run --models alexnet:32 --explain"]
-    complete = details(SEPARATED).time_parts
-    assert complete is not None
-    assert complete.commands == ()
+    assert details.commands == [("", "trainscale run --models alexnet:32 --explain")]
+    assert details_of(SEPARATED).commands == []
 
 
 def test_the_table_has_whole_per_cents_that_add_up() -> None:

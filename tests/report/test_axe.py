@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, open_browser
 from full_run import doubtful_records, full_records, learning_records, write_page
 
-AXE = Path(__file__).parents[2] / ".npm" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[1] / ".npm" / "node_modules" / "axe-core" / "axe.min.js"
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (tests/needs.sh installs it on Debian)"),

@@ -10,7 +10,8 @@ from factories import failed_record, make_config, make_run, record_at
 
 from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
-from trainscale.report.page.redaction import Redaction, redact_hosts
+from trainscale.report.redaction import Redaction, make_redaction
+from trainscale.runs import Run
 
 MACHINE = {"host": "gpu-a17.cluster.example.org", "cpu": "A CPU", "cores": 2, "gpus": []}
 RUN_OPTIONS = {
@@ -56,7 +57,9 @@ def test_an_address_is_replaced_as_a_whole() -> None:
 
 
 def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
-    redaction = redact_hosts([(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])])
+    redaction = make_redaction(
+        [Run.from_records(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])]
+    )
     names = ("gpu-a17", "gpu-a17.cluster.example.org", "gpu-a18", "login3", "late9")
     assert [redaction.redact_text(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
 

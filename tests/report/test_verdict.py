@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from factories import curve, learning_record, make_config, make_run
+from factories import curve, learning_record, make_config
 from planted import run, small_config
-from reported import reported_records
+from reported import details_of
 
-from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.page.details import make_details
-from trainscale.report.page.redaction import Redaction
-from trainscale.report.page.verdict import MOST_DOUBTS, Finding
+from trainscale.report.details import MOST_DOUBTS, Finding
+from trainscale.report.redaction import Redaction
 
 SEPARATED = run(small_config(), work=0.06, apart=0.07, step=0.1)
 
 
-def findings(records: list[TrialRecord], redaction: Redaction | None = None) -> tuple[Finding, ...]:
-    series = build_series(records)
-    return make_details(reported_records(make_run(), records), series, redaction or Redaction()).findings
+def findings(records: list[TrialRecord], redaction: Redaction | None = None) -> list[Finding]:
+    return list(details_of(records, redaction=redaction).findings)
 
 
 def test_the_result_comes_first_and_then_the_verdict_of_explain() -> None:
@@ -78,7 +75,7 @@ def test_without_anything_to_explain_the_finding_is_what_was_reached() -> None:
     assert (alone.result, alone.verdict) == ("1 device trains 40.00 images/s.", "")
     (failed,) = findings(curve(make_config(), {1: None}))
     assert failed.result == "No trial gave a result."
-    assert findings([]) == ()
+    assert findings([]) == []
 
 
 def test_a_training_to_an_accuracy_begins_with_the_accuracy() -> None:

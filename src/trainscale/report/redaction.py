@@ -1,0 +1,87 @@
+"""Host names taken out of what a report shows: they become host-1, host-2, … in the order in which runs name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..analyse.series import Point
+from ..runs import Run
+from .table import Grid
+
+# Names that every machine has reveal nothing.
+_COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
+
+
+class Redaction:
+    """Replaces host names in texts. Without names, everything stays as it is."""
+
+    def __init__(self, hosts: Iterable[Iterable[str]] = ()) -> None:
+        """``hosts`` are the names of each host. A host that is named again keeps its number."""
+        self._labels: dict[str, str] = {}
+        for names in hosts:
+            # The first part of a name with a domain is a name too. An address has no short name.
+            both = [part for name in names for part in (name, name.partition(".")[0])]
+            own = [name for name in both if name not in _COMMON and not name.isdigit()]
+            next_label = f"host-{len(set(self._labels.values())) + 1}"
+            label = next((self._labels[name] for name in own if name in self._labels), next_label)
+            for name in own:
+                self._labels.setdefault(name, label)
+        longest_first = sorted(map(re.escape, self._labels), key=len, reverse=True)
+        # A name ends where no name could go on. A dot may end a sentence, so it counts only before a letter or digit.
+        pattern = rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)"
+        self._pattern = re.compile(pattern) if longest_first else None
+
+    def redact_text(self, text: str) -> str:
+        return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
+
+    def redact_value(self, value: Any) -> Any:
+        """Return a value of the provenance with names replaced, also where they are keys."""
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, dict):
+            return {self.redact_value(key): self.redact_value(item) for key, item in value.items()}
+        return [self.redact_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def redact_grid(self, grid: Grid) -> Grid:
+        return replace(grid, rows=tuple(tuple(map(self.redact_text, row)) for row in grid.rows))
+
+    def redact_run(self, run: Run) -> Run:
+        """Return the run with names replaced in run.json and in the series. The records of its trials stay as they are,
+        because that takes long: what is made from them has to be redacted.
+        """
+        if not self._pattern:
+            return run
+        info = replace(run.info, provenance=self.redact_value(run.info.provenance))
+        all_series = [replace(series, points=tuple(map(self._redact_point, series.points))) for series in run.series]
+        return Run.from_records(info, run.records, run.parity, run.directory, run.label, all_series)
+
+    def _redact_point(self, point: Point) -> Point:
+        if not point.failures and not point.flags and not point.nvml_note:
+            return point
+        failures = [
+            replace(
+                failure,
+                message=self.redact_text(failure.message),
+                tail=tuple(map(self.redact_text, failure.tail)),
+                host=self.redact_text(failure.host),
+            )
+            for failure in point.failures
+        ]
+        flags, note = tuple(map(self.redact_text, point.flags)), self.redact_text(point.nvml_note)
+        return replace(point, failures=tuple(failures), flags=flags, nvml_note=note)
+
+
+def make_redaction(runs: Sequence[Run]) -> Redaction:
+    """Return the redaction of all hosts that runs name. A host that several runs name has one number."""
+    hosts: list[list[str]] = []
+    for run in runs:
+        provenance = run.info.read_provenance()
+        hosts += [[name, machine.host or ""] for name, machine in (provenance.hosts or {}).items()]
+        if provenance.machine and provenance.machine.host:
+            hosts.append([provenance.machine.host])
+        hosts += [[host] for host in dict.fromkeys(rank.host for record in run.records for rank in record.ranks)]
+        hosts += [[record.failure.host] for record in run.records if record.failure]
+    return Redaction(hosts)
