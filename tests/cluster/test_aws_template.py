@@ -24,6 +24,7 @@ from trainscale.cluster.aws_template import (
     INSTANCE_TYPES,
     ClusterRequest,
     MachineImage,
+    create_stack,
     find_image,
     find_instance_type,
     render_template,
@@ -97,7 +98,12 @@ def test_the_parameters_are_those_that_up_gives() -> None:
     request = ClusterRequest(
         "name", 2, instance, instance, image, image, 100, "key", "ubuntu", "us-west-2a", "192.0.2.0/24"
     )
-    assert set(parsed()["Parameters"]) == set(request.make_parameters())
+    requests: list[dict[str, Any]] = []
+    aws: Any = SimpleNamespace(
+        cloudformation=SimpleNamespace(create_stack=lambda **named: requests.append(named) or {"StackId": "id"})
+    )
+    assert create_stack(aws, request) == "id"
+    assert set(parsed()["Parameters"]) == {item["ParameterKey"] for item in requests[0]["Parameters"]}
 
 
 # ---- what is open

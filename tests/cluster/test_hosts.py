@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.cluster.hosts import HostAccess, parse_hosts, read_hosts, select_first_hosts
+from trainscale.cluster.hosts import HostAccess, read_hosts, select_first_hosts
 from trainscale.errors import InputError
 from trainscale.launch.launchers.ssh import SshSettings
 from trainscale.launch.launchers.target import find_target
@@ -15,8 +15,14 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def parse(text: str) -> tuple[Host, ...]:
-    return parse_hosts(text, "nodes")
+    Path("nodes").write_text(text)
+    return read_hosts(Path("nodes"))
 
 
 @pytest.mark.parametrize(

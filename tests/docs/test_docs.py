@@ -18,7 +18,6 @@ from trainscale.cluster.environments import (
     OUTDATED,
     OWN,
     READY,
-    read_requirement_lines,
 )
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.choices import CPU, GPUS
@@ -88,7 +87,7 @@ def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[
 def test_every_environment_has_a_row_with_its_frameworks_and_versions(name: str) -> None:
     (row,) = (row for row in rows(text("environments.md")) if row[0] == f"`{name}`")
     assert set(DEFINITIONS[name].frameworks) <= coded(row[1])
-    pins = [line.split(";")[0] for line in read_requirement_lines(DEFINITIONS[name].find_requirements(cuda=False))]
+    pins = [line.split(";")[0] for line in DEFINITIONS[name].read_requirements(cuda=False)]
     versions = dict(pin.split("==") for pin in pins)
     for version in re.findall(r"\d+\.\d+\.\d+", row[2].partition("(")[0]):
         assert version in versions.values() or version == "1.23.5", version

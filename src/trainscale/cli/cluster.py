@@ -19,11 +19,11 @@ from ..cluster.aws_template import (
     INSTANCE_TYPES,
     ClusterRequest,
     check_key,
+    create_stack,
     find_image,
     find_instance_type,
     find_zone,
     parse_ssh_range,
-    render_template,
 )
 from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
@@ -159,7 +159,7 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
         f"  look: {_format_command('status', name, aws.region)} (--wait waits as here)\n"
         f"  remove all: {_format_command('down', name, aws.region)}"
     )
-    stack_id = stacks.create_stack(aws, name, render_template(request.worker), request.make_parameters())
+    stack_id = create_stack(aws, request)
     try:
         stack = _wait(console, aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
     except KeyboardInterrupt:

@@ -258,28 +258,26 @@ def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
             world = int(variables[rank]), int(variables[size])
         except (KeyError, ValueError):
             continue
-        if rank == "PMI_RANK":  # no variable names the job, but all its parts find their mpirun by one address
-            return MpiWorld(*world, _find_control_port())
-        return MpiWorld(*world, variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", ""))
+        job = variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
+        if rank != "PMI_RANK":
+            return MpiWorld(*world, job)
+        # No variable of MPICH names the job, but all its parts find their mpirun by one address, which an ancestor has
+        # on its command line.
+        pid = "self"
+        while pid != "0":
+            try:
+                pid = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+                argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            except (OSError, IndexError):
+                break
+            if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
+                return MpiWorld(*world, argv[argv.index("--control-port") + 1])
+        return MpiWorld(*world)
     return None
 
 
 def is_inside_mpi(variables: Mapping[str, str]) -> bool:
     return any(rank in variables for rank, _ in _MPI_VARIABLES)
-
-
-def _find_control_port() -> str:
-    """Return the address by which the processes of one MPICH mpirun find it, from the command of an ancestor."""
-    pid = "self"
-    for _ in range(64):
-        try:
-            pid = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except (OSError, IndexError):
-            break
-        if Path(argv[0]).name == "hydra_pmi_proxy" and "--control-port" in argv[:-1]:
-            return argv[argv.index("--control-port") + 1]
-    return ""
 
 
 # ---- the older scripts

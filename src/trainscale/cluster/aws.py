@@ -224,20 +224,6 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
         )
 
 
-def create_stack(aws: AwsClients, name: str, template: str, parameters: dict[str, str]) -> str:
-    """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
-    with explain_errors():
-        response = aws.cloudformation.create_stack(
-            StackName=name,
-            TemplateBody=template,
-            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
-            Tags=[{"Key": MARK, "Value": name}],
-            Capabilities=["CAPABILITY_IAM"],
-            OnFailure="ROLLBACK",
-        )
-    return str(response["StackId"])
-
-
 def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], None]) -> Stack | None:
     """Wait until nothing is in progress. Return None if the stack is gone.
 

@@ -11,7 +11,7 @@ from textwrap import indent
 
 from ..errors import InputError, explain_unknown
 from ..worker.type_aliases import JsonObject
-from .aws import AwsClients, explain_errors, read_code
+from .aws import MARK, AwsClients, explain_errors, read_code
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,6 @@ class ClusterRequest:
     zone: str
     ssh_from: str
 
-    def make_parameters(self) -> dict[str, str]:
-        """Return the parameters of aws_stack.yaml."""
-        return {
-            "Nodes": str(self.nodes),
-            "WorkerType": self.worker.name,
-            "MasterType": self.master.name,
-            "WorkerImage": self.worker_image.id,
-            "MasterImage": self.master_image.id,
-            "WorkerRootDevice": self.worker_image.root_device,
-            "MasterRootDevice": self.master_image.root_device,
-            "DiskGiB": str(self.disk_gib),
-            "Key": self.key,
-            "Login": self.login,
-            "Zone": self.zone,
-            "SshFrom": self.ssh_from,
-        }
-
 
 def parse_ssh_range(text: str) -> str:
     """Return an IPv4 range as CloudFormation expects it; a single address is a range of one."""
@@ -221,3 +204,31 @@ def render_template(worker: InstanceType) -> str:
         content = contents.get(line.strip())
         lines.append(line if content is None else indent(content, line[: line.index("#")]))
     return "\n".join(lines) + "\n"
+
+
+def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
+    """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
+    parameters = {
+        "Nodes": str(request.nodes),
+        "WorkerType": request.worker.name,
+        "MasterType": request.master.name,
+        "WorkerImage": request.worker_image.id,
+        "MasterImage": request.master_image.id,
+        "WorkerRootDevice": request.worker_image.root_device,
+        "MasterRootDevice": request.master_image.root_device,
+        "DiskGiB": str(request.disk_gib),
+        "Key": request.key,
+        "Login": request.login,
+        "Zone": request.zone,
+        "SshFrom": request.ssh_from,
+    }
+    with explain_errors():
+        response = aws.cloudformation.create_stack(
+            StackName=request.name,
+            TemplateBody=render_template(request.worker),
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Tags=[{"Key": MARK, "Value": request.name}],
+            Capabilities=["CAPABILITY_IAM"],
+            OnFailure="ROLLBACK",
+        )
+    return str(response["StackId"])

@@ -86,10 +86,6 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
         raise InputError(f"hosts {shorten_path(path)}: cannot read this hosts file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"hosts {path}: this hosts file is not UTF-8 text") from None
-    return parse_hosts(text, str(path))
-
-
-def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
     hosts: list[Host] = []
     lines: dict[str | tuple[str, int | None], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -106,9 +102,9 @@ def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
             if len(hosts) > _MOST_HOSTS:
                 raise ValueError(f"too many hosts; valid: at most {_MOST_HOSTS}")
         except ValueError as error:
-            raise InputError(f"{source}:{number}: {error}") from None
+            raise InputError(f"{path}:{number}: {error}") from None
     if not hosts:
-        raise InputError(f"hosts {source}: no host in this file; valid: a name or an address on each line")
+        raise InputError(f"hosts {path}: no host in this file; valid: a name or an address on each line")
     return tuple(hosts)
 
 
@@ -147,7 +143,13 @@ def _parse_line(line: str) -> Host | None:
         if keys.count(key) > 1:
             raise ValueError(f"{key} is given twice; valid: once")
         values[key] = value
-    numbers = {key: _parse_number(key, values[key]) for key in _MOST_NUMBERS if key in values}
+    numbers = {}
+    for key, most in _MOST_NUMBERS.items():
+        digits = values.get(key, "1").lstrip("0")
+        if not digits.isdecimal() or len(digits) > len(str(most)) or int(digits) > most:
+            raise ValueError(f"{key} {values[key][:60]!r}; valid: 1 … {most}")
+        if key in values:
+            numbers[key] = int(digits)
     return Host(
         address=names[0],
         alias=names[1] if len(names) == 2 else "",
@@ -157,13 +159,6 @@ def _parse_line(line: str) -> Host | None:
         python=values.get("python", ""),
         setup=(values["setup"],) if values.get("setup") else (),
     )
-
-
-def _parse_number(key: str, text: str) -> int:
-    most, digits = _MOST_NUMBERS[key], text.lstrip("0")
-    if not text.isdecimal() or not digits or len(digits) > len(str(most)) or int(digits) > most:
-        raise ValueError(f"{key} {text[:60]!r}; valid: 1 … {most}")
-    return int(digits)
 
 
 def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:

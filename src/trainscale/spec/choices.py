@@ -167,49 +167,33 @@ class DeviceDefaults:
         return self.batches.get(model, self.other_batch)
 
 
+_MODELS = (
+    *("alexnet", "mnist", "inception-bn-28-small", "resnet50-cifar", "resnet18", "resnet34", "vgg16", "resnet101"),
+    "resnet152",
+)
+
+
+def _name_batches(*batches: int) -> dict[str, int]:
+    return dict(zip(_MODELS, batches, strict=True))
+
+
 # The batches of AlexNet and Inception v3 on the K80 and K520 are those of the AWS P2 and G2 instances in
 # awslabs/deeplearning-benchmark. Those of modern GPUs go by memory: a 32-bit batch fits with room to spare. With those
 # of CPUs, a step of any of these networks takes at most a few seconds on one core.
+_K80 = _name_batches(512, 512, 256, 256, 32, 32, 32, 32, 32)
+_K520 = _name_batches(128, 256, 128, 128, 8, 8, 8, 8, 8)
+_64_GIB = _name_batches(1024, 2048, 1024, 1024, 512, 512, 128, 128, 128)
+_32_GIB = _name_batches(1024, 1024, 512, 512, 256, 256, 64, 64, 64)
+_14_GIB = _name_batches(512, 512, 256, 256, 128, 128, 32, 32, 32)
 GPUS = (
-    DeviceDefaults(
-        "AWS P2 (K80)", ("K80",), 0,
-        {"alexnet": 512, "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
-        32, 2e12,
-    ),
-    DeviceDefaults(
-        "AWS G2 (K520)", ("K520",), 0,
-        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
-        8, 1e12,
-    ),
-    DeviceDefaults(
-        "GPU, 64 GiB and more", (), 64 * GIB,
-        {"alexnet": 1024, "resnet18": 512, "resnet34": 512, "vgg16": 128, "resnet101": 128, "resnet152": 128,
-         "mnist": 2048, "inception-bn-28-small": 1024, "resnet50-cifar": 1024},
-        256, 3e13,
-    ),
-    DeviceDefaults(
-        "GPU, 32 GiB and more", (), 32 * GIB,
-        {"alexnet": 1024, "resnet18": 256, "resnet34": 256, "vgg16": 64, "resnet101": 64, "resnet152": 64,
-         "mnist": 1024, "inception-bn-28-small": 512, "resnet50-cifar": 512},
-        128, 1.2e13,
-    ),
-    DeviceDefaults(
-        "GPU, 14 GiB and more", (), 14 * GIB,
-        {"alexnet": 512, "resnet18": 128, "resnet34": 128, "vgg16": 32, "resnet101": 32, "resnet152": 32,
-         "mnist": 512, "inception-bn-28-small": 256, "resnet50-cifar": 256},
-        64, 6e12,
-    ),
-    DeviceDefaults(
-        "GPU, smaller", (), 0,
-        {"alexnet": 128, "mnist": 256, "inception-bn-28-small": 128, "resnet50-cifar": 128},
-        8, 3e12,
-    ),
-)  # fmt: skip
-CPU = DeviceDefaults(
-    "CPU, a core", (), 0,
-    {"alexnet": 8, "mnist": 64, "inception-bn-28-small": 16, "resnet50-cifar": 16, "resnet18": 4, "resnet34": 4},
-    2, 6e10,
-)  # fmt: skip
+    DeviceDefaults("AWS P2 (K80)", ("K80",), 0, _K80, 32, 2e12),
+    DeviceDefaults("AWS G2 (K520)", ("K520",), 0, _K520, 8, 1e12),
+    DeviceDefaults("GPU, 64 GiB and more", (), 64 * GIB, _64_GIB, 256, 3e13),
+    DeviceDefaults("GPU, 32 GiB and more", (), 32 * GIB, _32_GIB, 128, 1.2e13),
+    DeviceDefaults("GPU, 14 GiB and more", (), 14 * GIB, _14_GIB, 64, 6e12),
+    DeviceDefaults("GPU, smaller", (), 0, _K520, 8, 3e12),
+)
+CPU = DeviceDefaults("CPU, a core", (), 0, _name_batches(8, 64, 16, 16, 4, 4, 2, 2, 2), 2, 6e10)
 
 
 def choose_defaults(available: AvailableDevices) -> DeviceDefaults:
