@@ -28,6 +28,8 @@ from trainscale.measure.batches import (
 )
 from trainscale.measure.context import RunContext
 from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
+from trainscale.record.journal import open_journal
+from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
 from trainscale.spec.config import AUTO, Trial
 from trainscale.spec.devices import AvailableDevices, Host
@@ -236,15 +238,16 @@ def test_what_fits_with_no_batch_is_a_row_for_every_point_and_is_tried_anew_when
     trials: Callable[[int], Trials], tmp_path: Path
 ) -> None:
     device, made = trials(0), plan()
-    searches = device.find(made, tmp_path)
-    assert apply_searches(made, searches).configs == ()
-    records = batches.make_out_of_memory_records(made, searches)
-    assert [(record.trial.devices, record.status) for record in records] == [(1, "oom"), (2, "oom"), (4, "oom")]
-    assert records[0].failure is not None
-    assert records[0].failure.message == "not even a batch of 1 fits: rank 0: no memory"
+    with open_journal(tmp_path / "run", RunInfo({})) as journal:
+        for _ in range(2):  # the second time, nothing is searched or recorded again
+            settled = batches.settle_batches(RunContext(made, LocalLauncher(), {}), journal, lambda _: None)
+            assert settled.plan.configs == ()
+            assert [(r.trial.devices, r.status) for r in journal.records] == [(1, "oom"), (2, "oom"), (4, "oom")]
+    failure = journal.records[0].failure
+    assert failure is not None
+    assert failure.message == "not even a batch of 1 fits: rank 0: no memory"
     device.room = 100
-    assert device.find(made, tmp_path) == searches
-    (anew,) = device.find(made, tmp_path, retry_failed=True).values()
+    (anew,) = device.find(made, tmp_path / "run", retry_failed=True).values()
     assert anew.largest is not None
 
 

@@ -44,15 +44,19 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
     Configs that fit with no batch are appended to the journal as failed. Configs to be searched whose framework is
     missing are left out.
     """
-    if not needs_search(context.plan):
-        return context
     plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
     context = replace(context, plan=plan)
     searches = find_batches(context, journal.directory, show)
     recorded = {record.trial.key for record in journal.records}
-    for record in make_out_of_memory_records(plan, searches):
-        if record.trial.key not in recorded:
-            journal.append(record)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for config, devices in plan.points:
+        search = searches.get(config.key) if config.batch == AUTO else None
+        trial = Trial(replace(config, batch=1), devices, 0)
+        if search is None or search.largest or not search.smallest_failing or trial.key in recorded:
+            continue
+        failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
+        hosts = count_hosts(config, devices, plan.available)
+        journal.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
     return replace(context, plan=apply_searches(plan, searches))
 
 
@@ -188,21 +192,6 @@ def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
         elif search.largest is not None:
             ladders.setdefault(replace(config, batch=search.largest.batch), counts)
     return replace(plan, configs=tuple(ladders), ladders=tuple(ladders.values()))
-
-
-def make_out_of_memory_records(plan: Plan, searches: Mapping[str, Search]) -> list[TrialRecord]:
-    """Return a failed record for every point of a config that fits with no batch."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    records = []
-    for config, devices in plan.points:
-        search = searches.get(config.key) if config.batch == AUTO else None
-        if search is None or not search.done or search.largest is not None or search.smallest_failing is None:
-            continue
-        failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = count_hosts(config, devices, plan.available)
-        trial = Trial(replace(config, batch=1), devices, 0)
-        records.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
-    return records
 
 
 def describe_config(config: Config) -> str:

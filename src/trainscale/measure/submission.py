@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,7 +65,15 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
     The plan finds mistakes before the job waits in a queue, and estimates its time.
     """
-    cpus, gpus = find_largest_node(experiment.select_settings(SlurmSettings).partition) or _UNKNOWN_NODE
+    partition = experiment.select_settings(SlurmSettings).partition
+    cpus, gpus = _UNKNOWN_NODE
+    with suppress(SlurmUnreachable, InputError):
+        option = [f"--partition={partition}"] if partition else []
+        lines = _call(["sinfo", "--noheader", "--format=%c|%G", *option]).stdout.splitlines()
+        nodes = [line.strip().split("|") for line in lines if re.match(r"\s*\d+[^|]*\|[^|]*$", line)]
+        if nodes:
+            cpus = max(int(re.findall(r"\d+", count)[0]) for count, _ in nodes)
+            gpus = max(count_gpus(of_node) for _, of_node in nodes)
     gres = choose_gres(experiment)
     kind = experiment.resources.device
     if kind == "auto":
@@ -90,20 +99,17 @@ def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
 
 
 def select_directory_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that a directory is named after. The ladders of the nodes are not known yet."""
-    return _leave_out_settings(experiment, _PATIENCE)
-
-
-def select_run_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that must be the same to continue a run in a given directory."""
-    return _leave_out_settings(experiment, (*_PATIENCE, *_MACHINE))
-
-
-def _leave_out_settings(experiment: Experiment, keys: tuple[str, ...]) -> SettingValues:
-    """Return settings as they would be read back from a JSON file."""
+    """Return the settings that a directory is named after, as they would be read back from a JSON file. The ladders of
+    the nodes are not known yet.
+    """
     values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
-    settings = {key: value for key, value in values.items() if key not in keys}
+    settings = {key: value for key, value in values.items() if key not in _PATIENCE}
     return dict(json.loads(json.dumps(settings)))
+
+
+def _select_run_settings(experiment: Experiment) -> SettingValues:
+    """Return the settings that must be the same to continue a run in a given directory."""
+    return {key: value for key, value in select_directory_settings(experiment).items() if key not in _MACHINE}
 
 
 _LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which is too much of a short job
@@ -112,21 +118,8 @@ _SECONDS_PER_UNIT = (86400, 3600, 60, 1)
 
 @dataclass(frozen=True)
 class BatchScript:
-    """The options for sbatch, and the command that the job becomes."""
-
-    options: tuple[str, ...]
-    command: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        lines = [f"#SBATCH {quote_option(option)}" for option in self.options]
-        comment = "# Measures a whole sweep. If it is run again, it continues from its journal."
-        # exec: a signal for the batch shell must reach the run, which then ends in order.
-        return "\n".join(["#!/bin/bash", *lines, comment, f"exec {shlex.join(self.command)}", ""])
-
-    @property
-    def option_names(self) -> set[str]:
-        return {option.partition("=")[0] for option in self.options}
+    text: str
+    options: frozenset[str]  # for sbatch, without their values
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,13 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
     slurm = experiment.select_settings(SlurmSettings)
-    further = [_parse_option(line) for line in slurm.sbatch]
+    further = []  # each as a single argument: «--qos high» becomes «--qos=high»
+    for line in slurm.sbatch:
+        match = re.fullmatch(r"(?P<name>--[\w-]+|-\w)(?:(?P<joint>=|\s+)?(?P<value>.*))?", line.strip())
+        if match is None:
+            raise InputError(f"--sbatch: {line!r} is not an option of sbatch; valid: such as --sbatch=--constraint=gpu")
+        joint = "=" if match["value"] and match["name"].startswith("--") else ""
+        further.append(f"{match['name']}{joint}{match['value'] or ''}")
     names = {option.partition("=")[0] for option in further}
     log = str(paths.make_log_path("")).removesuffix(".log").replace("%", "%%")
     options = [
@@ -175,8 +174,15 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
         f"--output={log}%j.log",
         *further,
     ]
-    run = (paths.python, "-P", "-m", "trainscale", "run", str(paths.experiment_file))
-    return BatchScript(tuple(options), (*run, "--output", directory, *flags))
+    run = [paths.python, "-P", "-m", "trainscale", "run", str(paths.experiment_file), "--output", directory, *flags]
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {quote_option(option)}" for option in options),
+        "# Measures a whole sweep. If it is run again, it continues from its journal.",
+        # exec: a signal for the batch shell must reach the run, which then ends in order.
+        f"exec {shlex.join(run)}",
+    ]
+    return BatchScript("\n".join([*lines, ""]), frozenset(option.partition("=")[0] for option in options))
 
 
 def choose_gres(experiment: Experiment) -> str | None:
@@ -185,16 +191,6 @@ def choose_gres(experiment: Experiment) -> str | None:
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
     return f"gpu:{resources.gpus_per_host}"
-
-
-def _parse_option(line: str) -> str:
-    """Return an option of --sbatch as a single argument: «--qos high» becomes «--qos=high»."""
-    match = re.fullmatch(r"(?P<name>--[\w-]+|-\w)(?:(?P<joint>=|\s+)?(?P<value>.*))?", line.strip())
-    if match is None:
-        raise InputError(f"--sbatch: {line!r} is not an option of sbatch; valid: such as --sbatch=--constraint=gpu")
-    if not match["value"]:
-        return match["name"]
-    return f"{match['name']}{'=' if match['name'].startswith('--') else ''}{match['value']}"
 
 
 def quote_option(option: str) -> str:
@@ -214,20 +210,17 @@ def parse_time(text: str) -> float | None:
     """
     if text.upper() in ("UNLIMITED", "INFINITE"):
         return None
+    valid = "valid: 90 (minutes), 1:30:00, 2-12:30:00"
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if match is None:
-        raise InputError(f"--time: {text!r} is not a time that Slurm reads; valid: 90 (minutes), 1:30:00, 2-12:30:00")
-    days, *parts = (None if part is None else int(part) for part in match.groups())
-    numbers = [part for part in parts if part is not None]
-    if days is not None:  # the hours come first
-        units = [days, *numbers, *[0] * (3 - len(numbers))]
-    elif len(numbers) == 3:
-        units = [0, *numbers]
-    else:  # the minutes come first
-        units = [0, 0, *numbers, *[0] * (2 - len(numbers))]
-    seconds = sum(unit * per for unit, per in zip(units, _SECONDS_PER_UNIT, strict=True))
+        raise InputError(f"--time: {text!r} is not a time that Slurm reads; {valid}")
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    # After days the hours come first; three numbers begin with the hours, one or two with the minutes.
+    units = [int(days or 0), *([] if days is not None or len(numbers) == 3 else [0]), *numbers]
+    seconds = sum(unit * per for unit, per in zip(units, _SECONDS_PER_UNIT, strict=False))
     if not seconds:
-        raise InputError(f"--time: {text!r} is zero; valid: 90 (minutes), 1:30:00, 2-12:30:00")
+        raise InputError(f"--time: {text!r} is zero; {valid}")
     return float(seconds)
 
 
@@ -262,33 +255,6 @@ class SlurmJob:
         return [f"--clusters={self.cluster}"] if self.cluster else []
 
 
-def submit_script(script: BatchScript) -> tuple[SlurmJob, str]:
-    """Return the job and sbatch's warnings. An InputError repeats Slurm's message when it refuses the job."""
-    overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in script.option_names}
-    try:
-        done = subprocess.run(
-            ["sbatch", "--parsable"],
-            input=script.text,
-            capture_output=True,
-            text=True,
-            env={name: value for name, value in os.environ.items() if name not in overriding},
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        message = "launcher slurm: there is no sbatch on the PATH, so no job can be submitted from here"
-        raise InputError(f"{message}; run this on a login node of the cluster, or use --hosts FILE for ssh") from None
-    except subprocess.TimeoutExpired:
-        raise TrainscaleError(
-            f"sbatch did not answer within {_TIMEOUT_SECONDS} s; squeue --me shows whether it accepted the job"
-        ) from None
-    if done.returncode:
-        reason = join_messages(done.stderr) or f"exit code {done.returncode}, no message"
-        raise InputError(f"Slurm did not accept the job: {reason}")
-    number, _, cluster = done.stdout.strip().splitlines()[-1].partition(";")
-    return SlurmJob(number, cluster), join_messages(done.stderr)
-
-
 def read_status(job: SlurmJob) -> JobStatus:
     """Ask Slurm for the status of a job. ``SlurmUnreachable`` is raised when Slurm does not answer."""
     done = _call(["scontrol", *job.cluster_option, "show", "job", "--oneliner", job.number])
@@ -305,24 +271,18 @@ def read_status(job: SlurmJob) -> JobStatus:
     return JobStatus(state.split()[0], exit_code=exit_code, signal=signal)
 
 
-def find_largest_node(partition: str | None) -> tuple[int, int] | None:
-    """Return the most CPUs and GPUs of a node of a partition, or of all. None where Slurm does not say."""
-    partition_option = [f"--partition={partition}"] if partition else []
+def _call(
+    argv: Sequence[str], text: str | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     try:
-        done = _call(["sinfo", "--noheader", "--format=%c|%G", *partition_option])
-    except (SlurmUnreachable, InputError):
-        return None
-    nodes = [line.strip().split("|") for line in done.stdout.splitlines() if line.count("|") == 1]
-    cpus = [int(digits[0]) for count, _ in nodes if (digits := re.findall(r"^\d+", count))]
-    gpus = [count_gpus(gres) for _, gres in nodes]
-    return (max(cpus), max(gpus)) if cpus else None
-
-
-def _call(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+        return subprocess.run(
+            argv, input=text, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_SECONDS, check=False
+        )
     except FileNotFoundError:
-        raise InputError(f"there is no {argv[0]} on the PATH; run this on a login node of the cluster") from None
+        raise InputError(
+            f"launcher slurm: there is no {argv[0]} on the PATH; run this on a login node of the cluster, or use"
+            " --hosts FILE for ssh"
+        ) from None
     except subprocess.TimeoutExpired:
         message = f"Slurm does not answer: nothing from {argv[0]} within {_TIMEOUT_SECONDS} s"
         raise SlurmUnreachable(message) from None
@@ -352,7 +312,7 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
         job, their_settings = SlurmJob(document["job"], document["cluster"]), document["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a job: {error}") from None
-    settings = select_run_settings(experiment)
+    settings = _select_run_settings(experiment)
     different = [key.replace("_", " ") for key, value in settings.items() if value != their_settings.get(key, value)]
     if different:
         message = f"output {directory}: this directory is for another run, which differs in {', '.join(different)}"
@@ -361,26 +321,36 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
 
 
 def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> tuple[SlurmJob, str]:
-    """Submit the script, and return the job with sbatch's warnings. If Slurm refuses it, no new folder remains."""
+    """Submit the script, and return the job with sbatch's warnings. If Slurm refuses it, an InputError repeats its
+    message, and no new folder remains.
+    """
     folder = paths.directory / SLURM
     first_new = next((path for path in reversed((folder, *folder.parents)) if not path.exists()), None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"output {paths.directory}: this directory cannot be made: {error.strerror}") from None
+    overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in script.options}
+    environment = {name: value for name, value in os.environ.items() if name not in overriding}
     try:
         write_atomically(paths.experiment_file, format_experiment(experiment))
-        job, warnings = submit_script(script)
-    except BaseException:
+        done = _call(["sbatch", "--parsable"], script.text, environment)
+        if done.returncode:
+            reason = join_messages(done.stderr) or f"exit code {done.returncode}, no message"
+            raise InputError(f"Slurm did not accept the job: {reason}")
+    except BaseException as error:
         if first_new is not None:
             shutil.rmtree(first_new)
+        if isinstance(error, SlurmUnreachable):
+            raise TrainscaleError(f"{error}; squeue --me shows whether it accepted the job") from None
         raise
+    number, _, cluster = done.stdout.strip().splitlines()[-1].partition(";")
     document = {
-        "job": job.number,
-        "cluster": job.cluster,
+        "job": number,
+        "cluster": cluster,
         "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": select_run_settings(experiment),
+        "settings": _select_run_settings(experiment),
     }
     write_atomically(folder / _JOB, json.dumps(document, indent=2) + "\n")
-    write_atomically(folder / f"job-{job.number}.sh", script.text)
-    return job, warnings
+    write_atomically(folder / f"job-{number}.sh", script.text)
+    return SlurmJob(number, cluster), join_messages(done.stderr)
