@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cluster.aws_template import InstanceType, find_instance_type
+from ..cluster.aws_template import find_instance_type
 from ..errors import InputError
 from ..record.files import write_atomically
 from ..runs import Run
@@ -21,15 +21,35 @@ from ..worker import models
 from . import guard, split_debug
 from .parser import Parser
 
-_LISTS = ("models", "frameworks", "strategies")
 _MODELS = ("alexnet", "inceptionv3")
 _STRATEGY = "ps:each"  # the older scripts started a parameter server on every host, even on a single one
 _WORKER = "deeplearning-worker"  # the host names that they looked for
 _HOST_NAMES = Path("/etc/hosts")
 _NODES = "nodes"
-
+_LISTS = ("models", "frameworks", "strategies")
 _EPILOG = """After -- any option of trainscale run may follow, such as: -- --steps 20 --repeats 1
 The same command again continues where it stopped. Earlier files are kept under another name."""
+
+# fmt: off
+# The flag of `trainscale run`, the spellings of both generations of the scripts, and the help.
+_FLAGS = (
+    ("--models", "-m", ("models", "model"), "LIST",
+     "networks, each NAME or NAME:BATCH (default: alexnet,inceptionv3)"),
+    ("--hosts", "-h", ("hosts", "nodes_file"), "FILE",
+     "a file, one host per line: ADDRESS [SSH_ALIAS] (default: those of this cluster, else this machine)"),
+    ("--hosts-count", "-n", ("hosts_count",), "N", "use only the first N hosts (default: all)"),
+    ("-g", "-g", ("gpu_per_host", "gpu_per_machine"), "N", "number of GPUs to use on each host (default: all)"),
+    ("-b", "-b", ("batch_size",), "N", "images per GPU, for networks named without a batch (default: by GPU)"),
+    ("-r", "-r", ("remote_dir",), "DIR", "folder on the hosts into which code is copied (default: /tmp)"),
+    ("-x", "-x", ("max_gpu",), "N", "end of the ladder of GPU counts 1, 2, 4, … (default: all GPUs)"),
+    ("--frameworks", "", ("frameworks", "framework"), "LIST",
+     "frameworks, as for trainscale run (default: torch)"),
+    ("--strategies", "", ("strategies", "strategy"), "LIST",
+     "strategies, as for trainscale run (default: ps:each, a parameter server on every host)"),
+    ("", "-t", ("ec2_instance_type",), "TYPE",
+     "EC2 instance type that sets the GPUs per host and the batches (default: what the hosts have)"),
+)
+# fmt: on
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,49 +71,26 @@ def _main(argv: list[str]) -> int:
 
 def _read(argv: list[str]) -> Namespace:
     """Return the text of each flag. A list may be given by several flags, anything else only once."""
-    options = _make_parser().read(argv)
+    parser = Parser(
+        "",
+        "Measure how training scales over GPUs and hosts, as the scripts of this name did.",
+        prog="runscalabilitytest",
+        usage="runscalabilitytest [options] [-- options of trainscale run]",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        conflict_handler="resolve",  # -h means hosts here; only --help shows the help
+    )
+    for _, short, longs, metavar, text in _FLAGS:
+        spellings = [spelling for long in longs for spelling in dict.fromkeys((long, long.replace("_", "-")))]
+        flags = [*filter(None, [short]), *(f"--{spelling}" for spelling in spellings)]
+        parser.add_argument(*flags, dest=longs[0], metavar=metavar, help=text, action="append")
+    options = parser.read(argv)
     for name, values in vars(options).items():
         if isinstance(values, list):
             if len(values) > 1 and name not in _LISTS:
                 raise InputError(f"--{name}: given {len(values)} times, with {' and '.join(values)}; valid: once")
             setattr(options, name, ",".join(values))
     return options
-
-
-# fmt: off
-def _make_parser() -> Parser:
-    parser = Parser(
-        "", "Measure how training scales over GPUs and hosts, as the scripts of this name did.",
-        prog="runscalabilitytest", usage="runscalabilitytest [options] [-- options of trainscale run]", epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
-        conflict_handler="resolve",  # -h means hosts here; only --help shows the help
-    )
-
-    def add(short: str, *longs: str, metavar: str, help_text: str) -> None:
-        spellings = [spelling for long in longs for spelling in dict.fromkeys((long, long.replace("_", "-")))]
-        flags = [*([short] if short else []), *(f"--{spelling}" for spelling in spellings)]
-        parser.add_argument(*flags, dest=longs[0], metavar=metavar, help=help_text, action="append")
-
-    add("-h", "hosts", "nodes_file", metavar="FILE",
-        help_text="a file, one host per line: ADDRESS [SSH_ALIAS] (default: those of this cluster, else this machine)")
-    add("-m", "models", "model", metavar="LIST",
-        help_text="networks, each NAME or NAME:BATCH (default: alexnet,inceptionv3)")
-    add("-g", "gpu_per_host", "gpu_per_machine", metavar="N",
-        help_text="number of GPUs to use on each host (default: all)")
-    add("-b", "batch_size", metavar="N",
-        help_text="images per GPU, for networks named without a batch (default: by GPU)")
-    add("-r", "remote_dir", metavar="DIR",
-        help_text="folder on the hosts into which code is copied (default: /tmp)")
-    add("-x", "max_gpu", metavar="N",
-        help_text="end of the ladder of GPU counts 1, 2, 4, … (default: all GPUs)")
-    add("-n", "hosts_count", metavar="N", help_text="use only the first N hosts (default: all)")
-    add("-t", "ec2_instance_type", metavar="TYPE",
-        help_text="EC2 instance type that sets the GPUs per host and the batches (default: what the hosts have)")
-    add("", "frameworks", "framework", metavar="LIST", help_text="frameworks, as for trainscale run (default: torch)")
-    add("", "strategies", "strategy", metavar="LIST",
-        help_text="strategies, as for trainscale run (default: ps:each, a parameter server on every host)")
-    return parser
-# fmt: on
 
 
 @dataclass(frozen=True)
@@ -111,35 +108,12 @@ def translate(
     """Return the command that does the same today. ``find_hosts_file`` returns a file with the hosts of this cluster,
     and a description of its source.
     """
+    given = {argument.partition("=")[0] for argument in run_options}
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
-    models_list, typed_names = _choose_models(options, kind)
-    argv = ["--models", models_list]
-    notes = []
-    hosts = options.hosts
-    if not hosts and not _has_flag(run_options, "--hosts", "-H"):
-        hosts, source = find_hosts_file() or (None, "none named, so this machine alone (-h FILE names some)")
-        notes.append(f"hosts: {source}")
-    for flag, value in (
-        ("--hosts", hosts),
-        ("--hosts-count", options.hosts_count),
-        ("-g", options.gpu_per_host or (str(kind.gpus) if kind and kind.gpus else None)),
-        ("-b", options.batch_size),
-        ("-r", options.remote_dir),
-        ("-x", options.max_gpu),
-        ("--frameworks", options.frameworks),
-        ("--strategies", _choose_strategies(options, run_options)),
-    ):
-        if value is not None:
-            argv += [flag, value]
-    return EquivalentCommand([*argv, *run_options], typed_names, notes)
-
-
-def _choose_models(options: Namespace, kind: InstanceType | None) -> tuple[str, dict[str, str]]:
-    """Return the list of models, with the batches of the instance type unless others are given, and the typed names."""
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
     if not names:
         raise InputError("-m: the list is empty; valid: NAME or NAME:BATCH, such as Inceptionv3:16,Alexnet:256")
-    entries, typed_names = [], {}
+    entries, typed_names, notes = [], {}, []
     for text in names:
         name, batch = split_model(text)
         known = models.resolve(name)
@@ -147,17 +121,22 @@ def _choose_models(options: Namespace, kind: InstanceType | None) -> tuple[str, 
         takes_kind_batch = batch is None and not options.batch_size
         kind_batch = kind.batches.get(known.name) if kind and known and takes_kind_batch else None
         entries.append(f"{text}:{kind_batch}" if kind_batch else text)
-    return ",".join(entries), typed_names
-
-
-def _choose_strategies(options: Namespace, run_options: Sequence[str]) -> str | None:
-    if options.strategies or _has_flag(run_options, "--strategies", "--strategy"):
-        return str(options.strategies) if options.strategies else None
-    return "ps" if _has_flag(run_options, "--servers") else _STRATEGY
-
-
-def _has_flag(argv: Sequence[str], *flags: str) -> bool:
-    return any(argument.partition("=")[0] in flags for argument in argv)
+    values = {**vars(options), "models": ",".join(entries)}
+    if not options.hosts and not given & {"--hosts", "-H"}:
+        values["hosts"], source = find_hosts_file() or (
+            None,
+            "none named, so this machine alone (-h FILE names some)",
+        )
+        notes.append(f"hosts: {source}")
+    if kind and kind.gpus and not options.gpu_per_host:
+        values["gpu_per_host"] = str(kind.gpus)
+    if not options.strategies and not given & {"--strategies", "--strategy"}:
+        values["strategies"] = "ps" if "--servers" in given else _STRATEGY
+    argv = []
+    for flag, _, longs, _, _ in _FLAGS:
+        if flag and values[longs[0]] is not None:
+            argv += [flag, values[longs[0]]]
+    return EquivalentCommand([*argv, *run_options], typed_names, notes)
 
 
 def _find_hosts_file() -> tuple[str, str] | None:

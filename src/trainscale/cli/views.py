@@ -235,29 +235,31 @@ class CommandView(RunView):
     """What the views of the command have in common: how they end."""
 
     exit_code = 0
-    explains = False  # whether to show where the efficiency went
+    prints_tables = False
+    explains = False  # whether the tables are followed by where the efficiency went
     prints_summary = False  # whether to print the lines of --summary-line
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
         self.exit_code = exit_code
-        self.show_results(run)
+        if self.prints_tables:
+            from .results import print_results
+
+            print_results(run)
         if interruption is not None:
             count = len(run.records)
             kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
             reason = f": {interruption}" if interruption else ""
             self.show_message(f"stopped{reason}; {kept}; the same command continues")
-        elif self.explains:
-            self.show_explanation(run)
+        elif self.prints_tables and self.explains:
+            from ..questions.explain.explain import explain_records, make_explaining_command
+            from ..questions.explain.text import render_text
+
+            if points := explain_records(run.records):
+                print(render_text(points, make_explaining_command(run.info)), end="")
         if self.prints_summary:
             from .results import print_summary_lines
 
             print_summary_lines(run.directory)
-
-    def show_results(self, run: Run) -> None:
-        return
-
-    def show_explanation(self, run: Run) -> None:
-        return
 
 
 class QuietView(CommandView):
@@ -269,23 +271,13 @@ class QuietView(CommandView):
 
 
 class TextView(CommandView):
+    prints_tables = True
+
     def show_message(self, line: str) -> None:
         print(line, flush=True)
 
     def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
         return show_progress(plan, journal, retry_failed)
-
-    def show_results(self, run: Run) -> None:
-        from .results import print_results
-
-        print_results(run)
-
-    def show_explanation(self, run: Run) -> None:
-        from ..questions.explain.explain import explain_records, make_explaining_command
-        from ..questions.explain.text import render_text
-
-        if points := explain_records(run.records):
-            print(render_text(points, make_explaining_command(run.info)), end="")
 
 
 class JsonView(CommandView):
