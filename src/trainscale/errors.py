@@ -51,22 +51,13 @@ def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = ""
 
     Where there are too many to list, ``see`` says how to list them.
     """
-    names = list(valid)
-    similar = _find_similar(value[:_COMPARED], names, least=0.0 if see else 0.5)
-    hint = f"; did you mean {_join_with_or(similar)}?" if similar else ""
+    names, text = list(valid), value[:_COMPARED].lower()
+    similarity = {name: difflib.SequenceMatcher(None, text, name.lower()).ratio() for name in names}
+    # At most three, nearly as similar as the best of them.
+    least = max(0.0 if see else 0.5, max(similarity.values(), default=0.0) - 0.2)
+    similar = sorted((name for name in names if similarity[name] >= least), key=lambda name: -similarity[name])
+    *others, last = [f"{name!r}" for name in similar[:3]] or [""]
+    hint = f"; did you mean {' or '.join([*filter(None, [', '.join(others)]), last])}?" if last else ""
     prefix = f"{where}: " if where else ""
     rest = see or f"valid: {', '.join(names)}"
     return InputError(f"{prefix}unknown {what} {shorten(value)!r}{hint}\n  {rest}")
-
-
-def _find_similar(value: str, names: list[str], least: float) -> list[str]:
-    """Return at most three names that are similar to the value, and nearly as similar as the best of them."""
-    similarity = {name: difflib.SequenceMatcher(None, value.lower(), name.lower()).ratio() for name in names}
-    best = max(similarity.values(), default=0.0)
-    similar = [name for name in names if similarity[name] >= max(least, best - 0.2)]
-    return sorted(similar, key=lambda name: -similarity[name])[:3]
-
-
-def _join_with_or(names: list[str]) -> str:
-    quoted = [f"{name!r}" for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
