@@ -165,7 +165,7 @@ def run_action(command: str, argv: list[str], actions: Mapping[str, Action], hel
     """Call the action that ``argv`` begins with, or print the help, in which ACTIONS stands for the list of actions."""
     if argv and argv[0] in ("-h", "--help", "help"):
         width = max(map(len, actions))
-        lines = [f"  {name:<{width}} {text}" for name, (_, text) in actions.items()]
+        lines = [f"  {name:<{width}}  {text}" for name, (_, text) in actions.items()]
         print(help_text.replace("ACTIONS", "\n".join(["actions:", *lines])))
         return 0
     if not argv:
