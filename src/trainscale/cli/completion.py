@@ -15,6 +15,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import argcomplete
+from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter
+from argcomplete.lexers import split_line
+from argcomplete.shell_integration import shellcode
+
+from ..launch.launchers.target import list_launcher_groups
+from ..spec.groups import collect_settings
 from . import COMMANDS, find_command
 from .parser import Action, Parser
 
@@ -44,8 +51,6 @@ _RUN_ARGUMENTS = ("directories", "directory", "a", "b", "like")  # the names und
 
 
 def main(argv: list[str]) -> int:
-    from argcomplete.shell_integration import shellcode
-
     parser = Parser("completion", _HELP, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     shell = parser.read(argv).shell
@@ -56,8 +61,6 @@ def main(argv: list[str]) -> int:
 
 def complete_line() -> int:
     """Answer a shell: offer commands or actions, or else have the parser of the typed command answer."""
-    from argcomplete.lexers import split_line
-
     typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
     if not typed or typed[0] not in COMMANDS:
         _offer_names(COMMANDS if not typed else {}, 1)
@@ -72,8 +75,6 @@ def complete_line() -> int:
 
 
 def _offer_names(names: dict[str, str], position: int) -> None:
-    import argcomplete
-
     parser = argparse.ArgumentParser(add_help=False)
     subparsers = parser.add_subparsers()
     for name, text in names.items():
@@ -84,8 +85,6 @@ def _offer_names(names: dict[str, str], position: int) -> None:
 
 def offer_arguments(parser: Parser) -> None:
     """Answer the shell with the flags, values and arguments of a parser, and end the process."""
-    import argcomplete
-
     command = parser.prog.removeprefix("trainscale ")
     for action in parser.actions:
         if action.nargs != 0 and not action.choices:
@@ -95,11 +94,6 @@ def offer_arguments(parser: Parser) -> None:
 
 def find_completer(command: str, action: argparse.Action) -> Completer:
     """Return what offers the values of a flag or an argument that takes some."""
-    from argcomplete.completers import FilesCompleter
-
-    from ..launch.launchers.target import list_launcher_groups
-    from ..spec.groups import collect_settings
-
     setting = collect_settings(list_launcher_groups()).get(action.dest)
     words = NAMES.get(f"{command} {action.dest}") or NAMES.get(action.dest)
     if isinstance(words, str):
@@ -108,19 +102,19 @@ def find_completer(command: str, action: argparse.Action) -> Completer:
         words = tuple(names() if callable(names) else names)
     elif words is None:
         words = setting.value_type.choices if setting else ()
-    if words:
-        is_list = setting.value_type.is_plural if setting else action.dest == "despite" or command == "report"
-        return partial(_offer_list_words if is_list else _offer_words, words)
-    if action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
-        return _offer_runs
-    if action.dest in ("file", "files") or action.metavar in ("FILE", "PATH", "PYTHON"):
-        files: Completer = FilesCompleter()
-        return files
-    return _offer_folders if action.metavar == "DIR" else partial(_offer_words, ())
-
-
-def _offer_words(words: Iterable[str], **_: object) -> Iterable[str]:
-    return words
+    is_list = setting.value_type.is_plural if setting else action.dest == "despite" or command == "report"
+    completer: Completer = ChoicesCompleter(words)
+    if words and is_list:
+        completer = partial(_offer_list_words, words)
+    elif words:
+        pass
+    elif action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
+        completer = _offer_runs
+    elif action.dest in ("file", "files") or action.metavar in ("FILE", "PATH", "PYTHON"):
+        completer = FilesCompleter()
+    elif action.metavar == "DIR":
+        completer = _offer_folders
+    return completer
 
 
 def _offer_list_words(words: Iterable[str], prefix: str, **_: object) -> Iterable[str]:
@@ -138,6 +132,4 @@ def _offer_runs(prefix: str, **_: object) -> Iterable[str]:
 
 
 def _offer_folders(prefix: str, **_: object) -> Iterable[str]:
-    from argcomplete.completers import DirectoriesCompleter
-
     return list(DirectoriesCompleter()(prefix))
