@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainscale.cluster.hosts import find_local_devices
-from trainscale.launch.inspection.hosts import choose_pythons
+from trainscale.launch.hosts import choose_pythons
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from input_clock import measure_batches, parse_arguments
 from trainscale.analyse.statistics import Interval, mean_interval
-from trainscale.launch.inspection.hosts import choose_pythons
+from trainscale.launch.hosts import choose_pythons
 from trainscale.spec.data import find_dataset
 from trainscale.worker.data.batches import BatchSettings, load_dataset
 from trainscale.worker.data.facts import DataError

@@ -34,7 +34,7 @@ from trainscale.worker.frameworks.base import Adapter  # noqa: E402
 from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
 from trainscale.worker.inspection.usage import read_process_usage  # noqa: E402
 from trainscale.worker.job import WORKER, Job  # noqa: E402
-from trainscale.worker.keeper.leased_host import end_with_parent  # noqa: E402
+from trainscale.worker.keeper.parent import end_with_parent  # noqa: E402
 from trainscale.worker.sample import RankSample, Report, keep_finite  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
 from trainscale.worker.training.rank import compute_weights_digest, pin  # noqa: E402

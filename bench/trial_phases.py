@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from trainscale.cluster.hosts import find_local_devices
-from trainscale.launch.inspection.hosts import choose_pythons
+from trainscale.launch.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.context import RunContext, run_trial

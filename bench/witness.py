@@ -24,7 +24,7 @@ from trainscale.analyse.statistics import mean_interval
 from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.analyse.witness import apply_verdict
 from trainscale.cluster.hosts import find_local_devices
-from trainscale.launch.inspection.hosts import choose_pythons
+from trainscale.launch.hosts import choose_pythons
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure.context import RunContext, run_trial
 from trainscale.measure.expectations import Expectations

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from trainscale.interruptible import wait_for_condition, wait_for_futures
+from trainscale.interruptible import wait_for_futures
 
 
 def interrupt_elsewhere() -> None:
@@ -31,13 +31,6 @@ def test_ctrl_c_ends_a_wait_for_futures() -> None:
         wait_for_futures([endless])
 
 
-def test_ctrl_c_ends_a_wait_for_a_condition() -> None:
-    changed = threading.Condition()
-    threading.Timer(0.3, interrupt_elsewhere).start()
-    with pytest.raises(KeyboardInterrupt), changed:
-        wait_for_condition(changed, lambda: False)
-
-
 def test_an_exception_ends_the_wait_though_other_futures_go_on() -> None:
     endless, failed = Future[None](), Future[None]()
     failed.set_exception(ValueError("no numbers"))
@@ -51,18 +44,3 @@ def test_all_futures_are_waited_for() -> None:
         wait_for_futures([pool.submit(results.append, number) for number in range(5)])
         assert sorted(results) == [0, 1, 2, 3, 4]
     wait_for_futures([])
-
-
-def test_a_condition_is_waited_for_until_it_holds_or_the_time_is_over() -> None:
-    changed, answers = threading.Condition(), list[int]()
-
-    def answer() -> None:
-        with changed:
-            answers.append(1)
-            changed.notify_all()
-
-    threading.Timer(0.3, answer).start()
-    with changed:
-        wait_for_condition(changed, lambda: bool(answers))
-        assert answers == [1]
-        wait_for_condition(changed, lambda: False, 0.1)

@@ -6,9 +6,7 @@ signal that another thread received.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
 
@@ -23,13 +21,3 @@ def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
         for future in done:
             future.result()
         is_done = not pending
-
-
-def wait_for_condition(
-    condition: threading.Condition, predicate: Callable[[], bool], seconds: float | None = None
-) -> None:
-    """Wait until the predicate holds, at most for so many seconds. The condition must be locked."""
-    end = float("inf") if seconds is None else time.monotonic() + seconds
-    while not condition.wait_for(predicate, max(0.0, min(_POLL_SECONDS, end - time.monotonic()))):
-        if time.monotonic() >= end:
-            return

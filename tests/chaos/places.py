@@ -171,7 +171,7 @@ class Place:
                 continue
             processes = self.lab.processes(name)
             if self.launcher == RAY and name != AT_CONTROLLER:
-                marks = ("run_leased_host(", "start.py", "HostActor")
+                marks = ("TRAINSCALE_CALL", "start.py", "HostActor")
                 processes = [line for line in processes if any(mark in line for mark in marks)]
             lines += [f"{name}: {line[:150]}" for line in processes]
         return lines

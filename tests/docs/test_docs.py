@@ -161,7 +161,7 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
-    from trainscale.launch.inspection.parity import _SECONDS, BATCH, STEPS
+    from trainscale.launch.tasks import BATCH, PARITY_SECONDS, STEPS
     from trainscale.measure.number_cache import KEEP_SECONDS
     from trainscale.measure.parity import _AT_ONCE
     from trainscale.worker.inspection.parity import _FOLD
@@ -169,7 +169,7 @@ def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     section = " ".join(under(text("method.md"), "## The same work").split())
     assert f"### Weights as {_FOLD:,} numbers" in section
     assert f"the same {BATCH} images" in section
-    assert (STEPS, _AT_ONCE, _SECONDS / 60, KEEP_SECONDS / 86400) == (3, 2, 20, 90)
+    assert (STEPS, _AT_ONCE, PARITY_SECONDS / 60, KEEP_SECONDS / 86400) == (3, 2, 20, 90)
     for phrase in ("three steps", "Two processes compute at a time", "at most 20 minutes", "90 days"):
         assert phrase in section
 

@@ -14,7 +14,7 @@ from example_machine import MACHINE, find_example_devices
 
 from trainscale import cli
 from trainscale.cluster.hosts import find_devices
-from trainscale.launch.inspection.hosts import Cluster as AllReached
+from trainscale.launch.hosts import Cluster as AllReached
 from trainscale.launch.launchers.target import Target, list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainscale.cluster.yarn import ResourceManager, YarnClient, list_manager_urls, read_configuration
-from trainscale.launch.launchers.yarn_output import find_caps, find_error, find_retries, summarise_diagnostics
+from trainscale.launch.launchers.yarn_application import find_caps, find_error, find_retries, summarise_diagnostics
 
 FOLDER = scratch_folder("yarn")
 EXCHANGES = json.loads((Path(__file__).parents[1] / "support" / "yarn_rest.json").read_text())

@@ -13,7 +13,7 @@ from keepers import events_of, read_until, ready, try_ready
 from processes import until
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.launch import fan_out
+from trainscale.launch.connected_hosts import ask_all
 from trainscale.launch.connection import (
     HostError,
     KeeperConnection,
@@ -22,7 +22,6 @@ from trainscale.launch.connection import (
     select_causes,
     stop_all,
 )
-from trainscale.launch.fan_out import fan_out as ask_all
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
 from trainscale.worker.job import SignalRequest, Task, TasksRequest, encode_request
@@ -158,49 +157,56 @@ def test_the_first_cause_is_raised_not_its_consequences(opened: list[KeeperConne
 
 
 @pytest.mark.processes
-def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
-    opened: list[KeeperConnection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fan_out, "HURRY_SECONDS", 2.0)
+def test_a_host_that_hangs_is_named_with_what_it_printed_and_what_to_try(opened: list[KeeperConnection]) -> None:
     start(opened, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
-    answers = try_ready(opened, {}, 600.0, hurry=True)
+    answers = try_ready(opened, {}, 5.0)
     late = answers["b"]
     assert isinstance(late, HostError)
-    assert late.why.startswith("no answer: waited ")
-    assert "reading the login scripts" in late.why
+    assert late.why == "no answer in time: reading the login scripts"
     assert "ssh b true" in late.remedy
     assert answers["a"] == answers["c"] == []
-    until(lambda: not alive(opened[1]), "the end of what hung")
     assert alive(opened[0])
 
 
-def test_without_a_hurry_everybody_is_waited_for() -> None:
+class Asked(KeeperConnection):
+    """A connection on which nothing is read or written."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host)
+        self.is_cut = threading.Event()
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    def stop(self, patience_seconds: float = 10.0) -> None: ...
+
+    def cut(self) -> None:
+        self.is_cut.set()
+
+
+def test_all_hosts_are_asked_at_once() -> None:
     barrier = threading.Barrier(3)
 
-    def ask(host: str) -> str:
+    def ask(connection: KeeperConnection, deadline: float) -> str:
         barrier.wait(30)  # all are asked at once, or this breaks
-        return host.upper()
+        return connection.host.upper()
 
-    assert ask_all(["a", "b", "c"], ask, print) == {"a": "A", "b": "B", "c": "C"}
+    assert ask_all([Asked("a"), Asked("b"), Asked("c")], ask, 60.0) == {"a": "A", "b": "B", "c": "C"}
 
 
 def test_ctrl_c_waits_for_nobody() -> None:
-    cut = {host: threading.Event() for host in ("a", "b")}
+    asked = [Asked("a"), Asked("b")]
 
-    def ask(host: str) -> str:
-        if host == "b":
+    def ask(connection: KeeperConnection, deadline: float) -> None:
+        assert isinstance(connection, Asked)
+        if connection.host == "b":
             os.kill(os.getpid(), signal.SIGINT)  # as a terminal does: to the process, not to this thread
-        cut[host].wait(60)
-        return host
+        connection.is_cut.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        ask_all(["a", "b"], ask, lambda host: cut[host].set())
-    assert all(event.is_set() for event in cut.values())
-
-
-@pytest.mark.parametrize(("passed", "left"), [(0.5, 7.5), (2.0, 6.0), (4.0, 8.0), (10.0, 20.0)])
-def test_the_later_half_has_longer_than_the_first(passed: float, left: float) -> None:
-    assert fan_out.compute_hurry_seconds(passed) == left
+        ask_all(asked, ask, 60.0)
+    assert all(connection.is_cut.is_set() for connection in asked)
 
 
 # ---- the end
@@ -211,7 +217,7 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     opened: list[KeeperConnection], tmp_path: Path
 ) -> None:
     start(opened, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
-    assert try_ready(opened[:1], {})["a"] == []
+    assert try_ready(opened, {}, 5.0)["a"] == []
     mark = tmp_path / "started"
     opened[0].write(
         encode_request(
@@ -227,8 +233,7 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
 
 @pytest.mark.processes
 def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection]) -> None:
-    start(opened, ["a"], a="exit 1")
-    until(lambda: not alive(opened[0]), "its end")
+    assert error(opened, "exit 1").host == "a"
     opened[0].write(b"x" * 100_000)
     opened[0].close()
     opened[0].write(b"more")

@@ -9,7 +9,7 @@ from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.cluster.hosts import find_devices
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.inspection.hosts import connect_cluster
+from trainscale.launch.hosts import connect_cluster
 from trainscale.launch.launchers.target import Target
 from trainscale.measure.context import RunContext
 from trainscale.measure.measure import check_frameworks, make_probe_requests

@@ -13,7 +13,7 @@ import tiers
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import FACTS, Definition
-from trainscale.launch.inspection.hosts import choose_pythons
+from trainscale.launch.hosts import choose_pythons
 
 
 def python_for(framework: str) -> str:

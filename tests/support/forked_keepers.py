@@ -84,13 +84,12 @@ class ForkedKeeper(ForkedProcess):
 
 class ForkedConnection(PipeConnection):
     def __init__(self, host: str, keeper: ForkedKeeper) -> None:
-        KeeperConnection.__init__(self)
-        self.host = host
-        self.remote_dir, self._is_cut = None, False
+        super().__init__(host, [])
         self._process = keeper  # type: ignore[assignment]
         self.output, self.error_output = keeper.stdout, keeper.stderr
-        self._stderr = b""
-        self._stderr_ended = False
+
+    def become_ready(self, deadline: float) -> None:
+        KeeperConnection.become_ready(self, deadline)
 
 
 _one_at_a_time = threading.Lock()  # parity checks start several keepers at once, from threads

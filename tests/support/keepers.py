@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from trainscale.launch.connected_hosts import ConnectOptions, EventReader, find_ports, wait_until_ready
+from trainscale.launch.connected_hosts import ConnectOptions, EventReader, find_ports, make_ready
 from trainscale.launch.connection import HostError, KeeperConnection, select_causes
 from trainscale.launch.events import AnyEvent, ReceivedEvent
 
@@ -15,12 +15,12 @@ def try_ready(
     ports: Mapping[str, int],
     seconds: float = 120.0,
     *,
-    hurry: bool = False,
     clocks: bool = False,
 ) -> dict[str, list[int] | HostError]:
     """Return free ports of each host, or its error."""
-    options = ConnectOptions(seconds, hurry=hurry, compares_clocks=clocks)
-    errors = wait_until_ready(connections, options)
+    options = ConnectOptions(seconds, compares_clocks=clocks)
+    answers = make_ready(connections, options)
+    errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
     usable = [connection for connection in connections if connection.host not in errors]
     free_ports = find_ports(usable, ports, options)
     return {

@@ -38,7 +38,5 @@ class ThisMachineLauncher(PipeLauncher):
         return ["/bin/sh", "-c", f"{self._shell_lines.get(host, ':')}\nexec {shlex.join(PYTHON)}"]
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        return [self._idle.take(host) or self._new_connection(host, len(hosts)) for host in hosts]
-
-    def _new_connection(self, host: str, host_count: int) -> KeeperConnection:
-        return PipeConnection(host, self.command(host), str(self._folder / host))
+        folder = self._folder
+        return [self._idle.take(host) or PipeConnection(host, self.command(host), str(folder / host)) for host in hosts]

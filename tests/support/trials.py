@@ -14,7 +14,7 @@ from environments import python_for
 from forked_frameworks import launcher_for
 
 from trainscale.cluster.hosts import find_local_devices
-from trainscale.launch.inspection import parity
+from trainscale.launch import tasks
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import context as one_trial
 from trainscale.measure.context import RunContext
@@ -120,11 +120,11 @@ def compute_parity(framework: str, model: str, precision: str, **settings: objec
     plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
     site, config = plan.available.hosts[0], plan.configs[0]
     python = python_for(framework)
-    computed = parity.compute(
+    computed = tasks.compute_parity_numbers(
         launcher_for(python, framework, precision),
         site,
         python,
-        parity.ParityTask(config, precision, site.devices[0], experiment.work.seed),
+        tasks.ParityTask(config, precision, site.devices[0], experiment.work.seed),
     )
     facts = json.loads(computed.head)
     numbers = read_numbers(computed.values, facts["arrays"])

@@ -25,8 +25,10 @@ from ..cluster.hosts import (
 )
 from ..errors import InputError, explain_unknown
 from ..launch import plugins
-from ..launch.inspection.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
-from ..launch.inspection.survey import (
+from ..launch.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
+from ..launch.launchers.local import LocalLauncher
+from ..launch.launchers.target import LAUNCHERS, Target, find_target, list_plugin_setting_keys
+from ..launch.survey import (
     Finding,
     Survey,
     compute_clock_offset,
@@ -38,8 +40,6 @@ from ..launch.inspection.survey import (
     group_framework_versions,
     survey,
 )
-from ..launch.launchers.local import LocalLauncher
-from ..launch.launchers.target import LAUNCHERS, Target, find_target, list_plugin_setting_keys
 from ..launch.trial.jobs import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
@@ -230,7 +230,8 @@ def _make_hosts_table(result: Survey) -> Table:
 
 def _format_cells(host: Host, result: Survey) -> list[str]:
     assert host.facts is not None
-    facts, offset, link = host.facts, compute_clock_offset(host), result.find_link_from(host.name)
+    facts, offset = host.facts, compute_clock_offset(host)
+    link = next((link for link in result.links if link.sender == host.name), None)
     bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
     free = facts.disk_free_bytes
     return [

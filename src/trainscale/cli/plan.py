@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
-from ..launch.inspection.hosts import connect_cluster
+from ..launch.hosts import connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
 from ..launch.launchers.target import find_target
 from ..launch.trial.jobs import place_trial

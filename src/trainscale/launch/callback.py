@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,28 @@ from .events import describe_exit
 
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
+# Have the system find out within seconds that the other machine lost its power.
+_SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (
+            ("TCP_KEEPIDLE", 5),
+            ("TCP_KEEPINTVL", 3),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 15_000),
+        )
+        if hasattr(socket, name)
+    ),
+)
+# Has the system end a command when this process dies, as by kill -9. The command may not notice that by itself, for
+# instance while it waits for a host. If this process died before setpriv asked for the signal, the command has another
+# parent and does not start.
+_END_WITH_CONTROLLER = (
+    *("setpriv", "--pdeathsig", "TERM", "--"),
+    *("/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"'),
+)
 
 
 class LauncherProcess:
@@ -34,8 +57,9 @@ class LauncherProcess:
             raise TrainscaleError(f"cannot start {command[0]}: there is no such program on the PATH")
         try:
             # It gets a session of its own: the controller handles Ctrl-C, and can end all that the command started.
+            # Linux means the death of the thread that starts it; here that thread also waits for its end.
             self._popen = subprocess.Popen(
-                [*_make_command_prefix(), *command],
+                [*_END_WITH_CONTROLLER, str(os.getpid()), *command] if shutil.which("setpriv") else command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -55,13 +79,21 @@ class LauncherProcess:
         return self._popen.pid
 
     @property
-    def has_ended(self) -> bool:
-        return self._read_exit_code() is not None
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal, or None while the command runs. The process is not reaped."""
+        if self._popen.returncode is not None:
+            return self._popen.returncode
+        try:
+            status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return self._popen.returncode or 0  # it was reaped a moment ago
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
     @property
-    def was_killed(self) -> bool:
-        """Whether a signal has ended it."""
-        return (self._read_exit_code() or 0) < 0
+    def has_ended(self) -> bool:
+        return self.exit_code is not None
 
     @property
     def is_stopped(self) -> bool:
@@ -86,14 +118,14 @@ class LauncherProcess:
 
     def explain_exit(self) -> str:
         """Say why the command ended: by which signal, or else with which last line or exit code."""
-        code = self._read_exit_code()
+        code = self.exit_code
         if code is not None and code < 0:
             return f"{self.program} {describe_exit(code)}"
         with_code = f" with exit code {code}" if code is not None else ""
         return self.find_last_line() or f"{self.program} ended{with_code}, without a message"
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the command ends, at most this long; return whether it has."""
+        """Wait for at most ``seconds`` until the command ends; return whether it has."""
         deadline = time.monotonic() + seconds
         while not self.has_ended:
             if time.monotonic() > deadline:
@@ -110,11 +142,12 @@ class LauncherProcess:
                 self._popen.terminate()
                 self.wait(max(patience_seconds, terminate_seconds))
             # No other process can have the number of its session before it is reaped.
-            for pid in {self._popen.pid, *_list_processes_of_session(self._popen.pid)}:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except (ProcessLookupError, PermissionError):
-                    pass
+            for entry in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError, IndexError, ValueError):  # the process ended meanwhile
+                    session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+                    if session == self._popen.pid:
+                        os.kill(int(entry.name), signal.SIGKILL)
+            self._popen.kill()
             code = self._popen.wait()
         self._reader.join(5.0)
         return code
@@ -125,18 +158,6 @@ class LauncherProcess:
         with self._popen.stdout as stream:
             while piece := os.read(stream.fileno(), 65536):
                 self._output = (self._output + piece)[-_OUTPUT_BYTES:]
-
-    def _read_exit_code(self) -> int | None:
-        """Return the exit code, negative for a signal, or None while the command runs. The process is not reaped."""
-        if self._popen.returncode is not None:
-            return self._popen.returncode
-        try:
-            status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return self._popen.returncode or 0  # it was reaped a moment ago
-        if status is None:
-            return None
-        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
 @dataclass(frozen=True)
@@ -168,9 +189,7 @@ class CallbackServer:
         self.address, self.port = self._server.getsockname()[:2]
         self._waiting: dict[str, Caller] = {}
         self._accepted: set[str] = set()
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._awaited: dict[str, threading.Condition] = {}  # by host: a caller wakes only the thread that waits for it
+        self._changed = threading.Condition()
         self._is_closed = False
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="callback server", daemon=True)
@@ -178,10 +197,8 @@ class CallbackServer:
 
     def take(self, host: str, seconds: float) -> Caller | None:
         """Hand over the keeper of that host; None if it has not called within this time."""
-        with self._lock:
-            arrival = self._awaited.setdefault(host, threading.Condition(self._lock))
-            arrival.wait_for(lambda: host in self._waiting or self._is_closed, max(0.0, seconds))
-            self._awaited.pop(host, None)
+        with self._changed:
+            self._changed.wait_for(lambda: host in self._waiting or self._is_closed, max(0.0, seconds))
             return self._waiting.pop(host, None)
 
     def wait_for_callers(self, count: int, seconds: float) -> list[Caller]:
@@ -194,8 +211,7 @@ class CallbackServer:
         """Stop listening, and close the connections that nobody took."""
         with self._changed:
             self._is_closed = True
-            for condition in (self._changed, *self._awaited.values()):
-                condition.notify_all()
+            self._changed.notify_all()
         self._wake.close()
         self._thread.join()
         for caller in self._waiting.values():
@@ -205,16 +221,12 @@ class CallbackServer:
         """Run the thread: until close(), or until all expected hosts were accepted."""
         reader = GreetingReader(self._server)
         reader.wake_by(self._woken)
-        while not self._is_closed and not self._is_complete:
+        while not self._is_closed and (self._expected is None or len(self._accepted) < self._expected):
             greeting = reader.wait_for_greeting()
             if greeting is not None and not self._admit(greeting):
                 greeting.connection.close()
         reader.close()
         self._woken.close()
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._expected is not None and len(self._accepted) >= self._expected
 
     def _admit(self, greeting: Greeting) -> bool:
         connection = greeting.connection
@@ -232,7 +244,8 @@ class CallbackServer:
             )
             host = self._identify(caller)
             connection.setblocking(True)
-            _detect_lost_peer(connection)
+            for level, option, value in _SOCKET_OPTIONS:
+                connection.setsockopt(level, option, value)
         except (OSError, ValueError, LookupError):
             return False
         with self._changed:
@@ -241,40 +254,4 @@ class CallbackServer:
             self._waiting[host] = caller
             self._accepted.add(host)
             self._changed.notify_all()
-            if host in self._awaited:
-                self._awaited[host].notify_all()
         return True
-
-
-def _detect_lost_peer(connection: socket.socket) -> None:
-    """Have the system find out within seconds that the other machine lost its power."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _make_command_prefix() -> list[str]:
-    """Return the start of a command line that makes the system end the command when this process dies, as by kill -9.
-
-    The command may not notice that by itself, for instance while it waits for a host. Linux means the death of the
-    thread that starts the command; here that thread also waits for its end. This process may already have died before
-    setpriv asked for the signal; then the command has another parent and does not start.
-    """
-    if not shutil.which("setpriv"):
-        return []
-    start_unless_orphaned = '[ "$PPID" = "$0" ] && exec "$@"'
-    return ["setpriv", "--pdeathsig", "TERM", "--", "/bin/sh", "-c", start_unless_orphaned, str(os.getpid())]
-
-
-def _list_processes_of_session(leader: int) -> list[int]:
-    pids = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-        except (OSError, IndexError, ValueError):
-            continue  # the process ended meanwhile
-        if session == leader:
-            pids.append(int(entry.name))
-    return pids

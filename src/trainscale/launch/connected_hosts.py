@@ -18,15 +18,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ..errors import TrainscaleError
+from ..interruptible import wait_for_futures
 from ..worker.events import End
 from ..worker.job import EndTasksRequest, SignalRequest, Task, TasksRequest, encode_request
-from .connection import READY_SECONDS, HostError, KeeperConnection, select_causes, stop_all
+from .connection import (
+    READY_SECONDS,
+    HostError,
+    KeeperConnection,
+    NoFreePorts,
+    Readable,
+    select_causes,
+    stop_all,
+)
 from .events import HostLost, ReceivedEvent, name_signal
-from .fan_out import fan_out
 
 POLL_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
@@ -37,19 +46,18 @@ _STOP_SECONDS = 10.0
 _STOP_SECONDS_AFTER_ERROR = 1.0  # a host that does not answer will not end in order either
 _FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
 _OTHER_FILES = 256  # logs, the journal, sockets
+# Each may be an ssh, which takes processor time here and a place at a jump host (MaxStartups of its sshd).
+_MOST_AT_ONCE = 64
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """How to wait for hosts. If errors are tolerated, they are in ``ConnectedHosts.errors`` instead of raised. In a
-    ``hurry``, hosts that are much later than the others are given up.
-    """
+    """How to wait for hosts. If errors are tolerated, they are in ``ConnectedHosts.errors`` instead of raised."""
 
     seconds: float = READY_SECONDS
     tolerates_errors: bool = False
-    hurry: bool = False
     compares_clocks: bool = False
 
 
@@ -58,7 +66,7 @@ class ConnectedHosts:
 
     def __init__(
         self,
-        open_connections: Callable[[Sequence[str]], list[KeeperConnection]],
+        open_connections: Callable[[Sequence[str]], Sequence[KeeperConnection]],
         hosts: Sequence[str],
         options: ConnectOptions,
         *,
@@ -74,7 +82,7 @@ class ConnectedHosts:
         self._idle = idle
         self._connections: dict[str, KeeperConnection] = {}
         self._reader = EventReader([])
-        self._keep_alive: _KeepAlive | None = None
+        self._keep_alive: KeepAlive | None = None
         self._started: set[str] = set()  # hosts that have tasks
         self._task_count = self._polled_events = 0
         self._next_poll = 0.0
@@ -84,7 +92,8 @@ class ConnectedHosts:
         connections = self._open(self.hosts)
         self._connections = {connection.host: connection for connection in connections}
         try:
-            self.errors = wait_until_ready(connections, self._options)
+            answers = make_ready(connections, self._options)
+            self.errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
             self._raise_error()
         except BaseException as error:
             self.__exit__(type(error))
@@ -92,24 +101,19 @@ class ConnectedHosts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        """End the tasks and the keepers. Of those that can be used again, only Ctrl-C ends the keepers too."""
         self.request_end()
+        stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
         connections = list(self._connections.values())
-        if self._idle is not None and kind is None:
-            self._let_end()
-            reusable = [connection for connection in connections if self._is_reusable(connection)]
-            connections = [connection for connection in connections if connection not in reusable]
-            self._idle.add(reusable)
-        stop_all(connections, _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS)
-
-    def _let_end(self) -> None:
-        """Read the events of keepers that are ending their tasks. Nobody needs them any more."""
-        for _ in self._reader.drain(_STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS):
-            pass
-
-    def _is_reusable(self, connection: KeeperConnection) -> bool:
-        """Return whether its keeper waits for requests: it has ended its tasks, or never had any."""
-        host = connection.host
-        return host not in self.errors and (host not in self._started or self._reader.has_ended(host))
+        if self._idle is not None and (kind is None or issubclass(kind, Exception)):
+            deque(self._reader.drain(stop_seconds), maxlen=0)  # nobody needs the last events any more
+            for connection in connections[:]:
+                host = connection.host
+                has_answered = host not in self.errors or isinstance(self.errors[host], NoFreePorts)
+                if has_answered and (host not in self._started or host in self._reader.ended):
+                    connections.remove(connection)
+                    self._idle.add(connection)
+        stop_all(connections, stop_seconds)
 
     def find_connection(self, host: str) -> KeeperConnection:
         return self._connections[host]
@@ -136,7 +140,7 @@ class ConnectedHosts:
             request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, stays)
             self._connections[host].write(encode_request(request))
         if not self._is_local:
-            self._keep_alive = _KeepAlive(connections)
+            self._keep_alive = KeepAlive(connections)
             self._keep_alive.start()
 
     @property
@@ -196,7 +200,7 @@ class EventReader:
         self._keepers_stay = keepers_stay
         self._selector = selectors.DefaultSelector()
         self._received: deque[ReceivedEvent] = deque()
-        self._ended: set[str] = set()
+        self.ended: set[str] = set()  # hosts whose keeper has sent its last event
         self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
         for connection in connections:
             for received in connection.take_pending():
@@ -223,9 +227,15 @@ class EventReader:
                 has_ended = not connection.receive_errors()
             if has_ended:
                 self._selector.unregister(key.fileobj)
-                self._check_lost(connection)
-            elif self._keepers_stay and connection.host in self._ended:
-                self._forget(connection)
+                if connection.host not in self.ended and not self._list_open_streams(connection):
+                    was_told_to_end = connection.host in self._ended_by_signal
+                    culprit, explanation = connection.explain_loss(was_told_to_end)
+                    text = explanation or self._ended_by_signal.get(connection.host, "")
+                    lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
+                    self._received.append(ReceivedEvent(connection.host, lost))
+            elif self._keepers_stay and connection.host in self.ended:
+                for stream in self._list_open_streams(connection):
+                    self._selector.unregister(stream)
         events = list(self._received)
         self._received.clear()
         return events
@@ -236,110 +246,79 @@ class EventReader:
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
 
-    def has_ended(self, host: str) -> bool:
-        """Return whether the keeper of this host has sent its last event."""
-        return host in self._ended
-
-    def _forget(self, connection: KeeperConnection) -> None:
-        open_streams = self._selector.get_map()
-        for stream in (connection.output, connection.error_output):
-            if stream is not None and stream in open_streams:
-                self._selector.unregister(stream)
+    def _list_open_streams(self, connection: KeeperConnection) -> list[Readable]:
+        registered = self._selector.get_map()
+        streams = (connection.output, connection.error_output)
+        return [stream for stream in streams if stream is not None and stream in registered]
 
     def _add(self, received: ReceivedEvent) -> None:
         if isinstance(received.event, End):
             if received.event.signal is None:
-                self._ended.add(received.host)
+                self.ended.add(received.host)
             else:
                 name = name_signal(received.event.signal)
                 self._ended_by_signal[received.host] = f"it was told to end ({name})"
         self._received.append(received)
 
-    def _check_lost(self, connection: KeeperConnection) -> None:
-        """Report a keeper whose streams have both ended without its last event."""
-        open_streams = self._selector.get_map()
-        if connection.host in self._ended or any(
-            stream is not None and stream in open_streams for stream in (connection.output, connection.error_output)
-        ):
-            return
-        was_told_to_end = connection.host in self._ended_by_signal
-        culprit, explanation = connection.explain_loss(was_told_to_end)
-        stderr = connection.stderr_text() if connection.error_output is not None else ""
-        text = stderr or explanation or self._ended_by_signal.get(connection.host, "")
-        lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
-        self._received.append(ReceivedEvent(connection.host, lost))
 
-
-class _KeepAlive(threading.Thread):
-    """Sends signs of life to keepers on other machines. A thread of its own, because the main thread may be blocked
-    while it prints.
+class KeepAlive(threading.Thread):
+    """Sends signs of life to keepers on other machines, without which they end. A thread of its own, because the main
+    thread may be blocked while it prints.
     """
 
-    def __init__(self, connections: Sequence[KeeperConnection]) -> None:
+    def __init__(self, connections: Sequence[KeeperConnection] = ()) -> None:
         super().__init__(name="keep-alive", daemon=True)
-        self._connections = connections
+        self.connections = {connection.host: connection for connection in connections}
+        self.lock = threading.Lock()  # guards the connections
         self._stopped = threading.Event()
 
     def run(self) -> None:
         while not self._stopped.wait(_KEEP_ALIVE_SECONDS):
-            for connection in self._connections:
-                connection.write(b"\n")
+            with self.lock:
+                for connection in self.connections.values():
+                    connection.write(b"\n")
 
     def stop(self) -> None:
         self._stopped.set()
-        self.join(_KEEP_ALIVE_SECONDS)
+        if self.is_alive():
+            self.join(_KEEP_ALIVE_SECONDS)
 
 
 class IdleKeepers:
-    """At most one connection for each host. A thread sends them signs of life, without which they end."""
+    """The keepers of a launcher that wait for their next tasks; at most one for each host."""
 
     def __init__(self) -> None:
-        self._connections: dict[str, KeeperConnection] = {}
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = KeepAlive()
 
     def take(self, host: str) -> KeeperConnection | None:
         """Return the connection to this host, which from now on is the caller's, or None."""
-        with self._lock:
-            return self._connections.pop(host, None)
+        with self._thread.lock:
+            return self._thread.connections.pop(host, None)
 
-    def add(self, connections: Sequence[KeeperConnection]) -> None:
-        """Keep connections whose keepers have ended their tasks."""
-        with self._lock:
-            unwanted = [connection for connection in connections if connection.host in self._connections]
-            self._connections.update({c.host: c for c in connections if c not in unwanted})
-            for connection in self._connections.values():
-                connection.is_idle = True
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep_alive, name="idle keepers", daemon=True)
+    def add(self, connection: KeeperConnection) -> None:
+        with self._thread.lock:
+            kept = self._thread.connections.setdefault(connection.host, connection)
+            if self._thread.ident is None:
                 self._thread.start()
-        stop_all(unwanted)
+        if kept is not connection:
+            connection.stop(_STOP_SECONDS)
 
     def close(self) -> None:
         """End all of them."""
-        self._closed.set()
-        with self._lock:
-            connections, self._connections = list(self._connections.values()), {}
-        stop_all(connections)
-
-    def _keep_alive(self) -> None:
-        while not self._closed.wait(_KEEP_ALIVE_SECONDS):
-            with self._lock:
-                for connection in self._connections.values():
-                    connection.write(b"\n")
+        self._thread.stop()
+        stop_all(list(self._thread.connections.values()))
+        self._thread.connections.clear()
 
 
-def wait_until_ready(connections: Sequence[KeeperConnection], options: ConnectOptions) -> dict[str, HostError]:
-    """Return the errors of the hosts whose keepers do not become ready."""
+def make_ready(connections: Sequence[KeeperConnection], options: ConnectOptions) -> dict[str, HostError | None]:
+    """Wait until all keepers are ready. Return the errors of the hosts whose keepers are not."""
 
-    def become_ready(connection: KeeperConnection, deadline: float) -> None:
+    def ask(connection: KeeperConnection, deadline: float) -> None:
         connection.become_ready(deadline)
         if options.compares_clocks:
             connection.compare_clocks(deadline)
 
-    answers = _ask_all(connections, become_ready, options)
-    return {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
+    return ask_all(connections, ask, options.seconds)
 
 
 def find_ports(
@@ -347,42 +326,40 @@ def find_ports(
 ) -> dict[str, list[int] | HostError]:
     """Return free ports of every host, or its error."""
 
-    def find(connection: KeeperConnection, deadline: float) -> list[int]:
+    def ask(connection: KeeperConnection, deadline: float) -> list[int]:
         count = counts.get(connection.host, 0)
         return connection.find_ports(count, deadline) if count else []
 
-    return _ask_all(connections, find, options)
+    return ask_all(connections, ask, options.seconds)
 
 
-def _ask_all(
-    connections: Sequence[KeeperConnection],
-    ask: Callable[[KeeperConnection, float], Answer],
-    options: ConnectOptions,
+def ask_all(
+    connections: Sequence[KeeperConnection], ask: Callable[[KeeperConnection, float], Answer], seconds: float
 ) -> dict[str, Answer | HostError]:
-    deadline = time.monotonic() + options.seconds
-    by_host = {connection.host: connection for connection in connections}
+    """Ask many hosts at once, in threads. Return the answer of each or its error. Ctrl-C ends the connections, so that
+    no thread goes on waiting.
+    """
+    deadline = time.monotonic() + seconds
 
-    def ask_host(host: str) -> Answer | HostError:
+    def ask_host(connection: KeeperConnection) -> Answer | HostError:
         try:
-            return ask(by_host[host], deadline)
+            return ask(connection, deadline)
         except HostError as error:
             return error
-        except TrainscaleError as error:  # there is no ssh here
-            return HostError(host, str(error))
-        except (OSError, ValueError) as error:  # for example, a file that was closed meanwhile
-            return HostError(host, str(error))
+        except (TrainscaleError, OSError, ValueError) as error:  # there is no ssh here, or a file was closed meanwhile
+            return HostError(connection.host, str(error))
 
-    if len(connections) == 1 and not options.hurry:
-        return {host: ask_host(host) for host in by_host}
-    give_up = (lambda host, seconds: _explain_late_answer(by_host[host], seconds)) if options.hurry else None
-    return fan_out(list(by_host), ask_host, lambda host: by_host[host].cut(), give_up)
-
-
-def _explain_late_answer(connection: KeeperConnection, seconds: float) -> HostError:
-    stderr = connection.last_stderr_line()
-    message = f"no answer: waited {seconds:.0f} s for it{f' ({stderr})' if stderr else ''}"
-    remedy = f"does it answer at once to: ssh {connection.host} true? Set-up lines and login scripts count too"
-    return HostError(connection.host, message, remedy=remedy)
+    pool = ThreadPoolExecutor(_MOST_AT_ONCE)
+    try:
+        futures = [pool.submit(ask_host, connection) for connection in connections]
+        wait_for_futures(futures)
+    except BaseException:
+        for connection in connections:
+            connection.cut()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return {connection.host: future.result() for connection, future in zip(connections, futures, strict=True)}
 
 
 def allow_open_files(host_count: int) -> None:

@@ -13,7 +13,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import IO, Protocol
 
 from ..errors import TrainscaleError
 from ..worker.events import MARK, Bootstrap, Ports
@@ -67,15 +68,15 @@ class Readable(Protocol):
 class KeeperConnection(ABC):
     """Closing its input ends the keeper and everything that it started."""
 
-    host: str
     output: Readable  # events
     error_output: Readable | None = None  # standard error of the keeper, or of the program that starts it
-    remote_dir: str | None = None  # the folder for the worker, where the host needs a copy
     copied: bool | None = None  # whether the worker had to be copied, once that is known
     clock_ahead_seconds: tuple[float, float] | None = None  # of the host's clock: at least, at most
-    is_idle = False  # whether its keeper has waited since it ended its last tasks
+    late_remedy = ""  # what to do about a host that does not answer in time
 
-    def __init__(self) -> None:
+    def __init__(self, host: str, remote_dir: str | None = None) -> None:
+        """``remote_dir`` is the folder for the worker, where the host needs a copy."""
+        self.host, self.remote_dir = host, remote_dir
         self._incomplete = b""  # the beginning of a line
         self._pending: list[ReceivedEvent] = []  # received, and not awaited yet
         self._noise_lines = 0  # lines that are no events
@@ -96,24 +97,32 @@ class KeeperConnection(ABC):
     def cut(self) -> None:
         """End the connection at once; a pending read sees its end."""
 
-    @abstractmethod
-    def last_stderr_line(self) -> str:
-        """Return what was printed besides events, as one line for a message."""
-
     def stderr_text(self) -> str:
         """Return all that was printed besides events."""
-        return self.last_stderr_line()
+        return ""
+
+    def last_stderr_line(self) -> str:
+        lines = self.stderr_text().strip().splitlines()
+        return lines[-1].strip() if lines else ""
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
         """Return why the keeper ended without its last event: the host that caused it, which is empty where it cannot
         be known, and an explanation. ``was_told_to_end``: the keeper said that a signal ended it.
         """
-        return self.host, ""
+        return self.host, self.stderr_text()
 
     def become_ready(self, deadline: float) -> None:
         """Copy the worker to the host if necessary, and wait until the keeper answers."""
-        if self.remote_dir is not None:
-            self._bootstrap(self.remote_dir, deadline)
+        if self.remote_dir is not None and self.copied is None:
+            self.write(make_bootstrap_line(self.remote_dir, "keeper"))
+            answer = self._await(Bootstrap, deadline)
+            self.copied = answer.has is False
+            if self.copied:
+                self.write(build_archive().data)
+            if not answer.error:
+                answer = self._await(Bootstrap, deadline)
+            if answer.error:
+                raise self._explain(answer.error)
         self._ask_ports(0, deadline)
 
     def find_ports(self, count: int, deadline: float) -> list[int]:
@@ -138,17 +147,6 @@ class KeeperConnection(ABC):
     def _ask_ports(self, count: int, deadline: float) -> Ports:
         self.write(encode_request(PortsRequest(count)))
         return self._await(Ports, deadline)
-
-    def _bootstrap(self, folder: str, deadline: float) -> None:
-        self.write(make_bootstrap_line(folder, "keeper"))
-        answer = self._await(Bootstrap, deadline)
-        self.copied = answer.has is False
-        if self.copied:
-            self.write(build_archive().data)
-        if not answer.error:
-            answer = self._await(Bootstrap, deadline)
-        if answer.error:
-            raise self._explain(answer.error)
 
     def take_pending(self) -> list[ReceivedEvent]:
         """Return events that arrived behind the last answer."""
@@ -193,7 +191,8 @@ class KeeperConnection(ABC):
             if not self._wait(max(0.0, deadline - time.monotonic())):
                 if time.monotonic() >= deadline:
                     stderr = self.last_stderr_line()
-                    raise HostError(self.host, f"no answer in time{f': {stderr}' if stderr else ''}")
+                    message = f"no answer in time{f': {stderr}' if stderr else ''}"
+                    raise HostError(self.host, message, remedy=self.late_remedy)
                 continue
             events = self.receive()
             if events is None:
@@ -214,22 +213,27 @@ class KeeperConnection(ABC):
 
 
 class PipeConnection(KeeperConnection):
-    """A keeper started by a command of this machine that is connected to it by pipes."""
+    """A keeper started by a command of this machine that is connected to it by pipes. The command is started when the
+    keeper shall become ready: of many hosts, not all at once.
+    """
 
-    def __init__(
-        self, host: str, command: list[str], remote_dir: str | None = None, *, starts_later: bool = False
-    ) -> None:
-        """With ``starts_later``, the command is started when the keeper shall become ready."""
-        super().__init__()
-        self.host, self.remote_dir, self._command = host, remote_dir, command
+    def __init__(self, host: str, command: list[str], remote_dir: str | None = None) -> None:
+        super().__init__(host, remote_dir)
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._is_cut = False
-        self._stderr = b""
-        self._stderr_ended = False
-        if not starts_later:
-            self._start()
+        self._stderr, self._stderr_ended = b"", False
+        if remote_dir is not None:
+            self.late_remedy = f"does it answer at once to: ssh {host} true? Set-up lines and login scripts count too"
 
-    def _start(self) -> None:
+    def become_ready(self, deadline: float) -> None:
+        """Start the command, unless the keeper was used before. It may have been lost meanwhile: then log in again."""
+        if self._process is not None:
+            try:
+                self._ask_ports(0, min(deadline, time.monotonic() + _REUSE_SECONDS))
+                return
+            except HostError:
+                self.stop(0.0)
         # A session of its own, so that Ctrl-C in the terminal reaches only the controller, which then ends it in order.
         try:
             self._process = subprocess.Popen(
@@ -242,51 +246,25 @@ class PipeConnection(KeeperConnection):
             )
         except OSError as error:
             raise TrainscaleError(f"cannot start {self._command[0]} here: {error.strerror}") from None
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        self.output = self._popen.stdout
-        self.error_output = self._popen.stderr
-        self._stderr, self._stderr_ended = b"", False
         if self._is_cut:
             self._process.kill()
-
-    def become_ready(self, deadline: float) -> None:
-        """Start the command if necessary. A keeper that was idle may have been lost meanwhile: log in again."""
-        if self.is_idle:
-            self.is_idle = False
-            try:
-                self._ask_ports(0, min(deadline, time.monotonic() + _REUSE_SECONDS))
-                return
-            except HostError:
-                self.stop(0.0)
-                self._process, self._incomplete, self._pending = None, b"", []
-        if self._process is None:
-            self._start()
+        self.output, self.error_output = _get_pipes(self._process)[1:]
+        self._incomplete, self._pending, self.copied = b"", [], None
+        self._stderr, self._stderr_ended = b"", False
         super().become_ready(deadline)
 
     @property
-    def _popen(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None
-        return self._process
-
-    @property
     def pid(self) -> int:
-        return self._popen.pid
+        assert self._process is not None
+        return self._process.pid
 
     def write(self, data: bytes) -> None:
         if self._process is None:
             return
-        assert self._popen.stdin is not None
-        try:
+        stdin = _get_pipes(self._process)[0]
+        with suppress(BrokenPipeError, ValueError):  # it has ended; reading its output shows that
             while data:
-                data = data[self._popen.stdin.write(data) or 0 :]
-        except (BrokenPipeError, ValueError):
-            pass  # it has ended; reading its output shows that
-
-    def last_stderr_line(self) -> str:
-        lines = self.stderr_text().strip().splitlines()
-        return lines[-1].strip() if lines else ""
+                data = data[stdin.write(data) or 0 :]
 
     def stderr_text(self) -> str:
         while self.error_output is not None and not self._stderr_ended and wait_for_readable([self.error_output], 0.2):
@@ -309,11 +287,8 @@ class PipeConnection(KeeperConnection):
         return self.output in ready
 
     def close(self) -> None:
-        if self._process is None:
-            return
-        assert self._popen.stdin is not None
-        if not self._popen.stdin.closed:
-            self._popen.stdin.close()
+        if self._process is not None:
+            _get_pipes(self._process)[0].close()
 
     def cut(self) -> None:
         self._is_cut = True
@@ -325,14 +300,20 @@ class PipeConnection(KeeperConnection):
             return None
         self.close()
         try:
-            return self._popen.wait(patience_seconds)
+            return self._process.wait(patience_seconds)
         except subprocess.TimeoutExpired:
-            self._popen.kill()  # the system ends its ranks with it
-            return self._popen.wait()
+            self._process.kill()  # the system ends its ranks with it
+            return self._process.wait()
         finally:
-            for stream in (self._popen.stdout, self._popen.stderr):
-                assert stream is not None
+            for stream in _get_pipes(self._process):
                 stream.close()
+
+
+def _get_pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdin, process.stdout, process.stderr
 
 
 class SocketConnection(KeeperConnection):
@@ -340,8 +321,7 @@ class SocketConnection(KeeperConnection):
 
     def __init__(self, host: str, connection: socket.socket | None, remote_dir: str | None = None) -> None:
         """Without a connection, the keeper has not called yet."""
-        super().__init__()
-        self.host, self.remote_dir = host, remote_dir
+        super().__init__(host, remote_dir)
         self._connection: socket.socket | None = None
         if connection is not None:
             self._connect(connection)
@@ -350,43 +330,31 @@ class SocketConnection(KeeperConnection):
         self._connection = self.output = connection
 
     def write(self, data: bytes) -> None:
-        if self._connection is None:
-            return
-        try:
-            self._connection.sendall(data)
-        except OSError:
-            pass  # reading shows the end
-
-    def last_stderr_line(self) -> str:
-        return ""
+        if self._connection is not None:
+            with suppress(OSError):  # reading shows the end
+                self._connection.sendall(data)
 
     def close(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            self._connection.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+        self._shut_down(socket.SHUT_WR)
 
     def cut(self) -> None:
+        self._shut_down(socket.SHUT_RDWR)
+
+    def _shut_down(self, direction: int) -> None:
         if self._connection is not None:
-            try:
-                self._connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            with suppress(OSError):
+                self._connection.shutdown(direction)
 
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         self.close()
         if self._connection is None:
             return None
         deadline = time.monotonic() + patience_seconds
-        try:
+        with suppress(OSError):
             while (seconds := deadline - time.monotonic()) > 0:  # it may go on sending
                 self._connection.settimeout(seconds)
                 if not self._connection.recv(65536):
                     break
-        except OSError:
-            pass
         self._connection.close()
         return None
 

@@ -56,29 +56,14 @@ def decode_line(line: str, host: str = "") -> ReceivedEvent | None:
         return None
     if not isinstance(values, dict) or "kind" not in values:
         return None
-    rank, sequence = values.get("rank"), values.get("seq")
-    return ReceivedEvent(
-        host,
-        _convert(values),
-        rank if isinstance(rank, int) else None,
-        sequence if isinstance(sequence, int) else None,
-    )
-
-
-def find_events(text: str, kind: type[AnyEvent]) -> list[AnyEvent]:
-    """Return all events of one kind in what a program printed."""
-    received = [decode_line(line) for line in text.splitlines()]
-    return [line.event for line in received if line is not None and isinstance(line.event, kind)]
-
-
-def _convert(values: dict[str, object]) -> Event:
-    kind = str(values["kind"])
-    if kind not in EVENTS:
-        return UnknownEvent(kind)
+    kind, rank, sequence = str(values["kind"]), values.get("rank"), values.get("seq")
+    event: Event
     try:
-        return convert(values, EVENTS[kind])
+        event = convert(values, EVENTS[kind]) if kind in EVENTS else UnknownEvent(kind)
     except DecodingError as error:
-        return UnknownEvent(kind, str(error))
+        event = UnknownEvent(kind, str(error))
+    rank = rank if isinstance(rank, int) else None
+    return ReceivedEvent(host, event, rank, sequence if isinstance(sequence, int) else None)
 
 
 def name_signal(number: int) -> str:

@@ -55,7 +55,18 @@ def serve_notebook() -> None:
             if request["text"] is None:
                 raise NotebookHostError(f"{path}: there is no such file here; both machines must see it")
             path.write_text(request["text"], encoding="utf-8")
-        program, page = _find_program(request["jupyter"])
+        # A Jupyter with pages for people, beside the one that is named, or else beside this Python.
+        jupyter = request["jupyter"]
+        own = [str(Path(sys.executable).parent), *os.get_exec_path(), str(Path("~/.local/bin").expanduser())]
+        folders = [str(Path(jupyter).expanduser().parent)] if jupyter else own
+        found = [(shutil.which(name, path=os.pathsep.join(folders)), page) for name, page in _PROGRAMS]
+        program, page = next((pair for pair in found if pair[0]), (None, ""))
+        if program is None:
+            place = f"in {folders[0]}" if jupyter else f"beside {sys.executable}, and none on the PATH"
+            raise NotebookHostError(
+                f"there is no jupyter-lab or jupyter-notebook {place}; pip install jupyterlab (or notebook) into an"
+                " environment that has trainscale, or name one by --jupyter /path/to/bin/jupyter"
+            )
         server = _start(program, path, folder, request)
         _wait_until_ready(server, folder, request)
         node = os.environ.get("SLURMD_NODENAME", "")
@@ -69,21 +80,6 @@ def serve_notebook() -> None:
         if server:
             _end(server)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _find_program(jupyter: str) -> tuple[str, str]:
-    """Return a Jupyter with pages for people, and where it shows a file: beside ``jupyter`` if that is named."""
-    own = [str(Path(sys.executable).parent), *os.get_exec_path(), str(Path("~/.local/bin").expanduser())]
-    folders = [str(Path(jupyter).expanduser().parent)] if jupyter else own
-    for name, page in _PROGRAMS:
-        program = shutil.which(name, path=os.pathsep.join(folders))
-        if program:
-            return program, page
-    place = f"in {folders[0]}" if jupyter else f"beside {sys.executable}, and none on the PATH"
-    raise NotebookHostError(
-        f"there is no jupyter-lab or jupyter-notebook {place}; pip install jupyterlab (or notebook) into an environment"
-        " that has trainscale, or name one by --jupyter /path/to/bin/jupyter"
-    )
 
 
 def _start(program: str, path: Path, folder: Path, request: JupyterRequest) -> subprocess.Popen[bytes]:

@@ -94,7 +94,13 @@ class NotebookSession:
     def __init__(self, target: JupyterTarget, request: NotebookRequest, port: int) -> None:
         """``port`` is one of this machine; 0 for a free one."""
         self._target, self._request = target, request
-        self._port = _find_port(port)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_LOOPBACK, port))
+            except OSError as error:
+                raise InputError(f"--port {port}: {error.strerror}") from None
+            self._port = int(probe.getsockname()[1])
         self._token = secrets.token_hex(24)
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -114,7 +120,10 @@ class NotebookSession:
             if self._target.slurm:
                 host = Host(answer["node"])
                 self._start([*self._target.make_tunnel_command(host, forwarding), "-N", "--", host.name])
-            self._wait_for_port(host)
+            while not self._can_connect():  # until ssh forwards the port; it ends if it cannot log in
+                if any(process.poll() is not None for process in self._processes):
+                    raise self._make_error(host)
+                time.sleep(_POLL_SECONDS)
             self.notebook = answer["notebook"]
             self.url = f"http://{_LOOPBACK}:{self._port}/{answer['page']}"  # without the token
             self.redirect = self._folder / "open.html"  # opens the notebook with its token
@@ -154,14 +163,7 @@ class NotebookSession:
         """Send the program and the request, and return the answer. What a login prints before it is skipped."""
         assert server.stdin is not None
         assert server.stdout is not None
-        request = notebook_host.JupyterRequest(
-            notebook=self._request.notebook,
-            text=self._request.text,
-            jupyter=self._request.jupyter,
-            token=self._token,
-            folder=folder,
-            port=port,
-        )
+        request = {**vars(self._request), "token": self._token, "folder": folder, "port": port}  # a JupyterRequest
         program = Path(notebook_host.__file__).read_text()
         with contextlib.suppress(BrokenPipeError):  # it has ended; its messages say why
             server.stdin.write(f"{program!r}\n{json.dumps(request)}\n".encode())
@@ -176,14 +178,10 @@ class NotebookSession:
         server.wait()
         raise self._make_error(self._target.host)
 
-    def _wait_for_port(self, host: Host | None) -> None:
-        """Wait until ssh forwards the port. It ends if it cannot log in."""
-        while True:
-            if any(process.poll() is not None for process in self._processes):
-                raise self._make_error(host)
-            with contextlib.suppress(OSError), socket.create_connection((_LOOPBACK, self._port)):
-                return
-            time.sleep(_POLL_SECONDS)
+    def _can_connect(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((_LOOPBACK, self._port)):
+            return True
+        return False
 
     def _end(self) -> None:
         """Close the pipes, at which all ends, and wait. The tunnel has no input that it reads: it is terminated."""
@@ -201,14 +199,3 @@ class NotebookSession:
                 process.wait()
             if process.stdout:
                 process.stdout.close()
-
-
-def _find_port(port: int) -> int:
-    """Return this port, or a free one for 0. Raise InputError if it is in use."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LOOPBACK, port))
-        except OSError as error:
-            raise InputError(f"--port {port}: {error.strerror}") from None
-        return int(probe.getsockname()[1])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -44,16 +43,11 @@ class Plugin:
 
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
-    """Load every plug-in once. Call this before anything lists frameworks, models or launchers."""
-    return tuple(_find_plugins())
+    """Load every plug-in once. Call this before anything lists frameworks, models or launchers.
 
-
-def list_broken_plugins(kind: str) -> list[Plugin]:
-    return [plugin for plugin in load_plugins() if plugin.kind == kind and plugin.error]
-
-
-def _find_plugins() -> Iterator[Plugin]:
-    """Read each package by itself, because ``metadata.entry_points()`` fails for all if one package is damaged."""
+    Each package is read by itself, because ``metadata.entry_points()`` fails for all if one package is damaged.
+    """
+    found: list[Plugin] = []
     seen = set()
     for distribution in metadata.distributions():
         try:
@@ -63,31 +57,28 @@ def _find_plugins() -> Iterator[Plugin]:
         groups = [group for group in GROUPS if group in text]
         if not groups:
             continue
-        name, version = _read_name_and_version(distribution)
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except Exception:
+            name, version = str(distribution), ""  # the metadata is damaged; this names its folder
         if name in seen:
             continue  # another copy, later on the module path
         seen.add(name)
-        yield from _read_plugins(distribution, groups, f"{name} {version}")
+        for group in groups:
+            kind, package = GROUPS[group], f"{name} {version}"
+            try:
+                entries = [(entry.name, entry.value) for entry in distribution.entry_points.select(group=group)]
+            except Exception as error:
+                found.append(Plugin(kind, _ENTRY_POINTS, "", package, f"cannot be read: {_describe(error)}"))
+                continue
+            for entry, value in entries:
+                reference = value.partition("[")[0].strip()  # without extras, which concern pip
+                found.append(Plugin(kind, entry, reference, package, _add(kind, entry, reference)))
+    return tuple(found)
 
 
-def _read_plugins(distribution: metadata.Distribution, groups: list[str], package: str) -> Iterator[Plugin]:
-    for group in groups:
-        kind = GROUPS[group]
-        try:
-            entries = [(entry.name, entry.value) for entry in distribution.entry_points.select(group=group)]
-        except Exception as error:
-            yield Plugin(kind, _ENTRY_POINTS, "", package, f"cannot be read: {_describe(error)}")
-            continue
-        for name, value in entries:
-            reference = value.partition("[")[0].strip()  # without extras, which concern pip
-            yield Plugin(kind, name, reference, package, _add(kind, name, reference))
-
-
-def _read_name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
-    try:
-        return distribution.metadata["Name"], distribution.version
-    except Exception:
-        return str(distribution), ""  # the metadata is damaged; this names its folder
+def list_broken_plugins(kind: str) -> list[Plugin]:
+    return [plugin for plugin in load_plugins() if plugin.kind == kind and plugin.error]
 
 
 def _add(kind: str, name: str, reference: str) -> str:

@@ -67,50 +67,35 @@ class ProgramCommand:
     folder: str
     variables: Mapping[str, Mapping[str, str]]
 
-    def join_variables(self, role: str) -> dict[str, str]:
-        return {**self.variables.get(ALL_ROLES, {}), **self.variables.get(role, {})}
-
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
-    """Return the workers, then the servers, then the scheduler beside worker 0, if requested."""
-    counts = _count_filled(request, hosts) if request.placement == FILL else _count_dealt(request, hosts)
+    """Return the workers, then the servers, then the scheduler beside worker 0, if requested.
+
+    Workers are dealt out in turn, after the servers; only slots in the hosts file are a limit. With the placement FILL,
+    one host is filled before the next: its slots, else GPUs, else cores.
+    """
+    is_filled = request.placement == FILL
+    limits = [host.slots for host in hosts]
+    if is_filled:
+        limits = [host.slots or len(get_machine(host).gpus) or len(get_machine(host).cores) for host in hosts]
+    known = [limit for limit in limits if limit is not None]
+    room = sum(known)
+    if len(known) == len(hosts) and room < request.workers:
+        each = ", ".join(f"{host.name} {limit}" for host, limit in zip(hosts, known, strict=True))
+        reason = f"there is room for {room} ({each})"
+        raise InputError(f"{request.workers} workers: {reason}; valid: 1 … {room}, or more slots")
+    counts = [0] * len(hosts)
+    turn = 0 if is_filled else request.servers
+    while sum(counts) < request.workers:
+        limit = limits[turn % len(hosts)]
+        has_room = limit is None or counts[turn % len(hosts)] < limit
+        counts[turn % len(hosts)] += has_room
+        turn += not (is_filled and has_room)
     positions = [(host, index, count) for host, count in zip(hosts, counts, strict=True) for index in range(count)]
     workers = [Program(WORKER, index, *position) for index, position in enumerate(positions)]
-    used_hosts = [host for host, count in zip(hosts, counts, strict=True) if count or request.placement != FILL]
+    used_hosts = [host for host, count in zip(hosts, counts, strict=True) if count or not is_filled]
     servers = [Program(SERVER, index, used_hosts[index % len(used_hosts)]) for index in range(request.servers)]
     return workers + servers + ([Program(SCHEDULER, 0, workers[0].host)] if request.scheduler else [])
-
-
-def _count_dealt(request: ProgramRequest, hosts: Sequence[Host]) -> list[int]:
-    """Return how many workers each host gets, in turn, after the servers. Only slots in the hosts file are a limit."""
-    _check_room(request.workers, hosts, [host.slots for host in hosts])
-    counts = [0] * len(hosts)
-    turn = request.servers
-    while sum(counts) < request.workers:
-        slots = hosts[turn % len(hosts)].slots
-        if slots is None or counts[turn % len(hosts)] < slots:
-            counts[turn % len(hosts)] += 1
-        turn += 1
-    return counts
-
-
-def _count_filled(request: ProgramRequest, hosts: Sequence[Host]) -> list[int]:
-    """Return how many workers each host gets if one is filled before the next: its slots, else GPUs, else cores."""
-    rooms = [host.slots or len(get_machine(host).gpus) or len(get_machine(host).cores) for host in hosts]
-    _check_room(request.workers, hosts, rooms)
-    counts: list[int] = []
-    for room in rooms:
-        counts.append(min(room, request.workers - sum(counts)))
-    return counts
-
-
-def _check_room(workers: int, hosts: Sequence[Host], rooms: Sequence[int | None]) -> None:
-    limits = [room for room in rooms if room is not None]
-    if len(limits) < len(rooms) or sum(limits) >= workers:
-        return
-    each = ", ".join(f"{host.name} {room}" for host, room in zip(hosts, limits, strict=True))
-    room = sum(limits)
-    raise InputError(f"{workers} workers: there is room for {room} ({each}); valid: 1 … {room}, or more slots")
 
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
@@ -128,31 +113,39 @@ def build_program_jobs(
     """Return the job of every program, in their order. ``ports`` are free ones, as many as ``count_ports`` says."""
     is_distributed = len({program.host.name for program in programs}) > 1
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
-    first = programs[0].host
-    meetings = {name: (_choose_address(first, is_distributed), free_ports[first.name].pop()) for name in MEETINGS}
+    meeting_ports = {name: free_ports[programs[0].host.name].pop() for name in MEETINGS}
+    # On one host all messages stay inside it, whatever networks it has.
+    own_addresses = [program.host.address if is_distributed else LOOPBACK for program in programs]
+    meetings = {name: (own_addresses[0], port) for name, port in meeting_ports.items()}
     addresses = {
-        program.name: f"{_choose_address(program.host, is_distributed)}:{free_ports[program.host.name].pop(0)}"
-        for program in programs
+        program.name: f"{address}:{free_ports[program.host.name].pop(0)}"
+        for program, address in zip(programs, own_addresses, strict=True)
         if program.role != SCHEDULER
     }
     jobs = []
-    for program in programs:
+    for program, address in zip(programs, own_addresses, strict=True):
+        interface = program.host.interface if is_distributed else find_loopback_interface()
         environment = {
             **_make_torch_variables(request, programs, program, meetings["torch"]),
             **_make_tensorflow_variables(request, program, addresses),
             **_make_jax_variables(request, program, meetings["jax"]),
-            **_make_dmlc_variables(request, program, meetings["scheduler"], is_distributed),
-            **_make_network_variables(program.host.interface if is_distributed else find_loopback_interface()),
-            **command.join_variables(program.role),
+            **_make_dmlc_variables(request, program, meetings["scheduler"], address, interface),
         }
-        gpus = _choose_gpus(request, program)
-        jobs.append(ProgramJob(command.command, command.folder, environment, _make_defaults(program), gpus))
+        if interface:  # without the = NCCL would take eth1 as a prefix, such as of eth10
+            names = {"GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface}
+            environment.update(names, NCCL_SOCKET_IFNAME=f"={interface}")
+        environment.update(command.variables.get(ALL_ROLES, {}))
+        environment.update(command.variables.get(program.role, {}))
+        defaults, machine = {"PYTHONUNBUFFERED": "1"}, get_machine(program.host)
+        if program.local_count > 1:  # no more threads than the host has cores, in all its workers
+            defaults["OMP_NUM_THREADS"] = str(max(1, len(machine.cores) // program.local_count))
+        visible_gpus: list[int] | None = None  # all
+        if machine.gpus and program.role != WORKER:
+            visible_gpus = []  # TensorFlow would take the memory of all
+        elif machine.gpus and request.shows_own_gpus:
+            visible_gpus = _choose_share(program)
+        jobs.append(ProgramJob(command.command, command.folder, environment, defaults, visible_gpus))
     return jobs
-
-
-def _choose_address(host: Host, is_distributed: bool) -> str:
-    """Return the loopback address if there is one host: all messages stay inside it, whatever networks it has."""
-    return host.address if is_distributed else LOOPBACK
 
 
 def _make_torch_variables(
@@ -199,11 +192,11 @@ def _make_tensorflow_variables(
 def _make_jax_variables(request: ProgramRequest, program: Program, meeting: tuple[str, int]) -> dict[str, str]:
     """Return the variables of JAX, which reads address and devices, and of Keras, which reads all of its three."""
     coordinator = f"{meeting[0]}:{meeting[1]}"
+    common = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": str(request.workers)}
     if program.role != WORKER:
-        return {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": str(request.workers)}
+        return common
     variables = {
-        "JAX_COORDINATOR_ADDRESS": coordinator,
-        "JAX_NUM_PROCESSES": str(request.workers),
+        **common,
         "JAX_PROCESS_ID": str(program.index),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(request.workers),
@@ -216,7 +209,7 @@ def _make_jax_variables(request: ProgramRequest, program: Program, meeting: tupl
 
 
 def _make_dmlc_variables(
-    request: ProgramRequest, program: Program, meeting: tuple[str, int], is_distributed: bool
+    request: ProgramRequest, program: Program, meeting: tuple[str, int], own_address: str, interface: str | None
 ) -> dict[str, str]:
     """Return what ps-lite reads and what dmlc's trackers added. Without a scheduler there is nothing, because MXNet
     waits for one as soon as it sees a role.
@@ -230,39 +223,14 @@ def _make_dmlc_variables(
         "DMLC_PS_ROOT_PORT": str(port),
         "DMLC_NUM_WORKER": str(request.workers),
         "DMLC_NUM_SERVER": str(request.servers),
-        "DMLC_NODE_HOST": _choose_address(program.host, is_distributed),
+        "DMLC_NODE_HOST": own_address,
     }
-    interface = program.host.interface if is_distributed else find_loopback_interface()
     if interface:
         variables["DMLC_INTERFACE"] = interface
     if program.role != SCHEDULER:
         variables["DMLC_TASK_ID"] = str(program.index + (request.workers if program.role == SERVER else 0))
         variables[f"DMLC_{program.role.upper()}_ID"] = str(program.index)
     return variables
-
-
-def _make_network_variables(interface: str | None) -> dict[str, str]:
-    if not interface:
-        return {}
-    # Without the = NCCL would take eth1 as a prefix, such as of eth10.
-    return {"GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
-
-
-def _make_defaults(program: Program) -> dict[str, str]:
-    """Return variables for unbuffered output, and for no more threads than a host has cores, in all its workers."""
-    defaults = {"PYTHONUNBUFFERED": "1"}
-    if program.local_count > 1:
-        defaults["OMP_NUM_THREADS"] = str(max(1, len(get_machine(program.host).cores) // program.local_count))
-    return defaults
-
-
-def _choose_gpus(request: ProgramRequest, program: Program) -> list[int] | None:
-    """Return the visible GPUs; None for all. Servers get none, because TensorFlow would take the memory of all."""
-    if not get_machine(program.host).gpus:
-        return None
-    if program.role != WORKER:
-        return []
-    return _choose_share(program) if request.shows_own_gpus else None
 
 
 def _choose_share(program: Program) -> list[int]:

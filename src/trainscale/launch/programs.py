@@ -11,6 +11,7 @@ import signal
 import tarfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
@@ -22,10 +23,10 @@ from ..worker.keeper.program import FolderRequest
 from .connected_hosts import ConnectedHosts, ConnectOptions
 from .connection import HostError, select_causes
 from .events import HostLost, ReceivedEvent, describe_exit
-from .inspection.hosts import add_facts, decode_facts
-from .inspection.tasks import make_role_task, run_host_tasks
+from .hosts import add_facts, decode_facts
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .program_jobs import Program, ProgramCommand, ProgramRequest, build_program_jobs, count_ports
+from .tasks import make_role_task, run_host_tasks
 
 _PREPARE_SECONDS = 120.0
 _NOT_COPIED = (".git", "__pycache__", ".venv")
@@ -80,14 +81,10 @@ def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archiv
 
 def pack_folder(folder: Path) -> str:
     """Return the content of a folder as text that fits into one line."""
-
-    def filter_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if Path(entry.name).name in _NOT_COPIED else entry
-
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:
         for path in sorted(folder.iterdir()):
-            tar.add(path, path.name, filter=filter_entry)
+            tar.add(path, path.name, filter=lambda e: None if Path(e.name).name in _NOT_COPIED else e)
             if raw.tell() > _MOST_BYTES:
                 raise InputError(
                     f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
@@ -122,40 +119,33 @@ class ProgramRun:
 
     def update(self, received: ReceivedEvent) -> None:
         match received.event:
-            case LogLine() as line if received.rank is not None:
-                self._add_line(received.rank, line)
+            case LogLine() as line if received.rank is not None and 0 <= received.rank < len(self.programs):
+                # A long line arrives in parts. Of a progress bar that overwrites itself, show the last state.
+                text = self._line_parts.pop((received.rank, line.stream), "") + line.text
+                if line.more and len(text) < _LONGEST_LINE:
+                    self._line_parts[received.rank, line.stream] = text
+                else:
+                    text = text.rstrip("\r").rpartition("\r")[2]
+                    self._show_line(self.programs[received.rank], text, line.stream == "stderr")
             case Exit(code=code) if received.rank in self._running:
                 self._running.discard(received.rank)
-                self._add_exit(self.programs[received.rank], code)
+                program = self.programs[received.rank]
+                if code != 0:
+                    reason = f"{program.name} on {program.host.name} {describe_exit(code)}"
+                    self.fail(128 - code if code < 0 else code, reason)
             case HostLost(culprit=culprit, stderr_tail=tail):
-                self._lose_host(culprit or received.host, tail)
+                host = culprit or received.host
+                lost = {number for number in self._running if self.programs[number].host.name == host}
+                self._running -= lost
+                if lost:
+                    lines = [line.strip() for line in tail if line.strip()]
+                    self.fail(_LOST, f"{host} is lost: {lines[-1] if lines else 'it sends nothing any more'}")
 
     def fail(self, exit_code: int, reason: str) -> None:
         """Note a failure. Only the first one counts."""
         if not self.failure and not self.is_ending:
             self.exit_code, self.failure = exit_code, reason
             self.show_message(reason)
-
-    def _lose_host(self, host: str, stderr_tail: tuple[str, ...]) -> None:
-        lost = {number for number in self._running if self.programs[number].host.name == host}
-        self._running -= lost
-        if lost:
-            lines = [line.strip() for line in stderr_tail if line.strip()]
-            self.fail(_LOST, f"{host} is lost: {lines[-1] if lines else 'it sends nothing any more'}")
-
-    def _add_exit(self, program: Program, code: int) -> None:
-        if code != 0:
-            self.fail(128 - code if code < 0 else code, f"{program.name} on {program.host.name} {describe_exit(code)}")
-
-    def _add_line(self, rank: int, line: LogLine) -> None:
-        """Show a line. A long one arrives in parts. Of a progress bar that overwrites itself, show the last state."""
-        if not 0 <= rank < len(self.programs):
-            return
-        text = self._line_parts.pop((rank, line.stream), "") + line.text
-        if line.more and len(text) < _LONGEST_LINE:
-            self._line_parts[rank, line.stream] = text
-        else:
-            self._show_line(self.programs[rank], text.rstrip("\r").rpartition("\r")[2], line.stream == "stderr")
 
 
 def run_programs(
@@ -176,9 +166,15 @@ def run_programs(
         try:
             connected.start(tasks, _FOREVER_SECONDS)
             _follow(connected, run, timeout_seconds)
-            _end_others(connected, run)
+            # Let the other programs end by themselves, then send them a signal. The keepers end those that do not.
+            _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
+            if connected.is_open and run.running:
+                run.show_message(f"ending what goes on: {', '.join(program.label for program in run.running)}")
+                _send_signal(connected, run, signal.SIGTERM)
         except KeyboardInterrupt:
-            _interrupt(connected, run)
+            with suppress(KeyboardInterrupt):  # a second Ctrl-C stops the waiting
+                run.show_message("interrupted; waiting for the programs to end (Ctrl-C again: do not wait)")
+                _send_signal(connected, run, signal.SIGINT)
             return INTERRUPTED
         finally:
             run.is_ending = True
@@ -189,31 +185,15 @@ def run_programs(
 
 def _follow(connected: ConnectedHosts, run: ProgramRun, timeout_seconds: float | None) -> None:
     """Process events until something fails, the leaders are done, or the time is up."""
-    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    deadline = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
     while connected.is_open and run.running and not run.is_over:
-        if deadline is not None and time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             run.fail(TIMED_OUT, f"time is up after {timeout_seconds:g} s")
             return
-        _process(connected, run)
+        for received in connected.poll():
+            run.update(received)
     if not run.is_over:  # the keepers assumed that this machine was dead
         run.fail(_LOST, "the hosts ended their programs: they had no sign of life from here")
-
-
-def _end_others(connected: ConnectedHosts, run: ProgramRun) -> None:
-    """Let the other programs end by themselves, then send them a signal. The keepers end those that do not."""
-    _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
-    if connected.is_open and run.running:
-        run.show_message(f"ending what goes on: {', '.join(program.label for program in run.running)}")
-        _send_signal(connected, run, signal.SIGTERM)
-
-
-def _interrupt(connected: ConnectedHosts, run: ProgramRun) -> None:
-    """Pass Ctrl-C on to every program. A second Ctrl-C stops the waiting."""
-    try:
-        run.show_message("interrupted; waiting for the programs to end (Ctrl-C again: do not wait)")
-        _send_signal(connected, run, signal.SIGINT)
-    except KeyboardInterrupt:
-        return
 
 
 def _send_signal(connected: ConnectedHosts, run: ProgramRun, number: signal.Signals) -> None:
@@ -225,9 +205,5 @@ def _send_signal(connected: ConnectedHosts, run: ProgramRun, number: signal.Sign
 def _wait(connected: ConnectedHosts, run: ProgramRun, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while connected.is_open and run.running and time.monotonic() < deadline:
-        _process(connected, run)
-
-
-def _process(connected: ConnectedHosts, run: ProgramRun) -> None:
-    for received in connected.poll():
-        run.update(received)
+        for received in connected.poll():
+            run.update(received)

@@ -1,4 +1,4 @@
-"""Explains why a keeper could not be started on a host, from what ssh, a shell or Python printed.
+"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed.
 
 The messages are the only evidence: ssh exits with 255 for every error. The part of a reason before its first colon is
 short enough for a table.
@@ -11,11 +11,19 @@ from dataclasses import dataclass
 
 _PYTHON = "install Python 3.9 or newer there, or name one: --remote-python PATH, or python=PATH in the hosts file"
 _FOLDER = "name another folder of the hosts: --remote-dir DIR"
+OTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
 _KEY = "put your public key there (ssh-copy-id {host}), or name user and key in ssh's configuration"
 
 # (pattern of the output, reason, remedy), the more specific first. {host} is the name of the host, {before} the line
 # before the match; other names are groups of the pattern.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
+    (r'cannot call \S+: (?:\[Errno -?\d+\] )?(?P<reason>.+)'
+     r'|unable to connect from "[^"]*" to "[^"]*" \((?P<mpich>[^)]*)\)',
+     "cannot call this machine: {reason}{mpich}",
+     OTHER_ADDRESS),
+    (r"(?m)^(?P<line>.*(?:orted|prted|hydra_pmi_proxy)\S*: (?:command )?(?:not found|No such file).*)",
+     "no MPI there: {line}",
+     "install the same MPI there, and let a shell without a terminal find it (PATH in ~/.bashrc)"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED",
      "host key changed: its ssh host key is not the one that is known here",
      "if the host was set up anew: ssh-keygen -R {host}, then ssh {host} once, by hand"),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.witness import Expectation, SampleFacts
-from ..launch.inspection.numbers import NumbersFailed, compute_numbers
 from ..launch.launchers.base import ITS_START
+from ..launch.tasks import NumbersFailed, compute_numbers
 from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
 from ..spec.config import Trial
 from ..spec.plan import Plan

@@ -20,7 +20,7 @@ from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
 from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, InputError, TrainscaleError
-from ..launch.inspection.hosts import choose_pythons, combine_probes, connect_cluster
+from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
 from ..launch.launchers.inside_mpi import InsideMpiLauncher
 from ..launch.launchers.target import find_target
 from ..launch.trial.jobs import list_plugins

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ..folders import find_cache_folder
-from ..launch.inspection.numbers import EncodedNumbers
+from ..launch.tasks import EncodedNumbers
 from ..record.files import write_atomically
 from ..spec.config import compute_digest
 from ..worker.job import PluginReference

@@ -12,8 +12,16 @@ from queue import SimpleQueue
 from ..analyse.parity import ParityNumbers, compare, judge
 from ..interruptible import wait_for_futures
 from ..launch.connected_hosts import ConnectedHosts
-from ..launch.inspection.numbers import NumbersFailed
-from ..launch.inspection.parity import BATCH, FP32, FP64, STEPS, VERSION, ParityTask, compute
+from ..launch.tasks import (
+    BATCH,
+    FP32,
+    FP64,
+    STEPS,
+    VERSION,
+    NumbersFailed,
+    ParityTask,
+    compute_parity_numbers,
+)
 from ..launch.trial.jobs import list_plugins
 from ..record.parity import UNPROVEN, Check, Verdict
 from ..spec.config import Config
@@ -160,7 +168,9 @@ def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], 
         device = free_devices.get()
         try:
             task = ParityTask(config, precision, device, context.plan.experiment.work.seed)
-            numbers = compute(launcher, host, context.pythons[config.framework], task, connections.append)
+            numbers = compute_parity_numbers(
+                launcher, host, context.pythons[config.framework], task, connections.append
+            )
             number_cache.write_cached(path, numbers)
             report(f"{name}: {numbers.seconds:.0f} s")
         except NumbersFailed as error:

@@ -17,6 +17,7 @@ from trainscale.launch.events import HostLost
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
+    CommandReport,
     find_outward_address,
 )
 from trainscale.worker.events import Exit, LogLine
@@ -203,8 +204,8 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
         def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
             return {**super().environment(endpoint), CALLBACK_VARIABLE: f"{endpoint.address},{nobody},{endpoint.token}"}
 
-        def output_about(self, host: str, output: str) -> str:
-            return output
+        def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
+            return CommandReport({"host0": output} if output else {})
 
     launcher = Wrong(1)
     keepers = launcher.open(launcher.names)

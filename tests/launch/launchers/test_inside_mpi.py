@@ -303,7 +303,7 @@ def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_con
     argv = ("run", *trials)
     popen, log = command.begin(2, *argv)
     until(lambda: (command.folder / "out" / "trials.jsonl").exists() and command.trials(), "the first trial", 120)
-    assert command.lab.kill_matching("node2", "-m trainscale run") > 0
+    assert command.lab.kill_matching("node2", "start.py keeper") > 0
     popen.wait(60)
     command.nothing_left()
     assert {trial["status"] for trial in command.trials()} == {"ok"}, log.read_text()

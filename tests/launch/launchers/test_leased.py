@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import resource
 import signal
@@ -11,24 +10,26 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from keepers import ready, try_ready
 from processes import MARK, is_living, marked, until
 from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
 from trainscale.launch.callback import LauncherProcess
-from trainscale.launch.connection import HostError, stop_all
-from trainscale.launch.inspection.hosts import visit_hosts
+from trainscale.launch.connection import HostError, NoFreePorts
+from trainscale.launch.events import HostLost
+from trainscale.launch.hosts import visit_hosts
 from trainscale.launch.launchers.base import ITS_PYTHON
-from trainscale.launch.launchers.callback import CallbackEndpoint
-from trainscale.launch.launchers.leased import LeasedHostsLauncher, make_leased_host_program
+from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
+from trainscale.launch.launchers.leased import LeasedHostsLauncher
 from trainscale.spec.devices import Host
+from trainscale.worker.events import LogLine
 from trainscale.worker.inspection.host import HostFacts
-from trainscale.worker.job import Task, TasksRequest, encode_request
+from trainscale.worker.job import Task
 
 # Starts one program for each "number name address" on its command line, and waits for them.
 BRING = """
@@ -37,7 +38,7 @@ program, *hosts = sys.argv[1:]
 started = [subprocess.Popen([sys.executable, "-c", program, *host.split()]) for host in hosts]
 sys.exit(max(process.wait() for process in started))
 """
-PROGRAM = make_leased_host_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
+PROGRAM = make_callback_program("int(sys.argv[1])", "sys.argv[2]", "sys.argv[3]")
 
 
 class Lender(LeasedHostsLauncher):
@@ -86,17 +87,12 @@ class Lender(LeasedHostsLauncher):
         self.code = process.stop(10.0 if complete else 0.0)
 
 
-def programs(mark: str) -> list[int]:
-    """Return the processes that serve as leased hosts."""
-    pids = []
-    for pid in marked(mark):
-        try:
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if PROGRAM.encode() in arguments and BRING.encode() not in arguments:
-            pids.append(pid)
-    return pids
+def find_keeper(lender: Lender, host: str) -> int:
+    """Return the process id of a host's keeper."""
+    with lender.connect([host]) as connected:
+        connected.start([Task(host, 0, [ITS_PYTHON, "-c", "import os; print(os.getppid())"])], 60.0)
+        lines = [event.event for event in connected.read_events(60.0) if isinstance(event.event, LogLine)]
+    return int(lines[0].text)
 
 
 @pytest.fixture
@@ -115,7 +111,7 @@ def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lend
         Host("10.0.0.10", alias="alpha-2"),
     )
     assert lender.hosts() == lender.access.hosts
-    assert len(programs(lender.mark)) == 3
+    assert len(marked(lender.mark)) == 4  # the command and three keepers
 
 
 @pytest.mark.processes
@@ -128,66 +124,67 @@ def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> N
 
 
 @pytest.mark.processes
-def test_every_host_answers_again_and_again_with_a_keeper_of_its_own(lender: Lender) -> None:
+def test_every_host_answers_again_and_again_with_the_same_keeper(lender: Lender) -> None:
     for _ in range(2):
         answers = visit_hosts(lender, {})
         assert [type(answer) for answer in answers.values()] == [HostFacts] * 3
-    first, second = lender.open(["beta"]), lender.open(["beta"])
-    assert len(ready([*first], {"beta": 2})["beta"]) == 2
-    assert len(ready([*second], {"beta": 3})["beta"]) == 3
-    stop_all([*first, *second])
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
+    assert find_keeper(lender, "beta") == find_keeper(lender, "beta")
+    assert len(marked(lender.mark)) == 4
 
 
 @pytest.mark.processes
-def test_a_keeper_that_nobody_waits_for_does_not_stay(lender: Lender) -> None:
+def test_an_error_costs_no_host_that_answers(lender: Lender) -> None:
     lender.hosts()
-    (keeper,) = lender.open(["beta"])
-    keeper.stop()
-    until(lambda: len(marked(lender.mark)) == 4, "only the command and the programs of the hosts")
+    with pytest.raises(NoFreePorts), lender.connect(["beta", "alpha-1"]) as connected:
+        connected.find_ports({"beta": 100_000, "alpha-1": 1})
+    interrupt_tasks(lender, ValueError())
+    assert lender.find_lost_hosts() == []
+    with lender.connect(["beta", "alpha-1"]) as connected:
+        assert len(connected.find_ports({"beta": 2, "alpha-1": 1})["beta"]) == 2
+
+
+def interrupt_tasks(lender: Lender, error: BaseException) -> None:
+    """Raise the error while a task runs on a host."""
+    with suppress(type(error)), lender.connect(["beta"]) as connected:
+        connected.start([Task("beta", 0, ["sleep", "600"])], 600.0)
+        until(lambda: len(marked(lender.mark)) == 5, "the command, three keepers and the task")
+        raise error
 
 
 @pytest.mark.processes
-def test_what_a_keeper_started_ends_with_the_connections(lender: Lender, tmp_path: Path) -> None:
+def test_what_a_keeper_started_ends_with_the_connections(lender: Lender) -> None:
     lender.hosts()
-    (keeper,) = lender.open(["beta"])
-    ready([keeper], {})
-    sign = tmp_path / "sign"
-    program = f"import pathlib, time; pathlib.Path({str(sign)!r}).touch(); time.sleep(600)"
-    keeper.write(encode_request(TasksRequest([Task("beta", 0, [ITS_PYTHON, "-c", program])], 600.0)))
-    until(sign.exists, "what the keeper shall start")
+    interrupt_tasks(lender, KeyboardInterrupt())
     lender.close()
     assert lender.code == 0
     assert marked(lender.mark) == []
-    keeper.stop()
 
 
 @pytest.mark.processes
 def test_a_host_that_is_gone_is_known_at_once_and_the_others_go_on(lender: Lender) -> None:
     lender.hosts()
-    (gone,) = [
-        pid for pid in programs(lender.mark) if b"beta" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    ]
+    gone = find_keeper(lender, "beta")
     os.kill(gone, signal.SIGKILL)
-    until(lambda: not is_living(gone), "the end of the program, which has closed its connections then")
-    keepers = lender.open(["beta", "alpha-1"])
-    answers = try_ready(keepers, {"beta": 1, "alpha-1": 1})
-    assert isinstance(answers["beta"], HostError)
-    assert str(answers["beta"]) == "beta: is gone (it closed its connection); ask the lender about beta"
-    assert isinstance(answers["alpha-1"], list)
-    stop_all(keepers)
+    until(lambda: not is_living(gone), "the end of the keeper, which has closed its connection then")
+    with (
+        pytest.raises(HostError, match=r"^beta: is gone; ask the lender about beta$"),
+        lender.connect(["alpha-1", "beta"]),
+    ):
+        pass
+    with lender.connect(["alpha-1"]) as connected:
+        assert len(connected.find_ports({"alpha-1": 1})["alpha-1"]) == 1
 
 
 @pytest.mark.processes
-def test_a_keeper_ends_with_the_program_that_started_it(lender: Lender) -> None:
+def test_a_keeper_that_is_lost_ends_what_it_started_and_the_lender_says_why(lender: Lender) -> None:
     lender.hosts()
-    (keeper,) = lender.open(["beta"])
-    ready([keeper], {})
-    before = set(marked(lender.mark))
-    for pid in programs(lender.mark):
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: marked(lender.mark) == [], f"the end of {before}")
-    keeper.stop()
+    keeper = find_keeper(lender, "beta")
+    with lender.connect(["beta"]) as connected:
+        connected.start([Task("beta", 0, ["sleep", "600"])], 600.0)
+        os.kill(keeper, signal.SIGKILL)
+        (lost,) = [received.event for received in connected.read_events(60.0)]
+    assert lost == HostLost("beta", ("ask the lender about beta",))
+    until(lambda: len(marked(lender.mark)) == 3, "only the command and two keepers")
 
 
 @pytest.mark.processes
@@ -198,29 +195,13 @@ def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None
 
 
 @pytest.mark.processes
-def test_a_caller_with_a_wrong_key_is_closed(lender: Lender) -> None:
+def test_programs_do_not_find_the_token_in_their_environment(lender: Lender) -> None:
     lender.hosts()
-    assert lender._server is not None
-    with socket.create_connection(("127.0.0.1", lender._server.port), 5) as stranger:
-        stranger.sendall(f"{lender._token} 2 beta somethingelse\n".encode())
-        stranger.settimeout(30)
-        assert stranger.recv(1) == b""
-
-
-@pytest.mark.processes
-def test_programs_do_not_find_the_token_in_their_environment(lender: Lender, tmp_path: Path) -> None:
-    lender.hosts()
-    (keeper,) = lender.open(["beta"])
-    ready([keeper], {})
-    seen = tmp_path / "seen"
-    program = (
-        f"import json, os; open({str(seen)!r} + '.part', 'w').write(json.dumps(dict(os.environ)));"
-        f" os.rename({str(seen)!r} + '.part', {str(seen)!r})"
-    )
-    keeper.write(encode_request(TasksRequest([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0)))
-    until(seen.exists, "the program")
-    keeper.stop()
-    assert not [name for name in json.loads(seen.read_text()) if name.startswith("TRAINSCALE_CALL")]
+    program = "import os; print([name for name in os.environ if name.startswith('TRAINSCALE_CALL')])"
+    with lender.connect(["beta"]) as connected:
+        connected.start([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0)
+        lines = [event.event for event in connected.read_events(60.0) if isinstance(event.event, LogLine)]
+    assert [line.text for line in lines] == ["[]"]
 
 
 @pytest.mark.processes
@@ -242,15 +223,10 @@ def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -
 
 
 def test_the_program_can_be_read_by_any_python_3() -> None:
-    """So that the keeper can report a Python that is too old."""
+    """So that the host can report a Python that is too old."""
     tree = ast.parse(PROGRAM, feature_version=(3, 4))
     younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
     assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
-    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"collections.abc"}  # typing came with Python 3.5
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    annotations = [part for function in functions for argument in function.args.args if (part := argument.annotation)]
-    assert not [part for part in annotations if isinstance(part, ast.Subscript)]
 
 
 @pytest.mark.processes
@@ -265,12 +241,9 @@ def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 alpha 10.0.0.1", "2 beta 10.0.0.2")
     try:
         assert [host.name for host in launcher.hosts()] == ["alpha", "beta"]
-        keepers = launcher.open(["alpha", "beta"])
-        assert {host: len(ports) for host, ports in ready(keepers, {"alpha": 1, "beta": 2}).items()} == {
-            "alpha": 1,
-            "beta": 2,
-        }
-        stop_all(keepers)
+        with launcher.connect(["alpha", "beta"]) as connected:
+            ports = connected.find_ports({"alpha": 1, "beta": 2})
+        assert {host: len(numbers) for host, numbers in ports.items()} == {"alpha": 1, "beta": 2}
     finally:
         launcher.close()
         for descriptor in opened:
@@ -291,7 +264,7 @@ def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 1
-    assert f"alpha: no controller at 127.0.0.1:{port}" in done.stderr
+    assert done.stderr == f"cannot call 127.0.0.1:{port}: [Errno 111] Connection refused\n"
 
 
 # A controller of its own, so that it can be killed.
@@ -300,13 +273,13 @@ import sys, time
 from pathlib import Path
 sys.path[:0] = [{launch!r}, {support!r}]
 from test_leased import Lender
-from keepers import ready
+from trainscale.worker.job import Task
 launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2", copies=Path({copies!r}))
 launcher.hosts()
-keepers = launcher.open(["alpha", "beta"])
-ready(keepers, {{}})
-print("ready", flush=True)
-time.sleep(600)
+with launcher.connect(["alpha", "beta"]) as connected:
+    connected.start([Task(host, 0, ["sleep", "600"]) for host in ("alpha", "beta")], 600.0)
+    print("ready", flush=True)
+    time.sleep(600)
 """
 
 
@@ -319,7 +292,7 @@ def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"ready\n"
-        assert len(marked(str(tmp_path))) == 5  # the command, two programs, two keepers
+        until(lambda: len(marked(str(tmp_path))) == 5, "the command, two keepers, two tasks")
         controller.kill()
     until(lambda: marked(str(tmp_path)) == [], "the end of everything", seconds=30.0)
 
@@ -327,7 +300,7 @@ def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_lease_has_ended_when_all_of_its_hosts_are_gone_not_when_one_is(lender: Lender) -> None:
     lender.hosts()
-    first, *others = programs(lender.mark)
+    first, *others = [find_keeper(lender, host.name) for host in lender.hosts()]
     assert lender.find_end() == ""
     os.kill(first, signal.SIGKILL)
     until(lambda: len(lender.find_lost_hosts()) == 1, "the loss of a host")

@@ -18,18 +18,21 @@ from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connection import HostError
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
-from trainscale.launch.launchers.mpi import MpiLauncher, find_network, make_ssh_wrapper_script
-from trainscale.launch.launchers.mpi_commands import (
+from trainscale.launch.launchers.mpi import (
     HostGroup,
     Mpich,
     MpiImplementation,
+    MpiLauncher,
     MpiNetwork,
     MpiRequest,
     OpenMpi,
     find_mpi,
+    find_network,
     identify_mpi,
+    make_ssh_wrapper_script,
 )
 from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.launch.ssh_errors import explain_ssh_error
 from trainscale.spec.devices import Host
 
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
@@ -153,7 +156,7 @@ def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp
 
 @pytest.mark.processes
 def test_ranks_get_none_of_the_variables_of_this_mpi_job() -> None:
-    code = launcher().keeper_command("python3")[2].partition("import os,socket;")[0]
+    code = launcher().keeper_command("python3")[2].partition("import os,socket,sys;")[0]
     see = code + "print(i,*sorted(n for n in os.environ if 'MPI' in n or 'PMI' in n))"
     variables = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "PMI_FD": "5", "MPI_LOCALRANKID": "0", "MY_MPI": "kept"}
     done = subprocess.run([sys.executable, "-c", see], env=variables, capture_output=True, text=True, check=True)
@@ -304,18 +307,16 @@ This is usually due to either a failure of the TCP network
 
 
 def test_open_mpis_prose_blames_the_host_that_ssh_did_not_reach() -> None:
-    ours = launcher()
-    assert ours.failed_hosts(["node1", "node2"], NO_DAEMON) == ["node2"]
-    assert ours.output_about("node2", NO_DAEMON) == "ssh: connect to host node2 port 22: No route to host"
-    assert ours.output_about("node1", NO_DAEMON) == ""
-    assert ours.summarise(NO_DAEMON) == "ORTE was unable to reliably start one or more daemons."
+    report = launcher().read_output(NO_DAEMON, ["node1", "node2"])
+    assert report.failed == ["node2"]
+    assert report.by_host == {"node2": "ssh: connect to host node2 port 22: No route to host"}
+    assert report.summary == "ORTE was unable to reliably start one or more daemons."
 
 
 def test_open_mpi_names_a_host_that_it_lost() -> None:
-    ours = launcher()
-    assert ours.failed_hosts(["node1", "node2"], LOST) == ["node2"]
-    assert ours.output_about("node2", LOST) == "mpirun lost the connection to it"
-    assert ours.output_about("node1", LOST) == ""
+    report = launcher().read_output(LOST, ["node1", "node2"])
+    assert report.failed == ["node2"]
+    assert report.by_host == {"node2": "mpirun lost the connection to it"}
 
 
 @pytest.mark.parametrize(
@@ -329,22 +330,20 @@ def test_open_mpi_names_a_host_that_it_lost() -> None:
 )
 def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImplementation, line: str) -> None:
     tag = {4: "[1,1]<stderr>:", 5: "[prterun-x-7@1,1]<stderr>: "}[mpi.major] if isinstance(mpi, OpenMpi) else "[1] "
-    ours = launcher(mpi=mpi)
-    output = ours.name_hosts(f"{tag}{line}\n{tag}the keeper ended with exit code 127\n", ["node1", "node2"])
-    assert ours.failed_hosts(["node1", "node2"], output) == ["node2"]
-    error = ours.explain_error("node2", ours.output_about("node2", output))
-    assert error.reason == "no Python: /no/python cannot be started there"
+    output = f"{tag}{line}\n{tag}the keeper ended with exit code 127\n"
+    report = launcher(mpi=mpi).read_output(output, ["node1", "node2"])
+    assert report.failed == ["node2"]
+    assert explain_ssh_error(report.by_host["node2"], "node2").reason == "no Python: /no/python cannot be started there"
 
 
 def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for_ever() -> None:
     output = 'node1: [proxy:0:0@node1] unable to connect from "node1" to "10.9.9.9" (Network is unreachable)\n'
     ours = launcher(mpi=Mpich("mpirun"))
-    assert ours.failed_hosts(["node1"], output) == []
-    assert ours.failed_hosts(["node1"], output + "node1: ssh ended with exit code 5\n") == ["node1"]
-    assert (
-        ours.explain_error("node1", ours.output_about("node1", output)).reason
-        == "cannot call this machine: Network is unreachable"
-    )
+    report = ours.read_output(output, ["node1"])
+    assert report.failed == []
+    assert ours.read_output(output + "node1: ssh ended with exit code 5\n", ["node1"]).failed == ["node1"]
+    reason = explain_ssh_error(report.by_host["node1"], "node1").reason
+    assert reason == "cannot call this machine: Network is unreachable"
 
 
 ENDED_BY_A_LOST_HOST = """\
@@ -360,14 +359,12 @@ node2: ssh ended with exit code 255
 
 def test_a_host_whose_part_of_mpich_ends_because_mpirun_has_ended_is_no_cause() -> None:
     """mpirun ends when it loses a host, and with it its parts on all others. They may report that first."""
-    ours = launcher(mpi=Mpich("mpirun"))
-    output = ours.name_hosts(ENDED_BY_A_LOST_HOST, ["node1", "node2"])
-    assert ours.failed_hosts(["node1", "node2"], output) == ["node2"]
-    assert ours.output_about("node2", output) == "Connection to node2 closed by remote host."
-    assert ours.output_about("node1", output) == ""
+    report = launcher(mpi=Mpich("mpirun")).read_output(ENDED_BY_A_LOST_HOST, ["node1", "node2"])
+    assert report.failed == ["node2"]
+    assert report.by_host == {"node2": "Connection to node2 closed by remote host."}
 
 
 def test_a_host_without_the_mpi_is_told_so() -> None:
-    error = launcher().explain_error("node2", "bash: line 1: orted: command not found")
+    error = explain_ssh_error("bash: line 1: orted: command not found", "node2")
     assert error.reason.startswith("no MPI there: bash")
     assert "install the same MPI there" in error.remedy

@@ -178,7 +178,7 @@ class RayHosts:
     def ours(self) -> list[str]:
         """Processes of trainscale on the hosts."""
         everybody = [line for host in self.lab.hosts if self.lab.has_power(host) for line in self.lab.processes(host)]
-        return [line for line in everybody if "run_leased_host(" in line or "start.py" in line or "HostActor" in line]
+        return [line for line in everybody if "TRAINSCALE_CALL" in line or "start.py" in line or "HostActor" in line]
 
     def assert_all_is_given_back(self) -> None:
         until(lambda: self.ours() == [], "the end of keepers and actors")
@@ -285,8 +285,8 @@ def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: RayHo
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
         cluster.lab.signal("node2", ["ray::HostActor."])
         until(
-            lambda: not any("run_leased_host(" in line for line in cluster.lab.processes("node2")),
-            "the actor's program",
+            lambda: not any("start.py keeper" in line for line in cluster.lab.processes("node2")),
+            "the actor's keeper",
         )
         run.send_signal(signal.SIGKILL)
     cluster.assert_all_is_given_back()

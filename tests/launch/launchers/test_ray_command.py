@@ -9,9 +9,8 @@ import pytest
 
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import InputError
-from trainscale.launch.launchers.callback import CallbackEndpoint
+from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
 from trainscale.launch.launchers.ray import CLIENT, RayLauncher, RaySettings, find_python
-from trainscale.launch.worker_archive import RUN_FIRST_LINE
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
 NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
@@ -23,9 +22,8 @@ def test_the_client_gets_everything_in_one_argument() -> None:
     assert (python, script) == (NASTY, str(CLIENT))
     request = json.loads(text)
     program = request.pop("program")
-    assert program.endswith(
-        f'sys.exit(run_leased_host({RUN_FIRST_LINE!r}, int(os.environ.pop("TRAINSCALE_NUMBER")), socket.gethostname(),'
-        ' os.environ.pop("TRAINSCALE_ADDRESS"), int(os.environ.pop("TRAINSCALE_ACTOR"))))\n'
+    assert program == make_callback_program(
+        'os.environ.pop("TRAINSCALE_NUMBER")', address='os.environ.pop("TRAINSCALE_ADDRESS")'
     )
     assert request == {
         "address": NASTY, "nodes": 3, "device": "cuda", "devices": 4, "cores": None, "python": NASTY, "setup": [NASTY],

@@ -107,9 +107,9 @@ srun: Force Terminated StepId=16.0
 
 def test_the_host_that_failed_is_told_with_its_own_words_and_the_others_are_not_blamed() -> None:
     message = "/bin/bash: line 1: module: command not found (Exited with exit code 127)"
-    assert launcher().output_about("node2", OUTPUT) == message
-    assert launcher().output_about("node1", OUTPUT) == ""
-    assert launcher().output_about("node2", OUTPUT.replace("node2", "node[2-9]")) == message
+    for output in (OUTPUT, OUTPUT.replace("node2", "node[2-9]")):
+        report = launcher().read_output(output, HOSTS)
+        assert (report.by_host, report.failed, report.end_notice) == ({"node2": message}, [], "")
 
 
 END_NOTICE = """\
@@ -123,9 +123,9 @@ srun: error: node1: task 0: Killed
 
 
 def test_an_srun_that_is_told_to_end_says_so_and_its_tasks_are_not_the_cause() -> None:
-    assert launcher().find_end_notice(END_NOTICE) == "srun was told to end"
-    assert launcher().find_end_notice(OUTPUT) == ""
-    assert launcher().find_end_notice(f"{OUTPUT}srun: forcing job termination\n") == ""  # a task had ended before
+    assert launcher().read_output(END_NOTICE, HOSTS).end_notice == "srun was told to end"
+    a_task_had_ended_before = f"{OUTPUT}srun: forcing job termination\n"
+    assert launcher().read_output(a_task_had_ended_before, HOSTS).end_notice == ""
 
 
 # As a real srun printed it when the link of a host was cut.
@@ -140,20 +140,21 @@ srun: launch/slurm: _step_signal: Terminating StepId=1.0
 
 
 def test_a_node_that_slurm_lost_is_the_cause_and_the_keepers_that_it_ended_are_not() -> None:
-    ours = launcher()
-    assert ours.failed_hosts(HOSTS, NODE_FAILURE) == ["node2"]
-    assert ours.output_about("node2", NODE_FAILURE) == "Slurm reports a node failure"
-    assert ours.output_about("node1", NODE_FAILURE) == ""
-    assert ours.find_end_notice(NODE_FAILURE) == ""
-    assert ours.failed_hosts(HOSTS, OUTPUT) == []
+    report = launcher().read_output(NODE_FAILURE, HOSTS)
+    assert report.failed == ["node2"]
+    assert report.by_host == {"node2": "Slurm reports a node failure"}
+    assert report.end_notice == ""
 
 
 def test_a_step_that_slurm_cancels_is_the_cause_where_no_node_is_named() -> None:
+    def read_end_notice(output: str) -> str:
+        return launcher().read_output(output, HOSTS).end_notice
+
     output = NODE_FAILURE.partition("\n")[2]
-    assert launcher().find_end_notice(output) == "Slurm cancelled the step due to node failure"
+    assert read_end_notice(output) == "Slurm cancelled the step due to node failure"
     output = output.replace("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "TIME LIMIT")
-    assert launcher().find_end_notice(output) == "Slurm cancelled the step due to time limit"
-    assert launcher().find_end_notice(f"srun: error: node2: task 1: Killed\n{output}") == ""
+    assert read_end_notice(output) == "Slurm cancelled the step due to time limit"
+    assert read_end_notice(f"srun: error: node2: task 1: Killed\n{output}") == ""
 
 
 @pytest.mark.parametrize(

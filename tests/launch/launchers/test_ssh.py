@@ -129,4 +129,4 @@ def test_nothing_runs_after_a_set_up_line_that_failed(line: str, tmp_path: Path)
 def test_without_ssh_on_this_machine_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TrainscaleError, match="cannot start ssh here: No such file or directory"):
-        SshLauncher(HostAccess((Host("node1"),))).open(["node1"])
+        SshLauncher(HostAccess((Host("node1"),))).connect(["node1"]).__enter__()

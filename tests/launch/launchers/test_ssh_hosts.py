@@ -279,7 +279,7 @@ def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., La
     many.kill("node5")
     keepers = LabSshLauncher(many, connect_seconds=2).open(many.hosts)
     try:
-        answers = try_ready(keepers, {}, hurry=True)
+        answers = try_ready(keepers, {}, 20.0)
     finally:
         stop_all(keepers, 1.0)
     assert [host for host, answer in answers.items() if isinstance(answer, HostError)] == ["node5"]

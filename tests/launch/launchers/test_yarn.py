@@ -117,7 +117,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _stands_by(pid: int) -> bool:
-    return any(b"run_leased_host(" in argument for argument in _arguments(pid))
+    return any(argument == b"keeper" for argument in _arguments(pid))
 
 
 @pytest.mark.framework

@@ -11,8 +11,12 @@ from yarn_cluster import EXCHANGES
 from trainscale.cluster.yarn import Application, YarnClient
 from trainscale.errors import TrainscaleError
 from trainscale.launch.launchers import yarn_application
-from trainscale.launch.launchers.yarn_application import SubmittedApplication
-from trainscale.launch.launchers.yarn_output import find_caps, find_retries, summarise_diagnostics
+from trainscale.launch.launchers.yarn_application import (
+    SubmittedApplication,
+    find_caps,
+    find_retries,
+    summarise_diagnostics,
+)
 
 ID = "application_1794729166207_0001"
 RETRY = "INFO ipc.Client: Retrying connect to server: rm/10.0.0.1:8032. Already tried 7 time(s); retry policy is x\n"

@@ -21,7 +21,7 @@ from small_sets import write_mnist
 from lab import Lab
 from trainscale.cluster.hosts import find_devices
 from trainscale.launch.connection import HostError
-from trainscale.launch.inspection.hosts import add_facts, visit_hosts
+from trainscale.launch.hosts import add_facts, visit_hosts
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import trial as supervision
 from trainscale.launch.trial.jobs import TrialSettings, build_tasks

@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 from event_lines import decode
 
-from trainscale.launch.inspection.survey import sends_first
 from trainscale.launch.launchers.base import START
+from trainscale.launch.survey import sends_first
 from trainscale.worker.events import Links
 from trainscale.worker.inspection import links
 from trainscale.worker.inspection.links import LinksRequest, measure

@@ -19,7 +19,7 @@ from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
-from ..connection import KeeperConnection, PipeConnection, stop_all
+from ..connection import KeeperConnection, PipeConnection
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 
@@ -91,17 +91,6 @@ class PipeLauncher(Launcher):
     def close(self) -> None:
         self._idle.close()
 
-    def _make_connection(self, host: str, host_count: int) -> KeeperConnection:
-        """Return a connection to the host. If there are many hosts, their commands are not all started at once."""
-        remote_dir = None if self.local else self.access.remote_dir
-        return PipeConnection(host, self.command(host), remote_dir, starts_later=host_count > 1)
-
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        connections: list[KeeperConnection] = []
-        try:
-            for host in hosts:
-                connections.append(self._idle.take(host) or self._make_connection(host, len(hosts)))
-        except BaseException:
-            stop_all(connections)
-            raise
-        return connections
+        folder = None if self.local else self.access.remote_dir
+        return [self._idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]

@@ -14,13 +14,13 @@ import socket
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...worker.inspection.host import list_addresses
 from ..callback import CallbackServer, LauncherProcess
 from ..connection import CommandError, HostError, KeeperConnection, SocketConnection
-from ..ssh_errors import SshError, explain_ssh_error
+from ..ssh_errors import OTHER_ADDRESS, explain_ssh_error
 from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher
 
@@ -29,27 +29,7 @@ _LATE_SECONDS = 3.0  # for a keeper to call after the command reported that anot
 _REPORT_SECONDS = 5.0  # for the command to report why it lost its first keeper
 _POLL_SECONDS = 0.2
 _HOSTS_TO_TRY = 8
-_NO_CALLBACK = re.compile(
-    r"^\S*(?:(?:ConnectionRefusedError|TimeoutError|gaierror): (?:\[Errno -?\d+\] )?"
-    r"|OSError: \[Errno 1(?:01|10|11|13)\] )(?P<reason>.+)",
-    re.MULTILINE,
-)
-_OTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
 _DOCUMENTATION_ADDRESS = "198.51.100.1"  # reserved for documentation: only the default route leads there, if any
-
-# What every host runs: connect, say which keeper this is, then run the keeper on that connection. {index} is a Python
-# expression for the keeper's number. The keep-alive detects a controller that lost its power. Ranks must not see the
-# token.
-CALLBACK_PROGRAM = (
-    "import os,socket;"
-    f'a,p,t=os.environ.pop("{CALLBACK_VARIABLE}").split(",");'
-    "s=socket.create_connection((a,int(p)),60);s.settimeout(None);"
-    "s.setsockopt(socket.SOL_SOCKET,socket.SO_KEEPALIVE,1);"
-    "[s.setsockopt(socket.IPPROTO_TCP,getattr(socket,n),v)for n,v in"
-    ' (("TCP_KEEPIDLE",30),("TCP_KEEPINTVL",10),("TCP_KEEPCNT",6))if hasattr(socket,n)];'
-    's.sendall((t+" "+str({index})+" "+socket.gethostname()+"\\n").encode());'
-    "os.dup2(s.fileno(),0);os.dup2(s.fileno(),1);" + RUN_FIRST_LINE.removeprefix("import os;")
-)
 
 
 @dataclass(frozen=True)
@@ -63,6 +43,39 @@ class CallbackEndpoint:
     @property
     def variable(self) -> str:
         return f"{self.address},{self.port},{self.token}"
+
+
+def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '"-"') -> str:
+    """Return the program that a host runs: it connects, says which keeper this is, and becomes that keeper.
+
+    The arguments are Python expressions, evaluated on the host: the keeper's number, and the name and address of its
+    host. The keep-alive detects a controller that lost its power. Ranks must not see the token.
+    """
+    return (
+        "import os,socket,sys;"
+        f'a,p,t=os.environ.pop("{CALLBACK_VARIABLE}").split(",");'
+        'sys.excepthook=lambda k,e,b:print("cannot call",a+":"+p+":",e,file=sys.stderr);'
+        "s=socket.create_connection((a,int(p)),60);s.settimeout(None);sys.excepthook=sys.__excepthook__;"
+        "s.setsockopt(socket.SOL_SOCKET,socket.SO_KEEPALIVE,1);"
+        "[s.setsockopt(socket.IPPROTO_TCP,getattr(socket,n),v)for n,v in"
+        ' (("TCP_KEEPIDLE",30),("TCP_KEEPINTVL",10),("TCP_KEEPCNT",6))if hasattr(socket,n)];'
+        f's.sendall(" ".join((t,str({index}),{name},{address}+"\\n")).encode());'
+        "os.dup2(s.fileno(),0);os.dup2(s.fileno(),1);" + RUN_FIRST_LINE.removeprefix("import os;")
+    )
+
+
+@dataclass(frozen=True)
+class CommandReport:
+    """What a command that starts keepers has printed. ``failed`` are hosts that it reported as lost or unreachable, in
+    the order of its reports; it may go on with the others.
+    """
+
+    by_host: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what concerns a host; hosts without anything are left out
+    failed: Sequence[str] = ()
+    summary: str = ""  # one line about no particular host; empty if the last line will do
+    end_notice: str = ""  # that the command was told to end, before a keeper had ended
 
 
 class CallbackLauncher(Launcher):
@@ -80,7 +93,7 @@ class CallbackLauncher(Launcher):
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Return the command that a host runs for its keeper."""
-        return [host_python, "-c", CALLBACK_PROGRAM.replace("{index}", self.index)]
+        return [host_python, "-c", make_callback_program(self.index)]
 
     def start(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> LauncherProcess:
         return LauncherProcess(self.command(hosts, endpoint), self.environment(endpoint))
@@ -95,38 +108,16 @@ class CallbackLauncher(Launcher):
         """Return the address by which the hosts reach this machine."""
         return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
 
-    def name_hosts(self, output: str, hosts: Sequence[str]) -> str:
-        """Return the command's output with names of hosts in place of numbers of keepers."""
-        return output
-
-    def output_about(self, host: str, output: str) -> str:
-        """Return what the command printed about this host: the last line that names it, or nothing."""
-        known = next((known for known in self.access.hosts if known.name == host), None)
-        names = {host, known.address} if known else {host}
-        pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
-        lines = [line.strip() for line in output.splitlines() if pattern.search(line)]
-        return lines[-1] if lines else ""
-
-    def summarise(self, output: str) -> str:
-        """Return what the command printed about no particular host, in one line; empty if its last line will do."""
-        return ""
-
-    def explain_error(self, host: str, message: str) -> SshError:
-        """Explain what ``output_about`` returned for this host."""
-        match = _NO_CALLBACK.search(message)
-        if match:
-            return explain_no_callback(match["reason"])
-        return explain_ssh_error(message, host, self.access.remote_dir)
-
-    def failed_hosts(self, hosts: Sequence[str], output: str) -> list[str]:
-        """Return the hosts that the command reported as lost or unreachable, in the order of its reports. It may go on
-        with the others.
-        """
-        return []
-
-    def find_end_notice(self, output: str) -> str:
-        """Return the line in which the command says that it was told to end, before a keeper had ended; or nothing."""
-        return ""
+    def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
+        """Read what the command has printed: by default, the last line that names a host concerns it."""
+        by_host = {}
+        for host in hosts:
+            names = {host, *(known.address for known in self.access.hosts if known.name == host)}
+            pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
+            lines = [line.strip() for line in output.splitlines() if pattern.search(line)]
+            if lines:
+                by_host[host] = lines[-1]
+        return CommandReport(by_host)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         """Start the command. Each connection waits for its keeper when it is asked to become ready."""
@@ -153,7 +144,7 @@ class CallbackSession:
         self._not_called, self._not_stopped = dict.fromkeys(hosts), set(hosts)
         self._cancelled: set[str] = set()
         self._report_deadline: float | None = None  # None until a keeper is lost
-        self._failed: tuple[str, list[str]] = ("", [])  # the output that was last searched for failed hosts, and they
+        self._last_output, self._last_report = "", CommandReport()
         self._lock = threading.Lock()
 
     def wait_for(self, host: str, deadline: float) -> socket.socket:
@@ -161,7 +152,7 @@ class CallbackSession:
         while (caller := self._server.take(host, _POLL_SECONDS)) is None:
             if host in self._cancelled:
                 raise HostError(host, "was not waited for")
-            failed = self._find_failed_hosts()
+            failed = self.read_report().failed
             if self._process.has_ended or failed:
                 # A command that cannot start one keeper may start none of them.
                 is_hopeless = self._process.has_ended or host in failed
@@ -175,32 +166,27 @@ class CallbackSession:
             self._not_called.pop(host, None)
         return caller.connection
 
-    def output_about(self, host: str) -> str:
-        return self._launcher.output_about(host, self._read_output())
-
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
         """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
         loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended or
         stopped the command itself, if it ended without a word about a host, or if this keeper was told to end and the
         command has not said why.
         """
+        process = self._process
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS
-        while (
-            not self._find_failed_hosts() and not self._process.has_ended and time.monotonic() < self._report_deadline
-        ):
+        while not (self.read_report().failed or process.has_ended or time.monotonic() > self._report_deadline):
             time.sleep(_POLL_SECONDS / 4)
         if reason := self._find_own_failure():
             return "", reason
-        has_ended = self._process.has_ended
-        named = [*self._find_failed_hosts(), host, *(self._hosts if has_ended else ())]
-        cause = next((other for other in named if self.output_about(other)), "")
-        if cause:
-            return cause, self.output_about(cause)
+        has_ended, report = process.has_ended, self.read_report()
+        for other in (*report.failed, host, *(self._hosts if has_ended else ())):
+            if other in report.by_host:
+                return other, report.by_host[other]
         if has_ended:
-            return "", self._explain_exit()
+            return "", report.summary or process.explain_exit()
         if was_told_to_end:
-            return "", f"a keeper was told to end, and {self._process.program} has not said why"
+            return "", f"a keeper was told to end, and {process.program} has not said why"
         return host, ""
 
     def cancel(self, host: str) -> None:
@@ -219,55 +205,47 @@ class CallbackSession:
         self._server.close()
         return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
 
-    def _read_output(self) -> str:
-        return self._launcher.name_hosts(self._process.output, self._hosts)
-
-    def _find_failed_hosts(self) -> list[str]:
-        output = self._read_output()
+    def read_report(self) -> CommandReport:
+        output = self._process.output
         with self._lock:
-            if output != self._failed[0]:
-                self._failed = (output, self._launcher.failed_hosts(self._hosts, output))
-            return self._failed[1]
+            if output != self._last_output:
+                self._last_report = self._launcher.read_output(output, self._hosts)
+                self._last_output = output
+            return self._last_report
 
     def _find_own_failure(self) -> str:
         """Say that somebody ended or stopped the command itself; empty if nobody did."""
         process = self._process
-        if process.was_killed:
+        if (process.exit_code or 0) < 0:
             return process.explain_exit()
         if process.is_stopped:
             return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
-        return self._launcher.find_end_notice(self._read_output())
+        return self.read_report().end_notice
 
     def _explain_late_call(self, host: str) -> HostError:
         if reason := self._find_own_failure():
             return CommandError(host, reason)
         within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
-        lines = self.output_about(host).strip().splitlines()
+        lines = self.read_report().by_host.get(host, "").splitlines()
         if not lines and len(self._not_called) == len(self._hosts):  # the command may hang, or be too slow
-            return CommandError(
-                host, f"no keeper that {self._process.program} should start called {within}", _OTHER_ADDRESS
-            )
-        message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
-        return HostError(host, message, remedy=_OTHER_ADDRESS)
+            message = f"no keeper that {self._process.program} should start called {within}"
+            return CommandError(host, message, OTHER_ADDRESS)
+        return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)
 
     def _explain_missing_keeper(self, host: str) -> HostError:
         """Explain why this host has no keeper. One unreachable host can end the command for all: name that host."""
         if reason := self._find_own_failure():
             return CommandError(host, reason)
-        message = self.output_about(host)
-        if message:
-            error = self._launcher.explain_error(host, message)
-            return HostError(host, error.reason, remedy=error.remedy)
+        report = self.read_report()
         with self._lock:
-            not_called = list(self._not_called)
-        for other in not_called:
-            if message := self.output_about(other):
-                reason = self._launcher.explain_error(other, message).reason
-                return HostError(host, f"not started because of {other}: {reason}", consequence=True)
-        return CommandError(host, self._explain_exit())
-
-    def _explain_exit(self) -> str:
-        return self._launcher.summarise(self._read_output()) or self._process.explain_exit()
+            candidates = [host, *self._not_called]
+        for other in candidates:
+            if other in report.by_host:
+                error = explain_ssh_error(report.by_host[other], other, self._launcher.access.remote_dir)
+                if other == host:
+                    return HostError(host, error.reason, remedy=error.remedy)
+                return HostError(host, f"not started because of {other}: {error.reason}", consequence=True)
+        return CommandError(host, report.summary or self._process.explain_exit())
 
 
 class CallbackConnection(SocketConnection):
@@ -281,12 +259,8 @@ class CallbackConnection(SocketConnection):
         self._connect(self._session.wait_for(self.host, deadline))
         super().become_ready(deadline)
 
-    def last_stderr_line(self) -> str:
-        lines = self.stderr_text().strip().splitlines()
-        return lines[-1] if lines else ""
-
     def stderr_text(self) -> str:
-        return self._session.output_about(self.host)
+        return self._session.read_report().by_host.get(self.host, "")
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
         return self._session.find_cause(self.host, was_told_to_end)
@@ -307,11 +281,6 @@ class CallbackConnection(SocketConnection):
     def stop(self, patience_seconds: float = 10.0) -> int | None:
         super().stop(patience_seconds)
         return self._session.release(self.host, patience_seconds)
-
-
-def explain_no_callback(reason: str) -> SshError:
-    """Explain that a keeper cannot reach this machine."""
-    return SshError(f"cannot call this machine: {reason}", _OTHER_ADDRESS)
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
 """``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller; the
-others serve it as leased hosts until it is done (leased.py).
+others become keepers that serve it until it is done (leased.py).
 
 They do not use MPI to find each other. Rank 0 writes its addresses, a port and a one-time token to a file that only
 this user can read, in the current folder and in the home folder; the others look for that file.
@@ -16,8 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from ...cluster.allocation import MpiWorld, find_mpi_world
 from ...cluster.hosts import HostAccess, HostRequest
@@ -25,12 +26,10 @@ from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
 from ...spec.devices import Host
 from ...worker.inspection.host import list_addresses
-from ...worker.keeper.leased_host import run_leased_host
 from ...worker.keeper.program import MPI_PREFIXES
 from ..callback import Caller, LauncherProcess
-from ..worker_archive import RUN_FIRST_LINE
-from .callback import CALLBACK_VARIABLE, CallbackEndpoint
-from .leased import LeasedHostsLauncher, make_leased_host_program
+from .callback import CALLBACK_VARIABLE, CallbackEndpoint, make_callback_program
+from .leased import LeasedHostsLauncher
 
 RENDEZVOUS_SECONDS = 120.0  # a shared file system may hide a new file for a minute
 _POLL_SECONDS = 0.2
@@ -48,7 +47,13 @@ def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLaunc
     if world is None:
         return main(None)
     rendezvous = RendezvousFile.of(world, arguments)
-    _leave_mpi()
+    # Forget that this is a process of an MPI job, because what it starts is not. mpirun may have bound it to one core,
+    # but it uses a whole host. And nobody looks at the terminal that Open MPI gives to its processes.
+    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
+        del os.environ[name]
+    os.environ["TTY_COMPATIBLE"] = "0"
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if world.size == 1:
         return main(None)
     if world.rank > 0:
@@ -59,19 +64,6 @@ def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLaunc
         return main(launcher)
     finally:
         launcher.close()
-
-
-def _leave_mpi() -> None:
-    """Forget that this is a process of an MPI job, because what it starts is not.
-
-    mpirun may have bound it to one core like a rank, but it uses a whole host. And nobody looks at the terminal that
-    Open MPI gives to its processes.
-    """
-    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
-        del os.environ[name]
-    os.environ["TTY_COMPATIBLE"] = "0"
-    with suppress(OSError, AttributeError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -127,26 +119,21 @@ class RendezvousFile:
         return []
 
 
-def serve_as_host(world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> int:
-    """Serve rank 0 as a host until it is done."""
-    name, deadline = socket.gethostname(), time.monotonic() + seconds
-    while (endpoint := next(filter(_accepts_connections, rendezvous.read()), None)) is None:
+def serve_as_host(world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> NoReturn:
+    """Become a keeper of rank 0."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for endpoint in rendezvous.read():
+            with suppress(OSError):
+                socket.create_connection((endpoint.address, endpoint.port), _CONNECT_SECONDS).close()
+                os.environ[CALLBACK_VARIABLE] = endpoint.variable
+                os.execv(sys.executable, [sys.executable, "-c", make_callback_program(str(world.rank))])
         if time.monotonic() > deadline:
             raise InputError(
-                f"inside mpirun: process {world.rank}, on {name}, did not find process 0 within {seconds:.0f} s"
-                f" by a file in {rendezvous.folders}; start mpirun in a folder that all hosts share"
+                f"inside mpirun: process {world.rank}, on {socket.gethostname()}, did not find process 0 within"
+                f" {seconds:.0f} s by a file in {rendezvous.folders}; start mpirun in a folder that all hosts share"
             )
         time.sleep(_POLL_SECONDS)
-    os.environ[CALLBACK_VARIABLE] = endpoint.variable
-    return run_leased_host(RUN_FIRST_LINE, world.rank, name)
-
-
-def _accepts_connections(endpoint: CallbackEndpoint) -> bool:
-    try:
-        with socket.create_connection((endpoint.address, endpoint.port), _CONNECT_SECONDS):
-            return True
-    except OSError:
-        return False
 
 
 class InsideMpiLauncher(LeasedHostsLauncher):
@@ -169,13 +156,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         own_addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
         self._rendezvous.write(endpoint, own_addresses or [_LOOPBACK])
-        return [sys.executable, "-c", make_leased_host_program("0", repr(socket.gethostname()))]
+        return [sys.executable, "-c", make_callback_program("0")]
+
+    def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
+        return super().environment(replace(endpoint, address=_LOOPBACK))
 
     def controller_address(self) -> str:
-        return _LOOPBACK  # for the child; the others try all addresses of this machine
-
-    def listen_address(self) -> str:
-        return ""
+        return ""  # the processes on other hosts try all addresses of this machine
 
     def count_hosts(self, process: LauncherProcess) -> int:
         return self._world.size
@@ -183,19 +170,16 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
         return TrainscaleError(f"inside mpirun: this host cannot be used: {process.explain_exit()}")
 
-    def explain_missing(self, process: LauncherProcess) -> str:
-        return (
-            f"the others look for a file of this process in {self._rendezvous.folders};"
-            " start mpirun in a folder that all hosts share"
-        )
-
     def explain_timeout(
-        self, callers: Sequence[Caller], expected: int | None, port: int, process: LauncherProcess
+        self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
         missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
         who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
         seconds = f"{self.access.request.patience_seconds:.0f} s"
-        return InputError(f"inside mpirun: {who} did not connect within {seconds}; {self.explain_missing(process)}")
+        return InputError(
+            f"inside mpirun: {who} did not connect within {seconds}; the others look for a file of this process in"
+            f" {self._rendezvous.folders}; start mpirun in a folder that all hosts share"
+        )
 
     def find_end(self) -> str:
         """An mpirun that loses one of its processes ends all of them, sooner or later."""
@@ -210,10 +194,10 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         self._rendezvous.remove()
         process.stop()
 
-    def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
+    def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """Return one host for each machine, with as many slots as it has processes; the first of them serves it."""
         self._rendezvous.remove()
-        return group_by_machine([caller for _, caller in candidates], set(list_addresses().values()))
+        return group_by_machine(callers, set(list_addresses().values()))
 
 
 def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:

@@ -1,12 +1,13 @@
 """Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
 
-One command gets the hosts. On each of them a small program (worker/keeper/leased_host.py) calls back with a token
-that is valid until all hosts have called. It holds its connection open and starts a keeper whenever it is asked to. A
-lost connection means a lost host, and closing the connections ends everything on the hosts.
+One command gets the hosts. On each of them a keeper calls back with a token that is valid until all hosts have called,
+and it stays for the whole run. A lost connection means a lost host, and closing the connections ends everything on the
+hosts.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 import socket
@@ -14,6 +15,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from ...cluster.hosts import HostAccess, HostList
 from ...errors import InputError, TrainscaleError
@@ -21,21 +23,12 @@ from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..callback import CallbackServer, Caller, LauncherProcess
+from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
 from ..connection import HostError, KeeperConnection, SocketConnection, wait_for_readable
-from ..worker_archive import RUN_FIRST_LINE, WORKER
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
-from .host_lease import HostLease, sort_and_name
 
 _POLL_SECONDS = 0.5
-
-
-def make_leased_host_program(*arguments: str) -> str:
-    """Return the program that runs on a host for the whole run. The arguments are Python expressions, evaluated on the
-    host, for those of ``run_leased_host`` after its first.
-    """
-    text = (WORKER / "keeper/leased_host.py").read_text()
-    return f"{text}\nsys.exit(run_leased_host({', '.join([repr(RUN_FIRST_LINE), *arguments])}))\n"
 
 
 class LeasedHostsLauncher(Launcher):
@@ -44,10 +37,8 @@ class LeasedHostsLauncher(Launcher):
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
         self._process: LauncherProcess | None = None
-        self._leases: dict[str, HostLease] = {}
-        self._server: CallbackServer | None = None  # that keepers call
-        self._token = secrets.token_hex(16)  # that keepers send there, with a key of their own
-        self._pending: set[str] = set()  # keys of keepers that were requested and have not called
+        self._keepers: dict[str, LeasedConnection] = {}
+        self._idle = IdleKeepers()
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
@@ -68,11 +59,7 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def controller_address(self) -> str:
-        """Return the address by which the hosts reach this machine."""
-
-    def listen_address(self) -> str:
-        """Return the address on which to listen for hosts; empty for all networks."""
-        return self.controller_address()
+        """Return the address by which the hosts reach this machine; empty to listen on all networks."""
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
@@ -84,19 +71,18 @@ class LeasedHostsLauncher(Launcher):
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
         """Explain why the command ended before all hosts had called."""
 
-    @abstractmethod
     def explain_missing(self, process: LauncherProcess) -> str:
         """Say why hosts may still be missing."""
+        return "can the hosts reach this machine? see --controller-address"
 
     def explain_timeout(
-        self, callers: Sequence[Caller], expected: int | None, port: int, process: LauncherProcess
+        self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
         """Explain that not all hosts called in time."""
         who = f"{len(callers)} of {expected} hosts" if expected else "no host"
-        address = self.controller_address()
         return TrainscaleError(
             f"launcher {self.name}: {who} called back within {self.access.request.patience_seconds:.0f} s (--timeout),"
-            f" on {f'{address}:{port}' if address else f'port {port}'}; {self.explain_missing(process)}"
+            f" on {where}; {self.explain_missing(process)}"
         )
 
     @abstractmethod
@@ -109,19 +95,27 @@ class LeasedHostsLauncher(Launcher):
         called.
         """
 
-    def make_host(self, caller: Caller) -> Host:
-        """Return the host that called. Its name need not be unique."""
-        stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
-        return Host(stated or caller.address, alias=caller.hostname)
+    def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
+        """Return the hosts to use, in order, with unique names. Other callers are disconnected.
 
-    def choose_hosts(self, candidates: Sequence[tuple[Host, Caller]]) -> list[tuple[Host, Caller]]:
-        """Return the hosts to use, in order, with unique names. The others are disconnected."""
-        return sort_and_name(candidates)
-
-    @property
-    def machine_names(self) -> list[str]:
-        """The name of the machine that each host is on."""
-        return [lease.caller.hostname for lease in self._leases.values()]
+        They are sorted by address, so that ranks do not depend on who called first. Several containers of one machine
+        are several hosts.
+        """
+        candidates = []
+        for caller in callers:
+            stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
+            candidates.append((Host(stated or caller.address, alias=caller.hostname), caller))
+        candidates.sort(key=lambda pair: (_make_address_key(pair[0].address), pair[0].name, pair[1].index))
+        names = [host.name for host, _ in candidates]
+        taken = set(names)
+        chosen = []
+        for host, caller in candidates:
+            if names.count(host.name) > 1:
+                alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)
+                taken.add(alias)
+                host = replace(host, alias=alias)
+            chosen.append((host, caller))
+        return chosen
 
     def hosts(self) -> tuple[Host, ...]:
         if self._process is None:
@@ -132,128 +126,107 @@ class LeasedHostsLauncher(Launcher):
                 raise
         return self.access.hosts
 
+    def _lease_hosts(self) -> tuple[Host, ...]:
+        address, token = self.controller_address(), secrets.token_hex(16)
+        # Number and name together are one host: a second caller with both is the same host again.
+        server = CallbackServer(token, lambda caller: f"{caller.index} {caller.hostname}", address=address)
+        try:
+            endpoint = CallbackEndpoint(address, server.port, token)
+            process = self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
+            deadline = time.monotonic() + self.access.request.patience_seconds
+            while True:
+                expected = self.count_hosts(process)
+                callers = []
+                for caller in server.wait_for_callers(expected or 2**30, _POLL_SECONDS):
+                    if wait_for_readable([caller.connection], 0):  # it sends nothing by itself, so this is its end
+                        _take(server, caller).connection.close()
+                    else:
+                        callers.append(caller)
+                if expected is not None and len(callers) >= expected:
+                    self.count_hosts(process)
+                    break
+                if process.has_ended:
+                    raise self.explain_end(process)
+                if time.monotonic() > deadline:
+                    where = f"{address}:{server.port}" if address else f"port {server.port}"
+                    raise self.explain_timeout(callers, expected, where, process)
+            chosen = self.choose_hosts(callers[:expected])
+            used = [_take(server, caller) for _, caller in chosen]
+        finally:
+            server.close()  # and the connections of the others
+        self._keepers = {
+            host.name: LeasedConnection(host.name, caller.connection, self)
+            for (host, _), caller in zip(chosen, used, strict=True)
+        }
+        for keeper in self._keepers.values():
+            self._idle.add(keeper)
+        return tuple(host for host, _ in chosen)
+
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Request the keepers. Each connection waits for its keeper when it is asked to become ready."""
-        assert self._server is not None
-        keepers: list[KeeperConnection] = []
-        for host in hosts:
-            key = secrets.token_hex(16)
-            self._pending.add(key)
-            self._leases[host].request_keeper(self._server.port, self._token, key)
-            keepers.append(LeasedHostConnection(host, self, key))
-        return keepers
+        """Return the connections to these hosts. That of a lost host reports so when it shall become ready."""
+        return [self._idle.take(host) or self._keepers[host] for host in hosts]
+
+    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
+        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=False, idle=self._idle)
+
+    def find_lost_hosts(self) -> list[str]:
+        return [name for name, keeper in self._keepers.items() if keeper.is_lost]
 
     def find_end(self) -> str:
         """One lost host is that host's failure. All of them together are the end of the lease."""
-        if self._leases and len(self.find_lost_hosts()) == len(self._leases):
+        if self._keepers and len(self.find_lost_hosts()) == len(self._keepers):
             return f"the lease of {self.name} has ended: the connections to all of its hosts are gone"
         return super().find_end()
 
-    def find_lost_hosts(self) -> list[str]:
-        return [name for name, lease in self._leases.items() if lease.is_lost]
-
     def close(self) -> None:
         process, self._process = self._process, None
-        for lease in self._leases.values():
-            lease.close()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._idle.close()
         if process is not None:
             self.release_hosts(process, complete=bool(self.access.hosts))
 
-    def _lease_hosts(self) -> tuple[Host, ...]:
-        address, token = self.controller_address(), secrets.token_hex(16)
-        server = CallbackServer(token, _identify, address=self.listen_address())
+
+class LeasedConnection(SocketConnection):
+    """A keeper that stays for the whole run. When its connection ends, its host is lost."""
+
+    def __init__(self, host: str, connection: socket.socket, launcher: LeasedHostsLauncher) -> None:
+        super().__init__(host, connection)
+        self._launcher = launcher
+
+    @property
+    def is_lost(self) -> bool:
+        assert self._connection is not None
+        if self._connection.fileno() < 0:
+            return True
         try:
-            endpoint = CallbackEndpoint(address, server.port, token)
-            self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
-            callers = self._wait_for_callers(server, self._process)
-            chosen = self.choose_hosts([(self.make_host(caller), caller) for caller in callers])
-            used = [caller for _, caller in chosen]
-            for caller in callers:
-                server.take(_identify(caller), 0)  # so that the server does not close its connection
-                if caller not in used:
-                    caller.connection.close()
-        finally:
-            server.close()
-        self._leases = {host.name: HostLease(caller) for host, caller in chosen}
-        # Keepers call the address that their host called. With several, listen on all networks.
-        called = {caller.called for caller in used}
-        self._server = CallbackServer(
-            self._token, self._identify_keeper, address=called.pop() if len(called) == 1 else ""
-        )
-        return tuple(host for host, _ in chosen)
-
-    def _wait_for_callers(self, server: CallbackServer, process: LauncherProcess) -> list[Caller]:
-        deadline = time.monotonic() + self.access.request.patience_seconds
-        while True:
-            expected = self.count_hosts(process)
-            callers = _drop_lost(server, server.wait_for_callers(expected or 2**30, _POLL_SECONDS))
-            if expected is not None and len(callers) >= expected:
-                self.count_hosts(process)
-                return callers[:expected]
-            if process.has_ended:
-                raise self.explain_end(process)
-            if time.monotonic() > deadline:
-                raise self.explain_timeout(callers, expected, server.port, process)
-
-    def _identify_keeper(self, caller: Caller) -> str:
-        """Each key is valid once; a LookupError refuses any other."""
-        (key,) = caller.details
-        self._pending.remove(key)
-        return key
-
-    def wait_for_keeper(self, host: str, key: str, deadline: float) -> socket.socket:
-        """Return the connection of the keeper that was requested with this key."""
-        assert self._server is not None
-        lease = self._leases[host]
-        while (caller := self._server.take(key, _POLL_SECONDS)) is None:
-            error = lease.take_error(key)
-            if error:
-                raise HostError(host, f"cannot start a keeper: {error}")
-            if lease.lost_reason:
-                raise HostError(host, f"is gone ({lease.lost_reason}); {self.explain_lost(host)}")
-            if time.monotonic() > deadline:
-                raise HostError(host, "did not start a keeper in time")
-        return caller.connection
-
-    def cancel_keeper(self, key: str) -> None:
-        """Disconnect a keeper that nobody waits for any more."""
-        self._pending.discard(key)
-        caller = self._server.take(key, 0) if self._server else None
-        if caller:
-            caller.connection.close()
-
-
-class LeasedHostConnection(SocketConnection):
-    """A keeper of a leased host. It can be used once it has called."""
-
-    def __init__(self, host: str, launcher: LeasedHostsLauncher, key: str) -> None:
-        super().__init__(host, None, launcher.access.remote_dir)
-        self._launcher, self._key = launcher, key
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def become_ready(self, deadline: float) -> None:
-        self._connect(self._launcher.wait_for_keeper(self.host, self._key, deadline))
+        if self.is_lost:
+            raise self._explain_end()
+        self.remote_dir = self._launcher.access.remote_dir
         super().become_ready(deadline)
 
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
-        self._launcher.cancel_keeper(self._key)
-        return super().stop(patience_seconds)
+    def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
+        return self.host, self._launcher.explain_lost(self.host)
+
+    def _explain_end(self) -> HostError:
+        return HostError(self.host, f"is gone; {self._launcher.explain_lost(self.host)}")
 
 
-def _identify(caller: Caller) -> str:
-    """Number and name together are one host: a second caller with both is the same host again."""
-    return f"{caller.index} {caller.hostname}"
+def _take(server: CallbackServer, caller: Caller) -> Caller:
+    """Take a caller who waits from the server, which then does not close its connection."""
+    assert server.take(f"{caller.index} {caller.hostname}", 0) is caller
+    return caller
 
 
-def _drop_lost(server: CallbackServer, callers: Sequence[Caller]) -> list[Caller]:
-    """Close the connections that ended while others were awaited; return the rest."""
-    alive = []
-    for caller in callers:
-        if wait_for_readable([caller.connection], 0):  # a host sends nothing by itself, so this is the end
-            server.take(_identify(caller), 0)
-            caller.connection.close()
-        else:
-            alive.append(caller)
-    return alive
+def _make_address_key(text: str) -> tuple[int, int, str]:
+    """Return a key by which addresses are sorted as numbers: 10.0.0.9 comes before 10.0.0.10."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return (9, 0, text)
+    return (address.version, int(address), text)

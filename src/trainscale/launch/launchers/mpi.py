@@ -1,7 +1,7 @@
 """The MPI launcher: for each trial one mpirun of Open MPI or MPICH starts a keeper on each host, and they call back.
 
-Nothing here uses MPI for training: the ranks connect by the frameworks' own means. mpi_commands.py makes mpirun's
-command line; mpirun reaches the hosts by the user's ssh, as the ssh launcher does.
+Nothing here uses MPI for training: the ranks connect by the frameworks' own means. mpirun reaches the hosts by the
+user's ssh, as the ssh launcher does.
 """
 
 from __future__ import annotations
@@ -10,39 +10,53 @@ import ipaddress
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
 from ...errors import InputError
-from ...spec.devices import Host
 from ...spec.settings import SettingGroup
 from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
-from ..ssh_errors import SshError
 from .callback import (
-    CALLBACK_PROGRAM,
     CALLBACK_VARIABLE,
     CallbackEndpoint,
     CallbackLauncher,
-    explain_no_callback,
+    CommandReport,
     find_outward_address,
+    make_callback_program,
 )
-from .mpi_commands import HostGroup, MpiImplementation, MpiNetwork, MpiRequest, find_mpi
 from .ssh import SshSettings, UsesSsh, make_shell_command, make_ssh_command
 
+_PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
+_VERSION_SECONDS = 30
+_OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
+# The system's own folders. A program in them is called by its name, and finds its parts on the hosts too. If it is
+# called by its full path, Open MPI changes the search paths of what it starts there, which it needs only where a module
+# system or a user installed it.
+_SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
+_RENAMED = {
+    "plm_rsh_agent": "plm_ssh_agent",
+    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
+    "orte_leave_session_attached": "prte_leave_session_attached",
+    "oob_tcp_if_include": "prte_if_include",
+}
+
+# What the wrappers of ssh and of the keeper print, and what parts of mpirun print when they lose a host, or end because
+# mpirun has ended.
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
-_NO_PROXY_CONNECTION = re.compile(r'unable to connect from "[^"]*" to "[^"]*" \((?P<reason>[^)]*)\)')
-_LOST_DAEMON = re.compile(r"Remote daemon: .* on node (?P<host>\S+)$", re.MULTILINE)
-_NO_DAEMON = re.compile(r"(?:orted|prted|hydra_pmi_proxy)\S*: (?:command )?(?:not found|No such file)")
+_LOST_DAEMON = re.compile(r"Remote daemon: .* on node (?P<host>\S+)$")
+_ORPHANED = re.compile(r"HYD_pmcd_pmip_control_cmd_cb .*assert \(!closed\) failed")
 _HOSTS_TO_RESOLVE = 4
 _SSH_WRAPPER = """\
 #!/bin/bash
@@ -68,6 +82,159 @@ exit "${{PIPESTATUS[0]}}"
 """
 
 
+# ---- command lines of Open MPI and MPICH for the same request: one unbound process on each host
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """Hosts that run the same command."""
+
+    hosts: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MpiNetwork:
+    """What --interface means on this machine: its interface, empty for a range, and its address on that network."""
+
+    wanted: str
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class MpiRequest:
+    """The keepers to start. ``ssh_wrapper`` is called like ssh; without it mpirun reaches the hosts by itself."""
+
+    groups: tuple[HostGroup, ...]
+    address: str  # by which the hosts reach this machine
+    ssh_wrapper: str | None = None
+    network: MpiNetwork | None = None
+    is_root: bool = False
+
+    @property
+    def hosts(self) -> list[str]:
+        return [host for group in self.groups for host in group.hosts]
+
+
+class MpiImplementation(ABC):
+    rank_variable: str
+    tag: re.Pattern[str]  # what mpirun prints before a line of a process, with the number of the process
+    unreachable_codes: Collection[int] = range(1, 256)  # exit codes of ssh that mean that its host cannot be used
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    @abstractmethod
+    def make_command(self, request: MpiRequest) -> list[str]:
+        """Return the command. Process n is on the n-th host of the request. The callback variable is passed on by its
+        name only.
+        """
+
+
+class OpenMpi(MpiImplementation):
+    rank_variable = "OMPI_COMM_WORLD_RANK"
+    tag = re.compile(r"\[[^\]\s]*,(\d+)\]<std(?:err|out)>:")
+    # Not executable there, not found there, no connection. Its parts on the hosts also end, with other codes, when it
+    # gives up because of another host.
+    unreachable_codes = (126, 127, 255)
+
+    def __init__(self, program: str, major: int) -> None:
+        super().__init__(program)
+        self.major = major
+
+    def make_command(self, request: MpiRequest) -> list[str]:
+        argv = [self.program]
+        if request.is_root:
+            argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
+        if request.ssh_wrapper:
+            # Its parts on the hosts look for this program too, and are content with any that exists there: true.
+            argv += self._make_runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
+            # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
+            # their ssh, so that their output and their end are known here.
+            argv += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
+            argv += self._make_runtime_option("orte_leave_session_attached", "1")
+        if request.network:
+            argv += self._make_runtime_option("oob_tcp_if_include", request.network.wanted)
+            argv += ["--mca", "btl_tcp_if_include", request.network.wanted]
+        tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
+        # The worker binds each rank to its own cores.
+        argv += ["--bind-to", "none", "--map-by", "node", *tag_output]
+        for number, group in enumerate(request.groups):
+            argv += [":"] if number else []
+            argv += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
+            argv += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.command]
+        return argv
+
+    def _make_runtime_option(self, name: str, value: str) -> list[str]:
+        """Return the arguments that set an option of the process starter, a program of its own since version 5."""
+        return ["--mca", name, value] if self.major < 5 else ["--prtemca", _RENAMED[name], value]
+
+
+class Mpich(MpiImplementation):
+    rank_variable = "PMI_RANK"
+    tag = re.compile(r"\[(\d+)\] ?")
+
+    def make_command(self, request: MpiRequest) -> list[str]:
+        argv = [self.program]
+        if request.ssh_wrapper:
+            argv += ["-launcher", "ssh", "-launcher-exec", request.ssh_wrapper]
+        if request.network and request.network.name:
+            argv += ["-iface", request.network.name]
+        else:
+            # The hosts may not know the name that it would choose for this machine.
+            argv += ["-localhost", request.network.address if request.network else request.address]
+        # Without this list it would pass on the whole environment of this machine.
+        argv += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
+        argv += ["-hosts", ",".join(request.hosts), "-ppn", "1"]
+        for number, group in enumerate(request.groups):
+            argv += [":"] if number else []
+            # By default it enters the folder of this machine, and fails on a host that has no such folder.
+            argv += ["-n", str(len(group.hosts)), "-wdir", "/", *group.command]
+        return argv
+
+
+def find_mpi() -> MpiImplementation:
+    """Return the first known mpirun on the search path."""
+    others = []
+    for name in _PROGRAMS:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        try:
+            done = subprocess.run(
+                [path, "--version"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_VERSION_SECONDS,
+                check=False,
+            )
+            version = done.stdout.decode(errors="replace").strip()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            version = str(error)
+        mpi = identify_mpi(name if str(Path(path).parent) in _SYSTEM_FOLDERS else path, version)
+        if mpi is not None:
+            return mpi
+        others.append(f"{path} says {version.partition(chr(10))[0]!r}")
+    seen = f"; {'; '.join(others)}" if others else ""
+    raise InputError(
+        "launcher mpi: no mpirun of Open MPI or MPICH on the PATH"
+        f"{seen}; install one of them, load its module, or use --launcher ssh"
+    )
+
+
+def identify_mpi(program: str, version: str) -> MpiImplementation | None:
+    """Return the implementation that prints this text as its version."""
+    open_mpi = _OPEN_MPI.search(version)
+    if open_mpi:
+        return OpenMpi(program, int(open_mpi[1]))
+    return Mpich(program) if "HYDRA" in version else None
+
+
+# ---- the launcher
+
+
 class MpiLauncher(UsesSsh, CallbackLauncher):
     name = "mpi"
 
@@ -82,7 +249,6 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         super().__init__(access, settings)
         self._mpi, self._ssh_wrapper = mpi, ssh_wrapper
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._lock = threading.Lock()
 
     @property
     def mpi(self) -> MpiImplementation:
@@ -91,11 +257,17 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return self._mpi
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        with self._lock:
-            self._mpi = self.mpi  # raises an error if there is none, before anything is written
-            # Inside a Slurm job mpirun starts its own parts by srun.
-            if self._ssh_wrapper is None and not is_inside_slurm(os.environ):
-                self._ssh_wrapper = self._write_ssh_wrapper()
+        self._mpi = self.mpi  # raises an error if there is none, before anything is written
+        # Inside a Slurm job mpirun starts its own parts by srun.
+        if self._ssh_wrapper is None and not is_inside_slurm(os.environ):
+            folder = tempfile.gettempdir()
+            # Open MPI splits the path at spaces.
+            folder = "/tmp" if " " in folder else folder
+            self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir=folder)
+            path = Path(self._folder.name) / "ssh-wrapper"
+            path.write_text(make_ssh_wrapper_script(self.access, self.settings))
+            path.chmod(0o700)
+            self._ssh_wrapper = str(path)
         return super().open(hosts)
 
     def close(self) -> None:
@@ -103,11 +275,16 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             self._folder.cleanup()
 
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
-        for host in hosts:
-            if ":" in host:
+        keepers = []
+        for name in hosts:
+            if ":" in name:
                 reason = "mpirun would take what follows a colon for a number"
-                raise InputError(f"host {host}: {reason}; give it a name in the hosts file: ADDRESS NAME")
-        keepers = [(host, self._make_keeper_shell(self.access.find_host(host))) for host in hosts]
+                raise InputError(f"host {name}: {reason}; give it a name in the hosts file: ADDRESS NAME")
+            host = self.access.find_host(name)
+            keeper = self.keeper_command(host.python or self.access.python or "python3")
+            line = make_shell_command(keeper, self.access.join_setup(host))
+            # A shell in the home folder, as ssh would start. It outlives the keeper, to report its exit code.
+            keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
         groups = groupby(keepers, lambda keeper: keeper[1])
         request = MpiRequest(
             groups=tuple(HostGroup(tuple(host for host, _ in group), command) for command, group in groups),
@@ -118,17 +295,11 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         )
         return self.mpi.make_command(request)
 
-    def _make_keeper_shell(self, host: Host) -> tuple[str, ...]:
-        """Return a shell in the home folder, as ssh would start. It outlives the keeper, to report its exit code."""
-        command = self.keeper_command(host.python or self.access.python or "python3")
-        line = make_shell_command(command, self.access.join_setup(host))
-        return ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')
-
     def keeper_command(self, host_python: str) -> list[str]:
         """Return the keeper's command, which drops all MPI variables: ranks are no processes of this MPI job."""
         read_index = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
         drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];".replace("'", '"')
-        return [host_python, "-c", read_index + drop + CALLBACK_PROGRAM.replace("{index}", "i")]
+        return [host_python, "-c", read_index + drop + make_callback_program("i")]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the environment of mpirun, without the variables of an mpirun that started this process."""
@@ -142,82 +313,54 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         """Return this machine's address. A name in the hosts file may be one that only ssh knows."""
         if self.access.controller:
             return self.access.controller
-        hosts = self.access.hosts[:_HOSTS_TO_RESOLVE]
-        return find_outward_address(
-            [host.address if _resolves(host.address) else self._find_address_by_ssh(host) for host in hosts]
-        )
+        addresses = []
+        for host in self.access.hosts[:_HOSTS_TO_RESOLVE]:
+            address = host.address
+            try:
+                socket.getaddrinfo(address, None, socket.AF_INET)
+            except (OSError, UnicodeError):
+                command = [*self.make_ssh_command(host), "-G", host.name]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                names = re.findall(r"(?m)^hostname (.+)$", done.stdout)
+                address = names[0] if names else address
+            addresses.append(address)
+        return find_outward_address(addresses)
 
-    def _find_address_by_ssh(self, host: Host) -> str:
-        command = [*self.make_ssh_command(host), "-G", host.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        names = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("hostname ")]
-        return names[0] if names else host.address
+    def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
+        """Read what was printed on each host or by ssh about it; of mpirun's own text only what is certain.
 
-    def _write_ssh_wrapper(self) -> str:
-        folder = tempfile.gettempdir()
-        # Open MPI splits the path at spaces.
-        self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir="/tmp" if " " in folder else folder)
-        path = Path(self._folder.name) / "ssh-wrapper"
-        path.write_text(make_ssh_wrapper_script(self.access, self.settings))
-        path.chmod(0o700)
-        return str(path)
-
-    # How the output of mpirun is read
-
-    def name_hosts(self, output: str, hosts: Sequence[str]) -> str:
-        """Leave out the hosts on which a part of mpirun has ended because mpirun has: their lines name no cause."""
-        lines = [self._name_host(line, hosts) for line in output.splitlines()]
-        orphaned = self.mpi.orphaned
-        prefixes = {line.partition(": ")[0] + ": " for line in lines if orphaned and orphaned.search(line)}
-        return "\n".join(line for line in lines if not line.startswith(tuple(prefixes)))
-
-    def _name_host(self, line: str, hosts: Sequence[str]) -> str:
-        tag = self.mpi.tag.match(line)
-        if tag is None or int(tag[1]) >= len(hosts):
-            return line
-        # A line that was printed in pieces has the tag before each piece.
-        return f"{hosts[int(tag[1])]}: {line[tag.end() :].replace(tag[0], '')}"
-
-    def output_about(self, host: str, output: str) -> str:
-        """Return all that was printed on the host, or by ssh about it; of mpirun's own text only what is certain."""
-        prefix = f"{host}: "
-        lines = [line.removeprefix(prefix).strip() for line in output.splitlines() if line.startswith(prefix)]
-        messages = [line for line in lines if line and not _END.fullmatch(line)]
-        if messages or any(map(self._reports_end, lines)):
-            return "\n".join(messages or lines)
-        if any(lost["host"] == host for lost in _LOST_DAEMON.finditer(output)):
-            return "mpirun lost the connection to it"
-        return super().output_about(host, "\n".join(line for line in output.splitlines() if line.startswith("srun:")))
-
-    def explain_error(self, host: str, message: str) -> SshError:
-        if _NO_DAEMON.search(message):
-            remedy = "install the same MPI there, and let a shell without a terminal find it (PATH in ~/.bashrc)"
-            return SshError(f"no MPI there: {message.strip().splitlines()[-1]}", remedy)
-        proxy = _NO_PROXY_CONNECTION.search(message)
-        if proxy:
-            return explain_no_callback(proxy["reason"])
-        return super().explain_error(host, message)
-
-    def summarise(self, output: str) -> str:
-        """Return the first line between mpirun's rulers of dashes, if it printed such a block."""
-        blocks = [block.strip() for block in re.split(r"(?m)^-{20,}$", output)[1::2]]
-        return next((block.splitlines()[0] for block in blocks if block), "")
-
-    def failed_hosts(self, hosts: Sequence[str], output: str) -> list[str]:
-        failed: dict[str, None] = {}
+        A host on which a part of mpirun has ended because mpirun has is left out: its lines name no cause.
+        """
+        by_host: dict[str, list[str]] = {}
+        failed: dict[str, str] = {}
+        orphans = set()
         for line in output.splitlines():
-            host, _, message = line.partition(": ")
-            lost = _LOST_DAEMON.search(line)
-            if lost:
-                failed[lost["host"]] = None
-            elif self._reports_end(message.strip()):
-                failed[host] = None
-        return [host for host in failed if host in hosts]
-
-    def _reports_end(self, line: str) -> bool:
-        """Return whether the line reports that a keeper ended or cannot be reached."""
-        end = _END.fullmatch(line)
-        return end is not None and (end["program"] != "ssh" or self.mpi.means_unreachable(int(end["code"])))
+            if lost := _LOST_DAEMON.search(line):
+                failed.setdefault(lost["host"], "mpirun lost the connection to it")
+            host, _, text = line.partition(": ")
+            tag = self.mpi.tag.match(line)
+            if tag and int(tag[1]) < len(hosts):  # a line that was printed in pieces has the tag before each piece
+                host, text = hosts[int(tag[1])], line[tag.end() :].replace(tag[0], "")
+            text = text.strip()
+            if _ORPHANED.search(line):
+                orphans.add(host)
+            if (end := _END.fullmatch(text)) is None:
+                by_host.setdefault(host, []).append(text)
+            elif end["program"] != "ssh" or int(end["code"]) in self.mpi.unreachable_codes:
+                failed.setdefault(host, text)
+        usable = [host for host in hosts if host not in orphans]
+        from_slurm = "\n".join(line for line in output.splitlines() if line.startswith("srun:"))
+        messages = dict(super().read_output(from_slurm, usable).by_host)
+        messages.update({host: text for host, text in failed.items() if host in usable})
+        for host in usable:
+            messages[host] = "\n".join(filter(None, by_host.get(host, ()))) or messages.get(host, "")
+        # The first line between mpirun's rulers of dashes, if it printed such a block.
+        blocks = [block.strip() for block in re.split(r"(?m)^-{20,}$", output)[1::2]]
+        return CommandReport(
+            {host: message for host, message in messages.items() if message},
+            [host for host in failed if host in usable],
+            next((block.splitlines()[0] for block in blocks if block), ""),
+        )
 
 
 def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
@@ -247,10 +390,3 @@ def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> MpiNet
         ) from None
     inside = [address for address in own_addresses.values() if ipaddress.ip_address(address) in network]
     return MpiNetwork(wanted, "", inside[0]) if inside else None
-
-
-def _resolves(name: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(name, None, socket.AF_INET))
-    except (OSError, UnicodeError):
-        return False

@@ -20,18 +20,13 @@ from ...errors import InputError, TrainscaleError
 from ...spec.settings import NAME, SettingGroup, setting
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
 from ..callback import LauncherProcess
-from ..events import AnyEvent, find_events
-from .callback import CallbackEndpoint
-from .leased import LeasedHostsLauncher, make_leased_host_program
+from ..events import AnyEvent, decode_line
+from .callback import CallbackEndpoint, make_callback_program
+from .leased import LeasedHostsLauncher
 
 CLIENT = Path(__file__).resolve().parent / "ray_client.py"
-# Arguments of run_leased_host: ray_client.py sets the variables. The program ends with its actor.
-_HOST_ARGUMENTS = (
-    'int(os.environ.pop("TRAINSCALE_NUMBER"))',
-    "socket.gethostname()",
-    'os.environ.pop("TRAINSCALE_ADDRESS")',
-    'int(os.environ.pop("TRAINSCALE_ACTOR"))',
-)
+# ray_client.py sets the variables.
+_NUMBER, _ADDRESS = 'os.environ.pop("TRAINSCALE_NUMBER")', 'os.environ.pop("TRAINSCALE_ADDRESS")'
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class RayLauncher(LeasedHostsLauncher):
             "cores": request.cores_per_device,
             "python": self.access.python,
             "setup": self.access.setup,
-            "program": make_leased_host_program(*_HOST_ARGUMENTS),
+            "program": make_callback_program(_NUMBER, address=_ADDRESS),
         }
         return [self.python, str(CLIENT), json.dumps(arguments)]
 
@@ -121,4 +116,6 @@ def find_python(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _read_events(process: LauncherProcess | None, kind: type[AnyEvent]) -> list[AnyEvent]:
-    return find_events(process.output, kind) if process else []
+    """Return all events of one kind that the client has printed."""
+    received = [decode_line(line) for line in process.output.splitlines()] if process else []
+    return [line.event for line in received if line is not None and isinstance(line.event, kind)]

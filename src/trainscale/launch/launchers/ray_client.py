@@ -9,6 +9,7 @@ takes them back when it ends, however it ends. It ends on SIGTERM, or when the c
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ Bundle = dict[str, int]  # how much of each resource of a node is reserved
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1
 _CONNECT_SECONDS = 10.0
 # With ray://, the head starts a process for every client, which now and then dies at its start; the next one works.
 _ATTEMPTS = 3
@@ -69,16 +71,12 @@ def main(request: ClientRequest) -> int:
         bundles = choose_bundles(ray.nodes(), request)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
         wait_for_group(group, bundles, controller)
-        wait_for_actors(start_actors(group, bundles, request, make_callback_variable(address)), controller)
-    except RequestError as error:
-        print_event(kind="ray-error", message=str(error), input=True)
-        return 2
-    except ActorLost as error:
-        print_event(kind="ray-error", message=str(error), input=False)
-        return 1
+        wait_for_actors(start_actors(group, bundles, request, address), controller)
     except Exception as error:
-        print_event(kind="ray-error", message=summarise_error(error), input=False)
-        return 1
+        is_input = isinstance(error, RequestError)
+        message = str(error) if is_input or isinstance(error, ActorLost) else summarise_error(error)
+        print_event(kind="ray-error", message=message, input=is_input)
+        return 2 if is_input else 1
     finally:
         if group is not None:
             remove_placement_group(group)
@@ -104,7 +102,18 @@ def summarise_error(error: BaseException) -> str:
 def connect(wanted: str, controller: int) -> str:
     """Join a running cluster and return its address. Never start a cluster."""
     address = wanted or os.environ.get("RAY_ADDRESS") or "auto"
-    check_address(address)
+    if address.startswith("http"):
+        raise RequestError(f"{address} is where Ray takes jobs; valid: ADDRESS:PORT of its head, or ray://ADDRESS:PORT")
+    if address != "auto":
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        if not host or not port.isdigit():
+            raise RequestError(
+                f"ray address {address!r}; valid: ADDRESS:PORT, such as 10.0.0.1:6379, or ray://ADDRESS:10001"
+            )
+        try:  # if no process listens there, Ray itself would try for a minute
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        except OSError as error:
+            raise RequestError(f"ray address {address}: {error.strerror or error}; is there a Ray head?") from None
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
@@ -115,27 +124,9 @@ def connect(wanted: str, controller: int) -> str:
             exit_without_controller(controller)
             time.sleep(_POLL_SECONDS)
         except ConnectionError as error:
-            raise RequestError(
-                f"{summarise_error(error)}; start one (ray start), or name it by --ray-address"
-            ) from None
+            reason = summarise_error(error)
+            raise RequestError(f"{reason}; start one (ray start), or name it by --ray-address") from None
     return address
-
-
-def check_address(address: str) -> None:
-    """Raise a RequestError at once if no process listens there. Ray itself would try for a minute."""
-    if address.startswith("http"):
-        raise RequestError(f"{address} is where Ray takes jobs; valid: ADDRESS:PORT of its head, or ray://ADDRESS:PORT")
-    if address == "auto":
-        return
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not host or not port.isdigit():
-        raise RequestError(
-            f"ray address {address!r}; valid: ADDRESS:PORT, such as 10.0.0.1:6379, or ray://ADDRESS:10001"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except OSError as error:
-        raise RequestError(f"ray address {address}: {error.strerror or error}; is there a Ray head?") from None
 
 
 def choose_bundles(nodes: list[dict[str, Any]], request: ClientRequest) -> list[Bundle]:
@@ -177,18 +168,8 @@ def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
             )
 
 
-def make_callback_variable(address: str) -> str:
-    """Return where the nodes call: as a person said, else this machine's address in Ray's cluster."""
-    controller, port, token = os.environ[CALLBACK_VARIABLE].rsplit(",", 2)
-    if not controller and address.startswith("ray://"):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((address.rpartition("://")[2].rpartition(":")[0], 9))
-            controller = probe.getsockname()[0]
-    return ",".join([controller or ray.util.get_node_ip_address(), port, token])
-
-
 class HostActor:
-    """Holds the resources of a node and runs the program of a leased host there."""
+    """Holds the resources of a node and runs the keeper there."""
 
     def find_address(self) -> str:
         return str(ray.util.get_node_ip_address())
@@ -197,24 +178,33 @@ class HostActor:
         """Run the program until it ends; return the end of its output. The actor ends soon after it, even if the client
         that started it cannot be reached any more.
         """
+        environment = {**os.environ, **variables}
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+            if b"OMP_NUM_THREADS=" not in file.read():
+                environment.pop("OMP_NUM_THREADS", None)  # Ray sets it, for what runs in the actor itself
         try:
-            return self._run(command, variables)
+            done = subprocess.run(
+                [sys.executable if argument == "PYTHON" else argument for argument in command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                preexec_fn=end_with_actor,
+            )
         finally:
             timer = threading.Timer(_LAST_ANSWER_SECONDS, os._exit, (0,))
             timer.daemon = True
             timer.start()
-
-    def _run(self, command: list[str], variables: dict[str, str]) -> str:
-        environment = {**os.environ, **variables, "TRAINSCALE_ACTOR": str(os.getpid())}
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
-            if b"OMP_NUM_THREADS=" not in file.read():
-                environment.pop("OMP_NUM_THREADS", None)  # Ray sets it, for what runs in the actor itself
-        command = [sys.executable if argument == "PYTHON" else argument for argument in command]
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         return done.stderr.decode(errors="replace").strip()[-_OUTPUT_CHARACTERS:] or f"exit code {done.returncode}"
 
 
-def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, callback: str) -> dict[Any, Any]:
+def end_with_actor() -> None:
+    """Have Linux end this process when its actor ends, even by kill -9: its host is lost then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, ray_address: str) -> dict[Any, Any]:
     """Start an actor on each node; return the result that each will have, with the node's address and the actor. Hosts
     are numbered by address, because bundles are not in the order of the nodes.
     """
@@ -228,41 +218,37 @@ def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, call
         ).remote()
         for index, bundle in enumerate(bundles)
     ]
-    addresses = read_addresses(group, actors)
-    command = [request["python"] or "PYTHON", "-c", request["program"]]
-    if request["setup"]:
-        command = ["/bin/bash", "-lc", " && ".join([*request["setup"], 'exec "$0" "$@"']), *command]
-    print_event(kind="started", hosts=len(actors), address=callback.rsplit(",", 2)[0])
-    results = {}
-    for number, (address, actor) in enumerate(sorted(zip(addresses, actors), key=lambda pair: pair[0])):
-        variables = {
-            CALLBACK_VARIABLE: callback,
-            "TRAINSCALE_NUMBER": str(number),
-            "TRAINSCALE_ADDRESS": address,
-        }
-        results[actor.serve.remote(command, variables)] = (address, actor)
-    return results
-
-
-def read_addresses(group: Any, actors: list[Any]) -> list[str]:
-    """Return the address of each actor's node. An error names the node of the actor that ended at its start."""
     addresses = []
     for index, reference in enumerate([actor.find_address.remote() for actor in actors]):
         try:
             addresses.append(ray.get(reference))
         except Exception as error:
-            node = find_node(group, index)
+            node_id = placement_group_table(group).get("bundles_to_node_id", {}).get(index)
+            names = [
+                f"{n['NodeManagerHostname']} ({n['NodeManagerAddress']})" for n in ray.nodes() if n["NodeID"] == node_id
+            ]
+            node = names[0] if names else f"node {node_id}"
             raise ActorLost(f"{node}: its actor ended while it started: {summarise_error(error)}") from error
-    return addresses
-
-
-def find_node(group: Any, bundle: int) -> str:
-    """Return the name and address of the node that has a bundle."""
-    node_id = placement_group_table(group).get("bundles_to_node_id", {}).get(bundle)
-    for node in ray.nodes():
-        if node["NodeID"] == node_id:
-            return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-    return f"node {node_id}"
+    command = [request["python"] or "PYTHON", "-c", request["program"]]
+    if request["setup"]:
+        command = ["/bin/bash", "-lc", " && ".join([*request["setup"], 'exec "$0" "$@"']), *command]
+    # The nodes call where a person said, else this machine's address in Ray's cluster.
+    controller, port, token = os.environ[CALLBACK_VARIABLE].rsplit(",", 2)
+    if not controller and ray_address.startswith("ray://"):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((ray_address.rpartition("://")[2].rpartition(":")[0], 9))
+            controller = probe.getsockname()[0]
+    controller = controller or ray.util.get_node_ip_address()
+    print_event(kind="started", hosts=len(actors), address=controller)
+    results = {}
+    for number, (address, actor) in enumerate(sorted(zip(addresses, actors), key=lambda pair: pair[0])):
+        variables = {
+            CALLBACK_VARIABLE: f"{controller},{port},{token}",
+            "TRAINSCALE_NUMBER": str(number),
+            "TRAINSCALE_ADDRESS": address,
+        }
+        results[actor.serve.remote(command, variables)] = (address, actor)
+    return results
 
 
 def wait_for_actors(results: dict[Any, Any], controller: int) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from ...cluster.allocation import read_gpus_per_host
 from ...spec.settings import LINES, NAME, SettingGroup, setting
 from ..connection import KeeperConnection
-from .callback import CALLBACK_PROGRAM, CallbackEndpoint, CallbackLauncher
+from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
 from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
@@ -111,8 +111,7 @@ class SlurmLauncher(CallbackLauncher):
     def keeper_command(self, host_python: str) -> list[str]:
         """Return a keeper's command that sends Slurm's name of the node, which may differ from the host's own."""
         name = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'
-        program = CALLBACK_PROGRAM.replace("socket.gethostname()", name)
-        return [host_python, "-c", program.replace("{index}", self.index)]
+        return [host_python, "-c", make_callback_program(self.index, name)]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         environment = super().environment(endpoint)
@@ -122,31 +121,29 @@ class SlurmLauncher(CallbackLauncher):
         """Identify a host by Slurm's name of the node, or by order if a file names the hosts differently."""
         return hostname if hostname in hosts else super().identify(index, hostname, hosts)
 
-    def output_about(self, host: str, output: str) -> str:
-        """Return the last line that the host's task printed, and how the task ended; or that Slurm lost the host."""
-        if self.failed_hosts([host], output):
-            return "Slurm reports a node failure"
-        for match in _TASK_END.finditer(output):
-            if is_in_node_list(host, match["hosts"]):
-                lines = re.findall(rf"^ *{match['task']}: (.*\S)", output, re.MULTILINE)
-                own = [line for line in lines if " CANCELLED " not in line]  # which is a consequence
-                return f"{own[-1]} ({match['reason']})" if own else match["reason"]
-        return ""
-
-    def failed_hosts(self, hosts: Sequence[str], output: str) -> list[str]:
+    def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
+        """Read which nodes Slurm lost, and what each failed task printed last. Where a step is cancelled because of a
+        node, srun may name it.
+        """
+        by_host: dict[str, str] = {}
+        task_ends = list(_TASK_END.finditer(output))
+        for match in task_ends:
+            lines = re.findall(rf"^ *{match['task']}: (.*\S)", output, re.MULTILINE)
+            own = [line for line in lines if " CANCELLED " not in line]  # which is a consequence
+            message = f"{own[-1]} ({match['reason']})" if own else match["reason"]
+            for host in hosts:
+                if is_in_node_list(host, match["hosts"]):
+                    by_host.setdefault(host, message)
         lists = [match["hosts"] for match in _NODE_FAILURE.finditer(output)]
-        failed = dict.fromkeys(host for nodes in lists for host in hosts if is_in_node_list(host, nodes))
-        return list(failed)
-
-    def find_end_notice(self, output: str) -> str:
-        """A step that Slurm cancels is told to end, too. Where a node is the reason, srun may name it."""
-        position, cancelled, task_end = output.find(_END_NOTICE), _CANCELLED.search(output), _TASK_END.search(output)
-        before = output if task_end is None else output[: task_end.start()]
-        if 0 <= position < len(before):
-            return "srun was told to end"
-        if cancelled and cancelled.start() < len(before) and not _NODE_FAILURE.search(output):
-            return f"Slurm cancelled the step due to {cancelled['reason'].lower()}"
-        return ""
+        failed = [host for nodes in lists for host in hosts if is_in_node_list(host, nodes)]
+        by_host.update(dict.fromkeys(failed, "Slurm reports a node failure"))
+        before = output[: task_ends[0].start()] if task_ends else output
+        cancelled, end_notice = _CANCELLED.search(before), ""
+        if _END_NOTICE in before:
+            end_notice = "srun was told to end"
+        elif cancelled and not lists:
+            end_notice = f"Slurm cancelled the step due to {cancelled['reason'].lower()}"
+        return CommandReport(by_host, failed, end_notice=end_notice)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         if self.gpus is None:
@@ -156,13 +153,12 @@ class SlurmLauncher(CallbackLauncher):
 
 def is_in_node_list(host: str, nodes: str) -> bool:
     """Return whether a list as Slurm writes it, such as node[1-3,7],login, has this host."""
-    return any(_matches(host, pattern) for pattern in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes))
-
-
-def _matches(host: str, pattern: str) -> bool:
-    parts = re.split(r"\[([^\]]*)\]", pattern)  # text and ranges, in turn
-    match = re.fullmatch(r"(\d+)".join(map(re.escape, parts[::2])), host)
-    return match is not None and all(map(_is_in_ranges, match.groups(), parts[1::2]))
+    for pattern in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        parts = re.split(r"\[([^\]]*)\]", pattern)  # text and ranges, in turn
+        match = re.fullmatch(r"(\d+)".join(map(re.escape, parts[::2])), host)
+        if match and all(map(_is_in_ranges, match.groups(), parts[1::2])):
+            return True
+    return False
 
 
 def _is_in_ranges(number: str, ranges: str) -> bool:

@@ -87,18 +87,12 @@ def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
     """Return one argument for the login shell of a host, whichever that is, which only starts another shell. Set-up
     lines get a login shell, because ``module`` and ``conda`` are defined there.
     """
-    script = "; ".join(
-        [*map(_make_setup_command, setup), f"exec {_quote_program(command[0])} {shlex.join(command[1:])}"]
-    )
+    commands = []
+    for line in setup:  # away from standard input and output, which belong to the keeper
+        complaint = shlex.quote(f"set-up line failed: {line}")
+        commands.append(f"eval {shlex.quote(line)} </dev/null >&2 || {{ echo {complaint} >&2; exit 1; }}")
+    program, *arguments = command
+    # A path that begins with ~/ is in the home folder of the host, not of this machine.
+    program = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
+    script = "; ".join([*commands, f"exec {program} {shlex.join(arguments)}"])
     return shlex.join(["exec", "/bin/bash", "-lc", script] if setup else ["exec", "/bin/sh", "-c", script])
-
-
-def _quote_program(path: str) -> str:
-    """Quote a path; one that begins with ~/ is in the home folder of the host, not of this machine."""
-    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
-
-
-def _make_setup_command(line: str) -> str:
-    """Return a command that runs a set-up line away from standard input and output, which belong to the keeper."""
-    complaint = shlex.quote(f"set-up line failed: {line}")
-    return f"eval {shlex.quote(line)} </dev/null >&2 || {{ echo {complaint} >&2; exit 1; }}"

@@ -85,13 +85,8 @@ def find_target(
         host_list = HostList(mpi_hosts, "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
-    settings = experiment.select_settings(launcher_class.settings_type)
-    return Target(launcher_class, _make_access(experiment, host_list), settings)
-
-
-def _make_access(experiment: Experiment, host_list: HostList) -> HostAccess:
     cluster, resources = experiment.cluster, experiment.resources
-    return HostAccess(
+    access = HostAccess(
         hosts=select_first_hosts(host_list.hosts, cluster.hosts_count, host_list.source) if host_list.hosts else (),
         remote_dir=cluster.remote_dir,
         python=cluster.remote_python or "",
@@ -106,3 +101,4 @@ def _make_access(experiment: Experiment, host_list: HostList) -> HostAccess:
             patience_seconds=experiment.safety.timeout,
         ),
     )
+    return Target(launcher_class, access, experiment.select_settings(launcher_class.settings_type))

@@ -21,10 +21,9 @@ from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
 from ...spec.settings import LINES, NAME, SettingGroup, setting
 from ..callback import Caller, LauncherProcess
-from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address
-from .leased import LeasedHostsLauncher, make_leased_host_program
-from .yarn_application import SubmittedApplication
-from .yarn_output import find_error, summarise_diagnostics
+from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address, make_callback_program
+from .leased import LeasedHostsLauncher
+from .yarn_application import SubmittedApplication, find_error, summarise_diagnostics
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; by default it ends an application after ten minutes
@@ -91,7 +90,13 @@ class YarnLauncher(LeasedHostsLauncher):
         }
         if request.device == "cuda":
             defaults["-container_resources"] = f"yarn.io/gpu={devices}"
-        extra = _split_options(self.settings.yarn)
+        try:
+            extra = [option for line in self.settings.yarn for option in shlex.split(line)]
+        except ValueError as error:
+            raise InputError(f"yarn {'; '.join(self.settings.yarn)}: {error}") from None
+        for option in extra:
+            if option.startswith("-") and option.lstrip("-") in _RESERVED:
+                raise InputError(f"yarn {option}: trainscale sets this option itself; valid: other options")
         overridden = {argument.lstrip("-") for argument in extra}
         options = [argument for pair in defaults.items() if pair[0][1:] not in overridden for argument in pair]
         self.submitted.argv = [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
@@ -106,21 +111,17 @@ class YarnLauncher(LeasedHostsLauncher):
     def controller_address(self) -> str:
         return self.access.controller or find_outward_address(self.client.manager_hosts)
 
-    def make_host(self, caller: Caller) -> Host:
+    def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """A container may use what was requested for it, whatever its machine has."""
-        return replace(super().make_host(caller), slots=self.access.request.devices or 1)
-
-    def hosts(self) -> tuple[Host, ...]:
-        is_first_call = not self.access.hosts
-        hosts = super().hosts()
-        shared = sorted(name for name, count in Counter(self.machine_names).items() if count > 1)
-        if is_first_call and shared:
+        machines = Counter(caller.hostname for caller in callers)
+        if shared := sorted(name for name, count in machines.items() if count > 1):
             print(
                 f"trainscale: several containers are on {', '.join(shared)}, and share its cores; a container that"
                 " requests more than half of a machine's memory has it alone: --yarn='-container_memory MB'",
                 file=sys.stderr,
             )
-        return hosts
+        slots = self.access.request.devices or 1
+        return [(replace(host, slots=slots), caller) for host, caller in super().choose_hosts(callers)]
 
     def count_hosts(self, process: LauncherProcess) -> int:
         self.submitted.check(process)
@@ -171,18 +172,6 @@ class YarnLauncher(LeasedHostsLauncher):
         self.submitted.release(process, complete)
 
 
-def _split_options(lines: Sequence[str]) -> list[str]:
-    """Split the options that a person adds for the client, and check them."""
-    try:
-        options = [option for line in lines for option in shlex.split(line)]
-    except ValueError as error:
-        raise InputError(f"yarn {'; '.join(lines)}: {error}") from None
-    for option in options:
-        if option.startswith("-") and option.lstrip("-") in _RESERVED:
-            raise InputError(f"yarn {option}: trainscale sets this option itself; valid: other options")
-    return options
-
-
 def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
     """Return the command of a container.
 
@@ -190,9 +179,8 @@ def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> st
     is part of it, because the distributed shell passes variables in the ApplicationMaster's arguments, which everybody
     can read.
     """
-    program = make_leased_host_program(
-        'int(os.environ.get("YARN_SHELL_ID", "0"))', 'os.environ.get("NM_HOST") or socket.gethostname()'
-    )
+    number, name = 'os.environ.get("YARN_SHELL_ID", "0")', 'os.environ.get("NM_HOST") or socket.gethostname()'
+    program = make_callback_program(number, f"({name})")
     run = shlex.join(["exec", access.python or "python3", "-c", program])
     export = f"export {CALLBACK_VARIABLE}={shlex.quote(endpoint.variable)}"
     encoded = base64.b64encode(f"{export}\n{' && '.join([*access.setup, run])}\n".encode()).decode()

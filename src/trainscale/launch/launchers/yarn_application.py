@@ -1,4 +1,6 @@
-"""The application of a run on YARN: follows its state while its containers are awaited, and ends it."""
+"""The application of a run on YARN: follows its state while its containers are awaited, reads what Hadoop's programs
+print about it, and ends it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from ...cluster.yarn import Application, ResourceManager, YarnClient
 from ...errors import TrainscaleError
 from ..callback import LauncherProcess
-from .yarn_output import find_caps, find_retries, summarise_diagnostics
 
 _APPLICATION_ID = re.compile(r"application_\d+_\d+")
 _COPIES_FILES = "Copy App Master jar"
@@ -22,6 +24,21 @@ _REACH_SECONDS = 3.0  # after which it is asked whether a ResourceManager answer
 _END_SECONDS = 30.0  # for the ApplicationMaster to notice and report that its containers ended
 _PROGRAM_SECONDS = 60.0
 _KILL_SECONDS = 20.0  # for `yarn application -kill` where no ResourceManager answers over HTTP
+# Lines of the distributed shell that do not say what went wrong.
+_ROUTINE = re.compile(
+    r"Application failed to complete successfully|Breaking monitoring loop|^\s*at |^\s*$|Got application"
+)
+# Lines of diagnostics that are the same whatever went wrong.
+_BOILERPLATE = re.compile(
+    r"^\s*$|Exception from container-launch|^Container id:|^Exit code:|^Shell (output|error output):|^Last \d+ bytes of"
+    r"|^For more detailed output|Failing this attempt|Failing the application|^Stack trace|^\s*at "
+    r"|^(\[[^\]]*\])?Container exited with a non-zero exit code"
+)
+_EXIT_CODE = re.compile(r"exited with a non-zero exit code -?\d+")
+_MOST_LINES, _LONGEST_LINE = 3, 300
+_RETRYING = re.compile(r"Retrying connect to server: (\S+?)[.]? Already tried (\d{1,9}) time")
+# The spelling of the word differs between versions.
+_MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources in this cluster (\d{1,18})(?!\d)")
 
 
 class SubmittedApplication:
@@ -107,54 +124,40 @@ class SubmittedApplication:
         application. An application that still waits for its turn has no containers that could end, so it is killed.
         """
         self.read_output(process)
-        ends_by_itself = complete or self._has_lost_containers
-        has_ended = process.has_ended or (ends_by_itself and self._wait_for_end(process))
+        has_ended = process.has_ended
+        if not has_ended and (complete or self._has_lost_containers):
+            has_ended = process.wait(_REACH_SECONDS)
+            if not has_ended and self.manager.is_reachable():
+                _print(f"waiting for {self.id} to end")
+                has_ended = process.wait(_END_SECONDS)
         if not self.id:
             # It may have been accepted before the client could print its id.
             process.stop(0.0)
-            name = self.name
-            self.id = self.manager.find_application(name, by_program=self._has_copied)
+            self.id = self.manager.find_application(self.name, by_program=self._has_copied)
             has_ended = False
         if not has_ended and self.id:
-            self._kill_application(process)
+            limit = _PROGRAM_SECONDS
+            if not self.manager.is_reachable():
+                limit = _KILL_SECONDS
+                _print(f"no ResourceManager answers over HTTP; trying for {limit:.0f} s to end {self.id}")
+            if _try_command(limit, self._client.yarn, "application", "-kill", self.id):
+                process.wait(_END_SECONDS)
+            else:
+                _print(
+                    f"{self.id} could not be ended, and its ApplicationMaster may live until the ResourceManager is"
+                    f" back; its containers have ended, or end within two minutes\n  to end it then:"
+                    f" yarn application -kill {self.id}"
+                )
         process.stop(0.0)
-        if self._has_lost_containers:
-            self._print_diagnostics()
+        application = self.manager.read_application(self.id) if self._has_lost_containers else None
+        if application and (summary := summarise_diagnostics(application.diagnostics)):
+            _print(f"{self.id} is {application.state}: {summary}")
         if self._has_copied or self.id:
             # The client copies the shell's jar and the command into the user's folder. Nobody else removes them if the
             # application was killed, or if Hadoop is older than 3.3.
             beside = Path(self._client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
             _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
-
-    def _wait_for_end(self, process: LauncherProcess) -> bool:
-        """Wait until the application has ended by itself, unless YARN does not answer."""
-        if process.wait(_REACH_SECONDS):
-            return True
-        if not self.manager.is_reachable():
-            return False
-        _print(f"waiting for {self.id} to end")
-        return process.wait(_END_SECONDS)
-
-    def _kill_application(self, process: LauncherProcess) -> None:
-        reachable = self.manager.is_reachable()
-        if not reachable:
-            _print(f"no ResourceManager answers over HTTP; trying for {_KILL_SECONDS:.0f} s to end {self.id}")
-        limit = _PROGRAM_SECONDS if reachable else _KILL_SECONDS
-        if _try_command(limit, self._client.yarn, "application", "-kill", self.id):
-            process.wait(_END_SECONDS)
-            return
-        _print(
-            f"{self.id} could not be ended, and its ApplicationMaster may live until the ResourceManager is"
-            f" back; its containers have ended, or end within two minutes\n  to end it then: yarn application -kill"
-            f" {self.id}"
-        )
-
-    def _print_diagnostics(self) -> None:
-        application = self.manager.read_application(self.id)
-        summary = summarise_diagnostics(application.diagnostics) if application else ""
-        if application and summary:
-            _print(f"{self.id} is {application.state}: {summary}")
 
 
 def _print(text: str) -> None:
@@ -169,3 +172,48 @@ def _try_command(seconds: float, *command: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+# ---- what Hadoop's programs print
+
+
+def find_error(output: str) -> str:
+    """Return the line in which a Java program says what went wrong."""
+    lines = [line.strip() for line in output.splitlines() if not _ROUTINE.search(line)]
+    for pattern in (r"Caused by: ", r"Exception\b", r"\b(ERROR|FATAL)\b"):
+        matching = [line for line in lines if re.search(pattern, line)]
+        if matching:
+            return matching[-1].removeprefix("Caused by: ")
+    return lines[-1] if lines else "its client ended without a message"
+
+
+def summarise_diagnostics(text: str) -> str:
+    """Return the lines of an application's diagnostics that say what went wrong: the first, and the last ones, among
+    which is what a container wrote to its standard error output.
+    """
+    lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if not _BOILERPLATE.search(line)]
+    lines = list(dict.fromkeys(lines))
+    if not lines:
+        match = _EXIT_CODE.search(text)
+        first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        return f"a container {match[0]}" if match else first[:_LONGEST_LINE]
+    return "; ".join([lines[0], *lines[1:][-(_MOST_LINES - 1) :]])
+
+
+def find_retries(output: str) -> str:
+    """Return which server the client cannot reach, if it tries again now; else nothing."""
+    matches = _RETRYING.findall(output)
+    return f"{matches[-1][0]}, tried {int(matches[-1][1]) + 1} times" if matches else ""
+
+
+def find_caps(output: str, argv: Sequence[str]) -> list[str]:
+    """Return a sentence for each resource of which the client's command requests more than a container can get."""
+    maxima = {"memory" if name == "mem" else "vcores": int(most) for name, most in _MAXIMUM.findall(output)}
+    units = {"memory": "MB of memory", "vcores": "cores"}
+    sentences = []
+    for name, most in maxima.items():
+        option = f"-container_{name}"
+        given = next((argv[i + 1] for i, argument in enumerate(argv[:-1]) if argument.lstrip("-") == option[1:]), "")
+        if given.isdecimal() and len(given) < 19 and int(given) > most:
+            sentences.append(f"a container gets {most} {units[name]}, not {given}: this is the cluster's maximum")
+    return sentences

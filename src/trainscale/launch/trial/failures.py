@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure
-from ..events import HostLost, describe_exit
+from ..events import describe_exit
 from .state import TAIL_LINES, RankState, TrialState
 
 # A rank that fails makes the others fail too. Their messages contain these words.
@@ -29,41 +29,33 @@ _RENDEZVOUS = "rendezvous.py:"  # a call in this file waits for other workers
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of ranks that hang now, or None."""
+    """Return the failure of ranks that hang now, or None. It names their host if all of its ranks became silent
+    together, and of workers without progress those that the others wait for, if that can be known.
+    """
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
-        return _describe_silence(state, alive, stall_seconds, now)
+        silent = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
+        seconds = max(now - rank.last_event for rank in silent)
+        host = silent[0].place.host
+        if host and len(silent) > 1 and silent == [rank for rank in alive if rank.place.host == host]:
+            names = ", ".join(str(rank.rank) for rank in silent[:_NAMED_RANKS])
+            more = ", …" if len(silent) > _NAMED_RANKS else ""
+            message = f"{host} with its ranks {names}{more} was silent for {seconds:.0f} s in {silent[0].position}"
+            return Failure(HANG, message + _make_hint(state, silent[0]), host=host)
+        return _make_failure(state, silent, f"{'were' if len(silent) > 1 else 'was'} silent for {seconds:.0f} s")
     waiting = [rank for rank in state.workers if rank.result is None]
     for rank in waiting:
         patience = stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
         if now - rank.last_progress <= patience:
             return None
-    return _describe_standstill(state, waiting, now) if waiting else None
-
-
-def _describe_silence(state: TrialState, alive: Sequence[RankState], stall_seconds: float, now: float) -> Failure:
-    """Return a failure that names the silent ranks, or their host if all of its ranks became silent together."""
-    silent = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
-    seconds = max(now - rank.last_event for rank in silent)
-    host = silent[0].place.host
-    of_host = [rank for rank in alive if rank.place.host == host]
-    if host and len(silent) > 1 and silent == of_host:
-        names = ", ".join(str(rank.rank) for rank in silent[:_NAMED_RANKS])
-        more = ", …" if len(silent) > _NAMED_RANKS else ""
-        message = f"{host} with its ranks {names}{more} was silent for {seconds:.0f} s in {silent[0].position}"
-        return Failure(HANG, message + _make_hint(state, silent[0]), host=host)
-    return _make_failure(state, silent, f"{'were' if len(silent) > 1 else 'was'} silent for {seconds:.0f} s")
-
-
-def _describe_standstill(state: TrialState, waiting: Sequence[RankState], now: float) -> Failure:
-    """Return a failure that names the workers that the others wait for, if that can be known."""
+    if not waiting:
+        return None
     behind = _find_behind(waiting, state.trial.config.device == "cpu")
-    seconds = now - max(rank.last_progress for rank in waiting)
-    if not behind:
-        first = waiting[0]
-        message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
-        return Failure(HANG, message + _make_hint(state, first))
-    return _make_failure(state, behind, f"made no progress for {now - behind[0].last_progress:.0f} s")
+    if behind:
+        return _make_failure(state, behind, f"made no progress for {now - behind[0].last_progress:.0f} s")
+    first, seconds = waiting[0], now - max(rank.last_progress for rank in waiting)
+    message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
+    return Failure(HANG, message + _make_hint(state, first))
 
 
 def _make_failure(state: TrialState, ranks: Sequence[RankState], problem: str) -> Failure:
@@ -117,25 +109,28 @@ def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankSt
 
 
 def find_failure(state: TrialState) -> Failure:
+    """Return why the trial failed: a rank's own error comes first, then a lost host, then a hang, then its deadline."""
     blamed = find_blamed_rank(state)
     has_own_error = blamed is not None and not _is_consequence(blamed)
-    if state.lost_host is not None and not has_own_error:
-        return _describe_host_failure(state.lost_host)
+    lost = state.lost_host
+    if lost is not None and not has_own_error:
+        tail = lost.stderr_tail[-TAIL_LINES:]
+        if not lost.culprit:
+            return Failure(LOST, tail[-1] if tail else "the command that had started the keepers ended", tail=tail)
+        reason = f": {tail[-1]}" if tail else " without a message"
+        return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
     if blamed is not None and (has_own_error or not (state.hang or state.has_passed_deadline)):
-        return _describe_rank_failure(state, blamed)
+        kind, message = _explain_rank(state, blamed)
+        return Failure(kind, message, blamed.rank, blamed.tail, blamed.place.host)
     if state.hang is not None:
         if state.hang.rank is None:
             return state.hang
         rank = state.ranks[state.hang.rank]
         stack = ("call stack, outermost frame first:", *rank.calls) if rank.calls else ()
         return replace(state.hang, tail=(*rank.tail, *stack))
-    if state.has_passed_deadline:
-        return _describe_timeout(state)
-    return Failure(LOST, "all keepers ended before the work was done")
-
-
-def _describe_timeout(state: TrialState) -> Failure:
-    """Return a failure: how far the trial came, and which worker the others waited for, if they did so for long."""
+    if not state.has_passed_deadline:
+        return Failure(LOST, "all keepers ended before the work was done")
+    # Say how far the trial came, and which worker the others waited for, if they did so for long.
     slowest = state.slowest_worker
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]
@@ -168,19 +163,6 @@ def _is_consequence(rank: RankState) -> bool:
     """Return whether the rank's error only reports the end of another rank."""
     message = rank.error.message.lower() if rank.error is not None else ""
     return any(text in message for text in _CONSEQUENCES)
-
-
-def _describe_host_failure(lost: HostLost) -> Failure:
-    tail = lost.stderr_tail[-TAIL_LINES:]
-    if not lost.culprit:
-        return Failure(LOST, tail[-1] if tail else "the command that had started the keepers ended", tail=tail)
-    reason = f": {tail[-1]}" if tail else " without a message"
-    return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
-
-
-def _describe_rank_failure(state: TrialState, rank: RankState) -> Failure:
-    kind, message = _explain_rank(state, rank)
-    return Failure(kind, message, rank.rank, rank.tail, rank.place.host)
 
 
 def _explain_rank(state: TrialState, rank: RankState) -> tuple[str, str]:

@@ -111,8 +111,15 @@ class RankState:
                     self.cpu_seconds_at_progress, self.calls = event.cpu_seconds, ()
             case CallStack():
                 self.calls = tuple(event.calls)
-            case ReportPiece():
-                self._add_piece(event)
+            case ReportPiece() if event.start == sum(
+                map(len, self._report_text)
+            ):  # else a line was lost: see the notes
+                self._report_text.append(event.text)
+                if event.is_last:
+                    try:
+                        self.result = convert(decode_object("".join(self._report_text)), Report)
+                    except DecodingError as error:
+                        self.notes.append(f"{self.name}: its report cannot be read: {error}")
             case ServerResult():
                 self.result = event
             case GpuFacts():
@@ -130,16 +137,6 @@ class RankState:
                     self.notes.append(f"{self.name} {describe_exit(event.code)} after its result")
             case UnknownEvent(problem=problem) if problem:
                 self.notes.append(f"{self.name}: an event {event.event_kind!r} cannot be read: {problem}")
-
-    def _add_piece(self, piece: ReportPiece) -> None:
-        if piece.start != sum(map(len, self._report_text)):
-            return  # a line was lost, which a note says; the report cannot be read
-        self._report_text.append(piece.text)
-        if piece.is_last:
-            try:
-                self.result = convert(decode_object("".join(self._report_text)), Report)
-            except DecodingError as error:
-                self.notes.append(f"{self.name}: its report cannot be read: {error}")
 
 
 @dataclass
@@ -214,22 +211,26 @@ class TrialState:
 
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
-            case HostLost() as event:
-                self._add_lost_host(event)
+            case HostLost() as lost if self.is_measured:
+                self.notes.append(f"{lost.culprit or 'a keeper'} was lost after the results of all workers were in")
+            case HostLost() as lost if not self.has_passed_deadline:  # else its time was over
+                if self.lost_host is None or (self.lost_host.was_ended and not lost.was_ended):
+                    self.lost_host = lost
             case Deadline() if self.is_measured:
                 self.note_stayed_ranks()
             case Deadline():
                 self.deadlines.setdefault(received.host if self.hosts > 1 else "", now)
             case End() as event:
-                self._add_end(event)
+                self.kernel_kills += event.kernel_kills
+                if event.seconds > 0:
+                    self._add_load(event)
             case MemoryLimit() as event:
                 self.machine = replace(self.machine, memory_limit_bytes=event.memory_limit_bytes)
             case Epoch() as event:
                 self.epochs.append(event)
-        if received.rank is not None and received.rank < len(self.ranks):
-            self._update_rank(self.ranks[received.rank], received, now)
-
-    def _update_rank(self, rank: RankState, received: ReceivedEvent, now: float) -> None:
+        if received.rank is None or received.rank >= len(self.ranks):
+            return
+        rank = self.ranks[received.rank]
         had_failed, had_reported = rank.has_failed, rank.result is not None
         rank.update(received, now)
         has_reported = rank.result is not None and not had_reported
@@ -254,27 +255,12 @@ class TrialState:
         if note not in self.notes:  # several hosts may have reported that the time is over
             self.notes.append(note)
 
-    def _add_lost_host(self, lost: HostLost) -> None:
-        if self.is_measured:
-            self.notes.append(f"{lost.culprit or 'a keeper'} was lost after the results of all workers were in")
-        elif self.has_passed_deadline:
-            return  # a keeper whose time was over
-        elif self.lost_host is None or (self.lost_host.was_ended and not lost.was_ended):
-            self.lost_host = lost
-
-    def _add_end(self, end: End) -> None:
-        self.kernel_kills += end.kernel_kills
-        if end.seconds <= 0:
-            return
+    def _add_load(self, end: End) -> None:
+        """Keep the load of the busiest host, because a synchronous step waits for it."""
         other_cores, cpu_pressure = self.machine.other_cores, self.machine.cpu_pressure
         if end.machine_busy_seconds is not None:
             others_seconds = max(0.0, end.machine_busy_seconds - end.own_cpu_seconds)
-            other_cores = _choose_larger(other_cores, others_seconds / end.seconds)
+            other_cores = max(other_cores or 0.0, round(others_seconds / end.seconds, 3))
         if end.waited_seconds is not None:
-            cpu_pressure = _choose_larger(cpu_pressure, end.waited_seconds / end.seconds)
+            cpu_pressure = max(cpu_pressure or 0.0, round(end.waited_seconds / end.seconds, 3))
         self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
-
-
-def _choose_larger(known: float | None, value: float) -> float:
-    """Return the larger value. The busiest host counts, because a synchronous step waits for it."""
-    return max(known or 0.0, round(value, 3))

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from ...record.trial import IMAGES, LOST, OK, REFUSED, Failure, RankSample, ServerResult, TrialRecord
+from ...record.trial import IMAGES, LOST, OK, REFUSED, Failure, ServerResult, TrialRecord
 from ...spec.config import Trial
 from ...spec.devices import Slot
 from ...worker.events import LogLine
@@ -27,7 +27,7 @@ from ..events import ReceivedEvent
 from ..launchers.base import Launcher
 from .failures import find_failure, find_hang
 from .jobs import TrialSettings, build_tasks, count_ports, describe_device
-from .state import RankPlace, RankState, TrialState
+from .state import RankPlace, TrialState
 
 _SECONDS_AFTER_FAILURE = 2.0  # for the other ranks to report: the first error is not always the cause
 # Some frameworks wait for their peers at exit, when the measurement is over. They may wait so long for the next rank to
@@ -115,6 +115,15 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
     reports = [(rank, rank.result) for rank in state.workers if isinstance(rank.result, Report)]
     own = first.result if isinstance(first.result, Report) else None
     last = state.workers[-1].result
+    samples = []
+    for rank, report in reports:  # with what only the keeper knows
+        peak, note, allocated = rank.gpu.peak_bytes, rank.gpu.note, report.sample.device_peak_bytes
+        # As a rule an allocator keeps what it has taken. But it may return some at once, after a search for the fastest
+        # convolution, and the driver, asked five times a second, may not have seen that.
+        if peak is not None and allocated is not None and peak < allocated:
+            note = f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
+            peak = None
+        samples.append(replace(report.sample, nvml_peak_bytes=peak, nvml_note=note, gpu=rank.gpu.state))
     return TrialRecord(
         trial=state.trial,
         status=OK if failure is None else failure.kind,
@@ -123,7 +132,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         hosts=state.hosts,
         warmup=own.warmup if own else 0,
         steps=len(own.sample.step_seconds) if own else 0,
-        ranks=tuple(_add_gpu_facts(rank, report.sample) for rank, report in reports),
+        ranks=tuple(samples),
         epochs=tuple(state.epochs),
         servers=tuple(rank.result for rank in state.servers if isinstance(rank.result, ServerResult)),
         failure=failure,
@@ -137,17 +146,6 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         machine=state.machine,
         notes=(*(note for rank in state.ranks for note in rank.notes), *state.notes),
     )
-
-
-def _add_gpu_facts(rank: RankState, sample: RankSample) -> RankSample:
-    """Return the sample with what only the keeper knows."""
-    peak, note, allocated = rank.gpu.peak_bytes, rank.gpu.note, sample.device_peak_bytes
-    # As a rule an allocator keeps what it has taken. But it may return some at once, after a search for the fastest
-    # convolution, and the driver, asked five times a second, may not have seen that.
-    if peak is not None and allocated is not None and peak < allocated:
-        note = f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
-        peak = None
-    return replace(sample, nvml_peak_bytes=peak, nvml_note=note, gpu=rank.gpu.state)
 
 
 class RankLogs:
@@ -174,25 +172,19 @@ class RankLogs:
         """
         if self._folder is None or self.notes:
             return
+        path = self._folder / f"{self._trial.key}.rank{rank}.log"
         try:
             if rank not in self._files:
-                self._open(self._folder, rank)
+                if len(self._files) >= _MOST_OPEN:
+                    self._files.popitem(last=False)[1].close()
+                if not self._begun:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                # Do not follow a link that somebody put in its place: it may lead out of the run's folder.
+                mode = os.O_APPEND if rank in self._begun else os.O_TRUNC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | mode
+                self._files[rank] = os.fdopen(os.open(path, flags, 0o666), "w", buffering=1)
+                self._begun.add(rank)
             self._files.move_to_end(rank)
             self._files[rank].write(text + "\n")
         except OSError as error:
-            path = self._folder / f"{self._trial.key}.rank{rank}.log"
             self.notes = (f"the logs end early: {path}: {error.strerror}",)
-
-    def _open(self, folder: Path, rank: int) -> None:
-        if len(self._files) >= _MOST_OPEN:
-            self._files.popitem(last=False)[1].close()
-        if not self._begun:
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self._trial.key}.rank{rank}.log"
-        self._files[rank] = open(path, "a" if rank in self._begun else "w", buffering=1, opener=_open_no_link)  # noqa: SIM115
-        self._begun.add(rank)
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    """Open a file, but do not follow a link that somebody put in its place: it may lead out of the run's folder."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

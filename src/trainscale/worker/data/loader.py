@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..emitter import claim_stdout
-from ..keeper.leased_host import end_with_parent
+from ..keeper.parent import end_with_parent
 from .batches import BatchSettings, SharedArrays, make_batch_maker
 from .facts import DataError
 from .seen import compute_hash_sum

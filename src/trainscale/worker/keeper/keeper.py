@@ -29,7 +29,7 @@ from ..inspection.usage import read_line
 from ..job import EndTasksRequest, KeeperRequest, PortsRequest, SignalRequest, Task, TasksRequest, decode_request
 from ..listening import find_free_ports
 from ..sample import GpuState
-from .leased_host import end_with_parent
+from .parent import end_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20

@@ -28,7 +28,7 @@ from ..inspection.usage import (
     sum_children_peak_bytes,
 )
 from ..job import WORKER, Job
-from ..keeper.leased_host import end_with_parent
+from ..keeper.parent import end_with_parent
 from ..sample import RankSample, Report, SeenByRank
 from ..type_aliases import NamedArrays
 from ..witness.witness import Witness

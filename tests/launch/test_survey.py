@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainscale.launch.connection import HostError
-from trainscale.launch.inspection.survey import (
+from trainscale.launch.survey import (
     Finding,
     Link,
     Survey,

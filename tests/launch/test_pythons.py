@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from environments import fabricate
 
-from trainscale.launch.inspection import hosts
-from trainscale.launch.inspection.hosts import Interpreter, choose_pythons, find_interpreter
+from trainscale.launch import hosts
+from trainscale.launch.hosts import Interpreter, choose_pythons, find_interpreter
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 

@@ -11,20 +11,20 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...cluster.environments import list_environments
-from ...cluster.hosts import HostAccess, find_devices, find_local_devices
-from ...errors import InputError, TrainscaleError
-from ...record.decoding import DecodingError, convert, decode_object
-from ...spec.devices import AvailableDevices, Host
-from ...spec.experiment import Experiment
-from ...worker.events import FrameworkFacts, HostFactsPiece
-from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.inspection.host import FrameworkSearch, HostFacts, HostFactsRequest, Machine, read_machine
-from ...worker.inspection.probe import ProbeRequest
-from ..connected_hosts import ConnectOptions
-from ..connection import HostError, KeeperConnection, select_causes
-from ..launchers.base import Launcher
-from ..launchers.target import Target
+from ..cluster.environments import list_environments
+from ..cluster.hosts import HostAccess, find_devices, find_local_devices
+from ..errors import InputError, TrainscaleError
+from ..record.decoding import DecodingError, convert, decode_object
+from ..spec.devices import AvailableDevices, Host
+from ..spec.experiment import Experiment
+from ..worker.events import FrameworkFacts, HostFactsPiece
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.inspection.host import FrameworkSearch, HostFacts, HostFactsRequest, Machine, read_machine
+from ..worker.inspection.probe import ProbeRequest
+from .connected_hosts import ConnectOptions
+from .connection import HostError, KeeperConnection, select_causes
+from .launchers.base import Launcher
+from .launchers.target import Target
 from .tasks import TaskAnswer, make_role_task, run_host_tasks
 
 _SECONDS = 150.0  # longer than a framework may take to be imported
@@ -75,22 +75,18 @@ def visit_hosts(
     pythons: Mapping[str, str],
     probes: Sequence[ProbeRequest] = (),
     seconds: float = _SECONDS,
-    *,
-    hurry: bool = False,
 ) -> dict[str, HostFacts | HostError]:
-    """Return the facts of each host, or why it cannot be reached. In a ``hurry``, hosts that are much later than the
-    others are given up.
-    """
+    """Return the facts of each host, or why it cannot be reached."""
     searches = {
         name: FrameworkSearch(list(FRAMEWORKS[name].imports), [python] if python else [])
         for name, python in pythons.items()
     }
     request = HostFactsRequest(searches, launcher.access.remote_dir, list(probes))
     names = [host.name for host in launcher.hosts()]
-    options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
+    options = ConnectOptions(seconds, tolerates_errors=True, compares_clocks=True)
     with launcher.connect(names, options) as connected:
         tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
-        answers = run_host_tasks(connected, tasks, seconds, hurry=hurry)
+        answers = run_host_tasks(connected, tasks, seconds)
         return {
             name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
             for name, answer in answers.items()
@@ -103,7 +99,8 @@ def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts 
     try:
         facts = convert(decode_object(text), HostFacts)
     except DecodingError:
-        return HostError(connection.host, f"cannot be inspected: {answer.last_line or 'no message'}")
+        reason = "no message" if answer.exit else "it did not answer in time"
+        return HostError(connection.host, f"cannot be inspected: {answer.last_line or reason}")
     return replace(facts, clock_ahead_seconds=connection.clock_ahead_seconds, worker_copied=connection.copied)
 
 

@@ -1,0 +1,296 @@
+"""The survey behind ``trainscale check --hosts``: the facts of each host, the speed of the network between them, what
+is wrong, and how to mend it. All hosts are asked at once, and one that hangs does not delay the others.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..cluster.hosts import get_machine
+from ..errors import InputError
+from ..spec.devices import Host
+from ..worker.events import Links
+from ..worker.frameworks.catalog import FRAMEWORKS
+from ..worker.inspection.links import LinksRequest
+from ..worker.inspection.probe import ProbeRequest
+from .connected_hosts import ConnectOptions
+from .connection import HostError
+from .hosts import add_facts, visit_hosts
+from .launchers.base import Launcher
+from .tasks import make_role_task, run_host_tasks
+
+_FACTS_SECONDS = 30.0
+_PROBE_SECONDS = 150.0  # where frameworks are imported
+_LINK_SECONDS = 5.0  # for a neighbour to answer
+_LINKS_SECONDS = 60.0
+
+# Limits of what is worth a finding.
+_CLOCK_SECONDS = 1.0
+_SLOW = 3.0  # times slower than the median of all pairs
+_LATE_SECONDS = 0.001  # a shorter round trip is never too long
+_LITTLE_DISK = 500_000_000  # bytes
+_BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core
+_MOST_NAMES = 4  # a finding lists so many hosts, and says how many more there are
+
+
+@dataclass(frozen=True)
+class Link:
+    """The network from one host to the next, or the error why it could not be measured."""
+
+    sender: str
+    receiver: str
+    bits_per_second: float | None = None
+    round_trip_seconds: float | None = None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """``usable`` are the hosts that a run could use, with their facts; all others have an error."""
+
+    hosts: tuple[Host, ...]
+    usable: tuple[Host, ...]
+    errors: Mapping[str, HostError] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+
+
+def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
+    """Survey all hosts of the launcher. ``pythons``: where to look first for each framework. ``probes``: the frameworks
+    to import there.
+    """
+    seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
+    answers = visit_hosts(launcher, pythons, probes, seconds)
+    usable: list[Host] = []
+    errors: dict[str, HostError] = {}
+    for host in launcher.hosts():
+        answer = answers[host.name]
+        if isinstance(answer, HostError):
+            errors[host.name] = answer
+            continue
+        try:
+            usable.append(add_facts(host, answer, launcher.access))
+        except InputError as error:  # it has no such interface
+            remedy = "name another network by --interface"
+            errors[host.name] = HostError(host.name, str(error), remedy=remedy)
+    links = _measure_links(launcher, usable) if len(usable) > 1 else ()
+    return Survey(launcher.hosts(), tuple(usable), errors, links)
+
+
+def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
+    """Measure the links of a ring of these hosts, in their order, over the addresses that training would use."""
+    names, token = [host.name for host in hosts], secrets.token_hex(16)
+    measured: dict[str, Links] = {}
+    with launcher.connect(names, ConnectOptions(_LINKS_SECONDS, tolerates_errors=True)) as connected:
+        ports = connected.find_ports(dict.fromkeys(names, 1))
+        ring = [host for host in hosts if host.name in ports]
+        tasks = {}
+        for number, (host, following) in enumerate(zip(ring, [*ring[1:], *ring[:1]], strict=True)):
+            request = LinksRequest(
+                address=host.address,
+                port=ports[host.name][0],
+                next_address=following.address,
+                next_port=ports[following.name][0],
+                sends_first=sends_first(number, len(ring)),
+                token=token,
+                seconds=_LINK_SECONDS,
+            )
+            tasks[host.name] = [make_role_task(host.name, 0, "links", request)]
+        answers = run_host_tasks(connected, tasks, _LINKS_SECONDS) if len(ring) > 1 else {}
+    for name, answer in answers.items():
+        error = answer.why if isinstance(answer, HostError) else answer[0].last_line or "ended without an answer"
+        links = None if isinstance(answer, HostError) else answer[0].find_last(Links)
+        measured[name] = links or Links(send_error=error, receive_error=error)
+    order, found = list(measured), []
+    for sender, receiver in zip(order, [*order[1:], *order[:1]], strict=True):
+        # The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's explains
+        # more, because the receiver only waited.
+        sent, received = measured[sender], measured[receiver]
+        error = sent.send_error or received.receive_error
+        found.append(Link(sender, receiver, received.bits_per_second, sent.round_trip_seconds, error))
+    lost = [(host, error.why) for host, error in connected.errors.items() if host not in answers]
+    return (*found, *(Link(host, "the others", error=error) for host, error in lost))
+
+
+def sends_first(number: int, count: int) -> bool:
+    """Every other host of a ring sends first. The last host of an odd ring does not, because the first one does."""
+    return number % 2 == 0 and not (count % 2 and number == count - 1)
+
+
+# ---- what is wrong, and how to mend it: a finding is serious when a run on these hosts would be refused or fail
+
+
+@dataclass(frozen=True)
+class Finding:
+    problem: str
+    remedy: str = ""
+    is_serious: bool = True
+
+
+def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
+    """Return all problems of the hosts. ``given`` holds the interpreters that the person named, by framework."""
+    usable, problems = survey.usable, []
+    # Hosts with the same error are reported together, with the remedy for the first of them.
+    for reason, names in _group((error.why, error.host) for error in survey.errors.values()).items():
+        hosts = describe_hosts(names, len(survey.hosts))
+        problems.append(Finding(f"{hosts}: {reason}", survey.errors[names[0]].remedy))
+    for address, names in _group((host.address, host.name) for host in usable).items():
+        if len(names) > 1:
+            hosts = describe_hosts(names)
+            problem = f"{hosts}: all have the address {address}, so they cannot reach each other by it"
+            remedy = "is one machine named twice? Otherwise name the network that connects them: --interface"
+            problems.append(Finding(problem, remedy))
+    problems += [*_find_link_problems(survey.links), *_find_framework_problems(usable, given)]
+    for host in usable:
+        seconds = compute_clock_offset(host)
+        if seconds is not None and abs(seconds) > _CLOCK_SECONDS:
+            side = "ahead of" if seconds > 0 else "behind"
+            problem = f"{host.name}: its clock is {abs(seconds):.1f} s {side} this machine's"
+            remedy = "let both follow a time server: timedatectl set-ntp true"
+            problems.append(Finding(problem, remedy, is_serious=False))
+    by_devices = _group((describe_host_devices(host), host.name) for host in usable)
+    if len(by_devices) > 1:
+        places = "; ".join(f"{devices} on {describe_hosts(names)}" for devices, names in by_devices.items())
+        remedy = (
+            "the slowest device sets the pace; use equal devices by --hosts-count, -g, or slots=N in the hosts file"
+        )
+        problems.append(Finding(f"the hosts differ: {places}", remedy, is_serious=False))
+    for host in usable:
+        free = host.facts.disk_free_bytes if host.facts else None
+        if free is not None and free < _LITTLE_DISK:
+            problem = f"{host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
+            remedy = "free some space there, or name another folder by --remote-dir"
+            problems.append(Finding(problem, remedy, is_serious=False))
+    pressures = {host.name: get_machine(host).pressure or 0.0 for host in usable}
+    busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
+    if busy:
+        share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"
+        problem = f"{describe_hosts(busy, len(usable))}: busy, {share}"
+        problems.append(Finding(problem, "results will be noisy", is_serious=False))
+    return problems
+
+
+def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
+    for error, names in _group((link.error, link.name) for link in links if link.error).items():
+        pairs = describe_hosts(names, len(links)).replace("hosts", "pairs")
+        yield Finding(
+            f"{pairs}: no connection between them: {error}",
+            "training connects the hosts with each other by TCP, on ports 10000 to 60999: open the firewall between"
+            " them, or name another network by --interface",
+        )
+    speeds = {link.name: link.bits_per_second for link in links if link.bits_per_second}
+    median = statistics.median(speeds.values()) if speeds else 0.0
+    for name, speed in speeds.items() if len(speeds) > 2 else ():
+        if speed * _SLOW < median:
+            yield Finding(
+                f"{name}: {format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}",
+                "check the cable, the switch, and the speed of the network card (ethtool); every step waits for the"
+                " slowest pair",
+                is_serious=False,
+            )
+    times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
+    median = statistics.median(times.values()) if times else 0.0
+    for name, seconds in times.items():
+        if seconds > max(_SLOW * median, _LATE_SECONDS):
+            yield Finding(
+                f"{name}: a round trip takes {format_milliseconds(seconds)} ms, where other pairs need"
+                f" {format_milliseconds(median)}",
+                "is that host far away, or busy?",
+                is_serious=False,
+            )
+
+
+def _find_framework_problems(hosts: Sequence[Host], given: Mapping[str, str]) -> Iterator[Finding]:
+    versions = group_framework_versions(hosts)
+    if hosts and not any(by_version.keys() - {""} for by_version in versions.values()):
+        names = describe_hosts([host.name for host in hosts], len(hosts))
+        yield Finding(
+            f"{names}: no framework there ({', '.join(versions)})",
+            "name a Python that has it: --python torch=PATH; or install it there: trainscale env create",
+        )
+        return
+    for name, by_version in versions.items():
+        if len(by_version) > 1:
+            newest_first = sorted(by_version.items(), reverse=True)
+            places = "; ".join(f"{version or 'not'} on {describe_hosts(names)}" for version, names in newest_first)
+            yield Finding(
+                f"{name} is not the same on all hosts: {places}",
+                f"install the same version on all, or name a Python that all have: --python {name}=PATH",
+            )
+        if name in given:
+            located = [(host.name, host.facts.frameworks[name]) for host in hosts if host.facts]
+            others = {host: at.python for host, at in located if at and at.python != given[name]}
+            if others:
+                places = ", ".join(dict.fromkeys(at.python for _, at in located if at))
+                problem = f"{describe_hosts(list(others))}: {name} is not where --python says, but in {places}"
+                yield Finding(problem, f"is {given[name]} there, with {name} in it?", is_serious=False)
+
+
+def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Group names by what they have in common, which is the first of each pair."""
+    groups: dict[str, list[str]] = {}
+    for common, name in pairs:
+        groups.setdefault(common, []).append(name)
+    return groups
+
+
+def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
+    """Return "node1, node2, node3, node4 and 12 more", or "all 16 hosts" where these are all."""
+    if total is not None and len(names) == total and total > 1:
+        return f"all {total} hosts" if total > 2 else "both hosts"
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
+
+
+def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:
+    """Return, for each framework, the hosts of each version; the version "" means that it is missing. One of two
+    modules has both versions, such as "3.15.1 on jax 0.10.2".
+    """
+    versions: dict[str, dict[str, list[str]]] = {}
+    for host in hosts:
+        for name, location in host.facts.frameworks.items() if host.facts else ():
+            version = ""
+            if location:
+                first, *others = FRAMEWORKS[name].imports
+                bases = [f"on {module} {location.versions[module]}" for module in others]
+                version = " ".join([location.versions[first], *bases])
+            versions.setdefault(name, {}).setdefault(version, []).append(host.name)
+    return versions
+
+
+def compute_clock_offset(host: Host) -> float | None:
+    """Return the seconds by which a host's clock is certainly ahead, negative if it is behind.
+
+    0 means that no difference can be seen, None that the clock is not known.
+    """
+    if host.facts is None or host.facts.clock_ahead_seconds is None:
+        return None
+    least, most = host.facts.clock_ahead_seconds
+    return float(least if least > 0 else most if most < 0 else 0.0)
+
+
+def describe_host_devices(host: Host) -> str:
+    """Return "8 × NVIDIA H100", or the cores of a host without GPUs."""
+    machine = get_machine(host)
+    if not machine.gpus:
+        return f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
+    return ", ".join(f"{count} × {name}" for name, count in Counter(gpu.name for gpu in machine.gpus).items())
+
+
+def format_gigabits(bits_per_second: float) -> str:
+    return _format_three_digits(bits_per_second / 1e9)
+
+
+def format_milliseconds(seconds: float) -> str:
+    return _format_three_digits(seconds * 1e3)
+
+
+def _format_three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.{2 + (value < 1)}f}"

@@ -1,0 +1,206 @@
+"""Runs roles of the worker on hosts and collects what they answer: among them the numbers for a parity check and for a
+witness, which one untimed process computes on one host.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..spec.config import Config
+from ..spec.devices import LOOPBACK, Host
+from ..worker.config import ALLOCATORS, TUNED
+from ..worker.events import (
+    Deadline,
+    Event,
+    Exit,
+    ExpectationDone,
+    LogLine,
+    NumbersPiece,
+    ParityDone,
+    RankError,
+)
+from ..worker.job import WORKER, Device, Job, Measure, Task
+from .connected_hosts import ConnectedHosts
+from .connection import HostError
+from .events import AnyEvent, HostLost, describe_exit
+from .launchers.base import ITS_PYTHON, ITS_START, Launcher
+from .trial.jobs import find_loopback_interface, list_plugins
+
+_GRACE_SECONDS = 5.0  # for a keeper to report that its deadline has passed
+
+
+@dataclass
+class TaskAnswer:
+    """The events of one task. Without an exit, the task did not end in time."""
+
+    events: list[Event] = field(default_factory=list)
+    exit: Exit | None = None
+
+    def select_events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def find_last(self, kind: type[AnyEvent]) -> AnyEvent | None:
+        return next(iter(self.select_events(kind)[::-1]), None)
+
+    @property
+    def last_line(self) -> str:
+        """Return the last line that the task printed, besides events."""
+        lines = self.exit.tail.strip().splitlines() if self.exit else []
+        return lines[-1] if lines else ""
+
+
+def make_role_task(host: str, rank: int, role: str, request: object, python: str = ITS_PYTHON) -> Task:
+    """Return a task that runs a role of the worker. ``request`` is the dataclass that the role reads."""
+    return Task(host, rank, [python, ITS_START, role], json.dumps(request, default=vars))
+
+
+def run_host_tasks(
+    connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float
+) -> dict[str, list[TaskAnswer] | HostError]:
+    """Run the tasks of every host, whose ranks count from 0, and return their answers in this order.
+
+    Wait until every host has answered or the time is up. A host that cannot be asked or stops answering has an error.
+    """
+    usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
+    connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
+    answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
+    pending = set(usable)
+    deadline = time.monotonic() + seconds + _GRACE_SECONDS
+    while pending and connected.is_open and time.monotonic() < deadline:
+        for received in connected.poll():
+            host, event = received.host, received.event
+            if isinstance(event, HostLost):
+                reason = connected.find_connection(host).last_stderr_line() or "it stopped answering"
+                connected.errors.setdefault(host, HostError(host, reason))
+                pending.discard(host)
+            elif isinstance(event, Deadline):
+                pending.discard(host)
+            elif received.rank is not None:
+                answer = answers[host][received.rank]
+                if isinstance(event, Exit):
+                    answer.exit = event
+                    if all(answer.exit for answer in answers[host]):
+                        pending.discard(host)
+                elif not isinstance(event, LogLine):
+                    answer.events.append(event)
+    for host in pending:
+        stderr = connected.find_connection(host).last_stderr_line()
+        connected.errors[host] = HostError(host, stderr or "it stopped answering")
+    return {host: connected.errors[host] if host in connected.errors else answers[host] for host in tasks}
+
+
+# ---- numbers that one process computes
+
+OnConnect = Callable[[ConnectedHosts], None]
+
+
+@dataclass(frozen=True)
+class EncodedNumbers:
+    """What a process computed. ``head`` is JSON that describes ``values``, which have eight bytes each."""
+
+    head: bytes
+    values: bytes
+    seconds: float
+
+
+class NumbersFailed(Exception):
+    """A process could not compute its numbers; the message says why."""
+
+
+def compute_numbers(
+    launcher: Launcher,
+    host: str,
+    make_task: Callable[[ConnectedHosts], Task],
+    seconds: float,
+    on_connect: OnConnect = lambda _: None,
+) -> EncodedNumbers:
+    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
+    try:
+        with launcher.connect([host]) as connected:
+            on_connect(connected)
+            answer = run_host_tasks(connected, {host: [make_task(connected)]}, seconds)[host]
+    except HostError as error:
+        raise NumbersFailed(str(error)) from None
+    if isinstance(answer, HostError):
+        raise NumbersFailed(str(answer))
+    (task,) = answer
+    done = task.find_last(ParityDone) or task.find_last(ExpectationDone)
+    if task.exit is None:
+        raise NumbersFailed(f"still computing after {seconds:.0f} s")
+    if done is None:
+        failure = task.find_last(RankError)
+        reason = f"{describe_exit(task.exit.code)}: {task.last_line or 'no message'}"
+        raise NumbersFailed(failure.message if failure else reason)
+    text = b"".join(base64.b64decode(piece.data) for piece in task.select_events(NumbersPiece))
+    head, _, values = text.partition(b"\n")
+    return EncodedNumbers(head, values, done.seconds)
+
+
+# ---- parity: a few steps of a network with one framework
+
+FP64, FP32 = "fp64", "fp32"
+STEPS = 3
+BATCH = 4  # samples, so that batch norm has something to average over
+# A hundred times the default, so that a parameter without gradient (a bias before batch norm) changes visibly.
+WEIGHT_DECAY = 0.01
+VERSION = 3  # of the numbers that a framework computes; part of the cache's key
+PARITY_SECONDS = 1200.0
+
+
+@dataclass(frozen=True)
+class ParityTask:
+    """What to compute: one framework's build of a network, in one precision, on one device."""
+
+    config: Config
+    precision: str
+    device: Device
+    seed: int
+
+
+def compute_parity_numbers(
+    launcher: Launcher,
+    site: Host,
+    python: str,
+    task: ParityTask,
+    on_connect: OnConnect = lambda _: None,
+) -> EncodedNumbers:
+    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
+
+    def make_task(connected: ConnectedHosts) -> Task:
+        (port,) = connected.find_ports({site.name: 1})[site.name]
+        config = replace(
+            task.config.reset_training(),
+            strategy="local",
+            servers=0,
+            precision=task.precision,
+            compile=False,
+            batch=BATCH,
+            weight_decay=WEIGHT_DECAY,
+        )
+        job = Job(
+            role=WORKER,
+            rank=0,
+            workers=1,
+            servers=0,
+            addresses=(LOOPBACK,),
+            ports=(port,),
+            rendezvous_port=0,
+            device=task.device,
+            config=config,
+            batch=BATCH,
+            measure=Measure(0, STEPS),
+            interface=find_loopback_interface(),
+            python_path=(str(Path.cwd()),),
+            seed=task.seed,
+            dropout=task.precision != FP64,  # in the timed precision it is there, and switched off
+            plugins=list_plugins(task.config),
+        )
+        command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
+        return Task(site.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
+
+    return compute_numbers(launcher, site.name, make_task, PARITY_SECONDS, on_connect)
