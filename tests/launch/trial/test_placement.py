@@ -38,7 +38,7 @@ def placed(devices: int, here: tuple[Device, ...] = CPUS, sites: tuple[Host, ...
 
 
 def job_of(task: Task) -> Job:
-    return Job.from_json(task.document)
+    return Job.from_json(task.job)
 
 
 def test_workers_take_devices_in_order_and_know_their_place() -> None:
