@@ -16,7 +16,7 @@ from stored_runs import ALLREDUCE, two_series, write_run
 
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.export.base import EXPORTERS, Destination, Exporter, import_package, load_exporter
-from trainscale.export.summary_lines import list_summary_lines
+from trainscale.export.tables import list_summary_lines
 from trainscale.launch import plugins
 from trainscale.runs import Run
 
@@ -132,7 +132,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_summary_lines_have_a_key_a_number_and_a_unit(run: Run) -> None:
-    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
+    lines = list(list_summary_lines(run))
     assert lines[:6] == [
         "trials: 18 trials",
         "failed_trials: 3 trials",
@@ -149,7 +149,7 @@ def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: Run) -> None:
     """JUBE replaces its variables by these expressions and searches the output."""
     variables = {"$jube_pat_int": r"([+-]?\d+)", "$jube_pat_fp": r"([+-]?\d*\.?\d+(?:[eE][-+]?\d+)?)"}
     (block,) = re.findall(r"```xml\n(<patternset.*?</patternset>)", PAGE, re.DOTALL)
-    lines = "\n".join(str(line) for line in list_summary_lines(run.series, run.records))
+    lines = "\n".join(list_summary_lines(run))
     values = {}
     for pattern in ElementTree.fromstring(block):
         expression = pattern.text or ""
@@ -162,7 +162,7 @@ def test_the_patterns_for_jube_in_the_docs_read_the_lines(run: Run) -> None:
 def test_no_key_is_there_twice_and_none_needs_quoting(tmp_path: Path) -> None:
     configs = [make_config(model=model, strategy=s) for model in ("a:b", "a_b") for s in ("allreduce", "local")]
     run = Run.open(write_run(tmp_path / "run", [make_record(config) for config in configs]))
-    lines = [str(line) for line in list_summary_lines(run.series, run.records)]
+    lines = list(list_summary_lines(run))
     matches = [re.fullmatch(r"([\w.-]+): (\S+) (\S+)", line) for line in lines]
     assert all(matches)
     assert len({match[1] for match in matches if match}) == len(lines) == 2 + 4 * 4

@@ -60,10 +60,9 @@ def print_missing_charts(reason: str) -> None:
 
 def print_summary_lines(directory: Path) -> None:
     """Print the lines ``key: value unit`` of a run."""
-    from ..export.summary_lines import list_summary_lines
+    from ..export.tables import list_summary_lines
 
-    run = Run(directory)
-    for line in list_summary_lines(run.series, run.records):
+    for line in list_summary_lines(Run(directory)):
         print(line)
 
 

@@ -1,17 +1,16 @@
-"""The tidy table: a row for each trial. A column is declared with its type, unit and meaning, and how to get its value.
+"""The tidy table: a row for each trial. Files, frames and docs/export.md are made from the fields of ``TrialRow``.
 
-Columns that points have too take unit and meaning from report/columns.py. Files, frames and docs/export.md are made
-from this list. All speeds and times are computed by analyse/.
+Columns that points have too take unit and meaning from report/columns.py. All speeds and times are computed by
+analyse/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
-from ..analyse.series import Learning, Point, Series, summarise_learning, summarise_memory
+from ..analyse.series import Point, Series, column, summarise_learning, summarise_memory
 from ..analyse.throughput import (
     compute_energy_per_sample,
     compute_input_overhead,
@@ -24,71 +23,112 @@ from ..analyse.throughput import (
 )
 from ..record.decoding import find_first_line
 from ..record.run import Provenance, RecordedMachine, RunInfo
-from ..record.trial import LOST, OK, GpuState, TrialRecord
+from ..record.trial import LOST, OK, TrialRecord
 from ..report.columns import COLUMN
+from ..spec.config import Config
 
 
-@dataclass(frozen=True)
-class RowSource:
-    """What a row is made from: a trial, its point and series, and its run."""
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """One trial, good or failed: one config on one device count, once, in fresh processes."""
 
-    run_name: str
-    provenance: Provenance
-    record: TrialRecord
-    series: Series
-    point: Point
+    run: str = column("name of the run's directory")
+    trial: str = column("key of the trial, unique within the run")
+    series: str
+    started: str = column("when the trial began, UTC")
+    status: str
+    reason: str | None = column("the first line of the failure's message")
+    flags: str = column("what the checks of its point found, joined by semicolons")
 
-    @cached_property
-    def good(self) -> bool:
-        return is_measured(self.record)
+    framework: str
+    model: str
+    strategy: str
+    servers: int
+    server_placement: str
+    servers_per_host: int
+    scaling: str
+    batch_per_device: int
+    global_batch: int
+    precision: str
+    layout: str
+    compile: bool
+    data: str
+    augment: bool
+    loaders: int
+    image_size: int
+    channels: int
+    classes: int
+    device: str
+    cores_per_device: int
+    ranks_per_gpu: int
+    placement: str
+    deterministic: bool
+    allocator: str
+    epochs: int
+    until_accuracy: float | None
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    schedule: str
+    warmup_epochs: float
 
-    @cached_property
-    def speed(self) -> float:
-        return compute_samples_per_second(self.record)
+    devices: int
+    hosts: int
+    repeat: int = column("number of the repeat, from 0")
+    short: bool = column("whether it is a short trial of a search")
+    warmup: int = column("steps before the window")
+    steps: int = column("steps in the window")
+    unit: str
+    samples: int | None = column("samples that all ranks trained on in the window", "samples")
+    parameters: int | None
+    compilation: str | None
 
-    @cached_property
-    def learning(self) -> Learning | None:
-        return summarise_learning([self.record])
+    seconds: float = column("the whole trial, from the start of its processes to their end", "s")
+    window_seconds: float | None = column("the longest window of a rank", "s")
+    step_seconds: float | None
+    startup_seconds: float | None
+    first_step_seconds: float | None
+    training_seconds: float | None
 
-    @cached_property
-    def memory(self) -> Mapping[str, Any]:
-        return summarise_memory([self.record])
+    samples_per_second: float | None
+    samples_per_second_per_device: float | None
+    jitter: float | None
+    input_overhead: float | None
+    waiting_share: float | None
+    energy_joules_per_sample: float | None = column("energy of a sample, of all GPUs or of all processors", "J")
+    train_accuracy: float | None
+    valid_accuracy: float | None
 
-    @cached_property
-    def gpus(self) -> list[GpuState]:
-        return [rank.gpu for rank in self.record.ranks if rank.gpu]
+    device_peak_bytes: int | None
+    device_peak_bytes_sum: int | None
+    nvml_peak_bytes: int | None
+    nvml_peak_bytes_sum: int | None
+    host_peak_bytes: int | None
+    host_peak_bytes_sum: int | None
+    loaders_peak_bytes: int | None
 
-    @cached_property
-    def machine(self) -> RecordedMachine:
-        """The machine of rank 0. Host names are not in the table, because tables are passed on."""
-        host = self.record.ranks[0].host if self.record.ranks else ""
-        return (self.provenance.hosts or {}).get(host) or self.provenance.machine or RecordedMachine()
+    gpu_watts: float | None = column("mean power of the GPUs in the window, sum over ranks", "W")
+    gpu_celsius_max: int | None = column("highest temperature of a GPU in the window", "°C")
+    gpu_limited_share: float | None = column("part of the window in which a GPU's clock was limited, largest", "share")
 
+    parity: str | None
+    witness: str | None = column("whether the trial did its work")
+    other_cores: float | None = column("cores that other programs used during the trial", "cores")
+    cpu_pressure: float | None = column("part of the trial in which a process waited for a core", "share")
 
-Get = Callable[[RowSource], Any]
-
-
-def _column(get: Get, meaning: str, unit: str = "") -> Any:
-    """Declare a column of trials alone. The name of the field is its name; a value that does not exist is None."""
-    return field(metadata={"meaning": meaning, "unit": unit, "get": get})
-
-
-def _shared(name: str, get: Get) -> Any:
-    """Declare a column that points have too, under the same name."""
-    return field(metadata={"meaning": COLUMN[name].meaning, "unit": COLUMN[name].unit, "get": get})
-
-
-def _config(name: str) -> Any:
-    return _shared(name, lambda source: getattr(source.record.trial.config, name))
-
-
-def _measured(name: str, get: Get) -> Any:
-    """Declare a shared column that a trial without a result does not have."""
-    return _shared(name, lambda source: get(source) if source.good else None)
-
-
-def _memory(name: str) -> Any:
-    return _shared(name, lambda source: source.memory[name])
+    cpu: str | None = column("processor of the machine")
+    cores: int | None = column("cores of the machine")
+    memory_gib: float | None = column("memory of the machine", "GiB")
+    gpus: int | None = column("GPUs of the machine")
+    gpu: str | None = column("name of its first GPU")
+    gpu_driver: str | None = column("version of the GPUs' driver")
+    system: str | None = column("operating system")
+    framework_version: str | None
+    versions: str = column("all versions that rank 0 reported, name and version")
+    trainscale_version: str | None = column("version of trainscale")
+    trainscale_commit: str | None = column("commit of trainscale, if it ran from a checkout")
+    run_date: str | None = column("when the run began, UTC")
+    command: str | None = column("command that began the run")
 
 
 @dataclass(frozen=True)
@@ -100,202 +140,19 @@ class TableColumn:
     unit: str
     meaning: str
     is_optional: bool
-    get: Get
 
 
-def _find_status(source: RowSource) -> str:
-    failure = source.record.failure
-    return OK if source.good else failure.kind if failure else LOST
+def _make_column(name: str, declared: Any, metadata: Any) -> TableColumn:
+    kinds = get_args(declared) or (declared,)
+    unit, meaning = metadata.get("unit"), metadata.get("meaning")
+    if meaning is None:
+        unit, meaning = COLUMN[name].unit, COLUMN[name].meaning
+    return TableColumn(name, kinds[0], unit, meaning, type(None) in kinds)
 
 
-def _add_watts(source: RowSource) -> float | None:
-    """Return the power of the GPUs of all ranks, or None where one is not known."""
-    watts = [gpu.watts_mean for gpu in source.gpus if gpu.watts_mean is not None]
-    return sum(watts) if watts and len(watts) == len(source.record.ranks) else None
-
-
-def _join_versions(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialRow:
-    """One trial, good or failed: one config on one device count, once, in fresh processes."""
-
-    run: str = _column(lambda source: source.run_name, "name of the run's directory")
-    trial: str = _column(lambda source: source.record.trial.key, "key of the trial, unique within the run")
-    series: str = _shared("series", lambda source: source.series.title)
-    started: str = _column(lambda source: source.record.started, "when the trial began, UTC")
-    status: str = _shared("status", lambda source: _find_status(source))
-    reason: str | None = _column(
-        lambda source: find_first_line(source.record.failure.message) if source.record.failure else None,
-        "the first line of the failure's message",
-    )
-    flags: str = _column(
-        lambda source: "; ".join(source.point.flags) if source.good else "",
-        "what the checks of its point found, joined by semicolons",
-    )
-
-    framework: str = _config("framework")
-    model: str = _config("model")
-    strategy: str = _config("strategy")
-    servers: int = _config("servers")
-    server_placement: str = _config("server_placement")
-    servers_per_host: int = _config("servers_per_host")
-    scaling: str = _config("scaling")
-    batch_per_device: int = _shared(
-        "batch_per_device", lambda source: source.record.trial.config.batch_per_device(source.record.trial.devices)
-    )
-    global_batch: int = _shared(
-        "global_batch", lambda source: source.record.trial.config.global_batch(source.record.trial.devices)
-    )
-    precision: str = _config("precision")
-    layout: str = _config("layout")
-    compile: bool = _config("compile")
-    data: str = _config("data")
-    augment: bool = _config("augment")
-    loaders: int = _config("loaders")
-    image_size: int = _config("image_size")
-    channels: int = _config("channels")
-    classes: int = _config("classes")
-    device: str = _config("device")
-    cores_per_device: int = _config("cores_per_device")
-    ranks_per_gpu: int = _config("ranks_per_gpu")
-    placement: str = _config("placement")
-    deterministic: bool = _config("deterministic")
-    allocator: str = _config("allocator")
-    epochs: int = _config("epochs")
-    until_accuracy: float | None = _config("until_accuracy")
-    learning_rate: float = _config("learning_rate")
-    momentum: float = _config("momentum")
-    weight_decay: float = _config("weight_decay")
-    schedule: str = _config("schedule")
-    warmup_epochs: float = _config("warmup_epochs")
-
-    devices: int = _shared("devices", lambda source: source.record.trial.devices)
-    hosts: int = _shared("hosts", lambda source: source.record.hosts)
-    repeat: int = _column(lambda source: source.record.trial.repeat, "number of the repeat, from 0")
-    short: bool = _column(lambda source: source.record.trial.short, "whether it is a short trial of a search")
-    warmup: int = _column(lambda source: source.record.warmup, "steps before the window")
-    steps: int = _column(lambda source: source.record.steps, "steps in the window")
-    unit: str = _shared("unit", lambda source: source.record.unit)
-    samples: int | None = _column(
-        lambda source: sum(rank.samples for rank in source.record.ranks) if source.good else None,
-        "samples that all ranks trained on in the window",
-        "samples",
-    )
-    parameters: int | None = _shared("parameters", lambda source: source.record.parameters)
-
-    compilation: str | None = _shared("compilation", lambda source: source.record.compilation or None)
-
-    seconds: float = _column(
-        lambda source: source.record.seconds, "the whole trial, from the start of its processes to their end", "s"
-    )
-    window_seconds: float | None = _column(
-        lambda source: max(rank.window_seconds for rank in source.record.ranks) if source.good else None,
-        "the longest window of a rank",
-        "s",
-    )
-    step_seconds: float | None = _measured("step_seconds", lambda source: median_over(list_step_seconds(source.record)))
-    startup_seconds: float | None = _measured(
-        "startup_seconds", lambda source: max(rank.startup_seconds for rank in source.record.ranks)
-    )
-    first_step_seconds: float | None = _measured(
-        "first_step_seconds", lambda source: max(rank.first_step_seconds for rank in source.record.ranks)
-    )
-    training_seconds: float | None = _measured(
-        "training_seconds", lambda source: source.learning.training_seconds.mean if source.learning else None
-    )
-
-    samples_per_second: float | None = _measured("samples_per_second", lambda source: source.speed)
-    samples_per_second_per_device: float | None = _measured(
-        "samples_per_second_per_device", lambda source: source.speed / source.record.trial.devices
-    )
-    jitter: float | None = _measured("jitter", lambda source: compute_step_jitter(source.record))
-    input_overhead: float | None = _measured("input_overhead", lambda source: compute_input_overhead(source.record))
-    waiting_share: float | None = _measured("waiting_share", lambda source: compute_waiting_share(source.record))
-    energy_joules_per_sample: float | None = _column(
-        lambda source: compute_energy_per_sample(source.record) if source.good else None,
-        "energy of a sample, of all GPUs or of all processors",
-        "J",
-    )
-    train_accuracy: float | None = _measured(
-        "train_accuracy", lambda source: source.learning.train_accuracy.mean if source.learning else None
-    )
-    valid_accuracy: float | None = _measured(
-        "valid_accuracy", lambda source: source.learning.valid_accuracy.mean if source.learning else None
-    )
-
-    device_peak_bytes: int | None = _memory("device_peak_bytes")
-    device_peak_bytes_sum: int | None = _memory("device_peak_bytes_sum")
-    nvml_peak_bytes: int | None = _memory("nvml_peak_bytes")
-    nvml_peak_bytes_sum: int | None = _memory("nvml_peak_bytes_sum")
-    host_peak_bytes: int | None = _memory("host_peak_bytes")
-    host_peak_bytes_sum: int | None = _memory("host_peak_bytes_sum")
-    loaders_peak_bytes: int | None = _memory("loaders_peak_bytes")
-
-    gpu_watts: float | None = _column(
-        lambda source: _add_watts(source), "mean power of the GPUs in the window, sum over ranks", "W"
-    )
-    gpu_celsius_max: int | None = _column(
-        lambda source: max((gpu.celsius_max for gpu in source.gpus if gpu.celsius_max is not None), default=None),
-        "highest temperature of a GPU in the window",
-        "°C",
-    )
-    gpu_limited_share: float | None = _column(
-        lambda source: max((gpu.limited_share for gpu in source.gpus), default=None),
-        "part of the window in which a GPU's clock was limited, largest",
-        "share",
-    )
-
-    parity: str | None = _shared("parity", lambda source: source.series.parity)
-    witness: str | None = _column(
-        lambda source: source.record.witness.state if source.record.witness else None, "whether the trial did its work"
-    )
-    other_cores: float | None = _column(
-        lambda source: source.record.machine.other_cores, "cores that other programs used during the trial", "cores"
-    )
-    cpu_pressure: float | None = _column(
-        lambda source: source.record.machine.cpu_pressure,
-        "part of the trial in which a process waited for a core",
-        "share",
-    )
-
-    cpu: str | None = _column(lambda source: source.machine.cpu, "processor of the machine")
-    cores: int | None = _column(lambda source: source.machine.cores, "cores of the machine")
-    memory_gib: float | None = _column(lambda source: source.machine.memory_gib, "memory of the machine", "GiB")
-    gpus: int | None = _column(lambda source: len(source.machine.gpus), "GPUs of the machine")
-    gpu: str | None = _column(
-        lambda source: source.machine.gpus[0] if source.machine.gpus else None, "name of its first GPU"
-    )
-    gpu_driver: str | None = _column(lambda source: source.machine.gpu_driver, "version of the GPUs' driver")
-    system: str | None = _column(lambda source: source.machine.system, "operating system")
-    framework_version: str | None = _shared(
-        "framework_version", lambda source: next(iter(source.record.versions.values()), None)
-    )
-    versions: str = _column(
-        lambda source: _join_versions(source.record.versions), "all versions that rank 0 reported, name and version"
-    )
-    trainscale_version: str | None = _column(lambda source: source.provenance.trainscale, "version of trainscale")
-    trainscale_commit: str | None = _column(
-        lambda source: source.provenance.commit, "commit of trainscale, if it ran from a checkout"
-    )
-    run_date: str | None = _column(lambda source: source.provenance.date, "when the run began, UTC")
-    command: str | None = _column(lambda source: source.provenance.command, "command that began the run")
-
-
-def _collect_columns() -> tuple[TableColumn, ...]:
-    hints = get_type_hints(TrialRow)
-    declared = []
-    for item in fields(TrialRow):
-        kinds = [kind for kind in get_args(hints[item.name]) or (hints[item.name],) if kind is not type(None)]
-        optional = len(get_args(hints[item.name])) > 1
-        unit, meaning, get = (item.metadata[name] for name in ("unit", "meaning", "get"))
-        declared.append(TableColumn(item.name, kinds[0], unit, meaning, optional, get))
-    return tuple(declared)
-
-
-COLUMNS = _collect_columns()
+_HINTS = get_type_hints(TrialRow)
+COLUMNS = tuple(_make_column(item.name, _HINTS[item.name], item.metadata) for item in fields(TrialRow))
+_CONFIG = [item.name for item in fields(Config) if item.name in _HINTS]
 
 
 def make_rows(
@@ -306,5 +163,82 @@ def make_rows(
     points = {point.key: point for series in by_config.values() for point in series.points}
     provenance = info.read_provenance()
     for record in records:
-        source = RowSource(name, provenance, record, by_config[record.trial.config], points[record.trial.point])
-        yield TrialRow(**{column.name: column.get(source) for column in COLUMNS})
+        yield _make_row(name, provenance, record, by_config[record.trial.config], points[record.trial.point])
+
+
+def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Series, point: Point) -> TrialRow:
+    trial, config, ranks, failure = record.trial, record.trial.config, record.ranks, record.failure
+    values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
+    values |= {name: getattr(config, name) for name in _CONFIG}
+    values |= {name: value for name, value in summarise_memory([record]).items() if name in values}
+    values |= {
+        "run": run,
+        "trial": trial.key,
+        "series": series.title,
+        "started": record.started,
+        "status": failure.kind if failure else LOST,
+        "reason": find_first_line(failure.message) if failure else None,
+        "flags": "",
+        "batch_per_device": config.batch_per_device(trial.devices),
+        "global_batch": config.global_batch(trial.devices),
+        "devices": trial.devices,
+        "hosts": record.hosts,
+        "repeat": trial.repeat,
+        "short": trial.short,
+        "warmup": record.warmup,
+        "steps": record.steps,
+        "unit": record.unit,
+        "parameters": record.parameters,
+        "compilation": record.compilation or None,
+        "seconds": record.seconds,
+        "parity": series.parity,
+        "witness": record.witness.state if record.witness else None,
+        "other_cores": record.machine.other_cores,
+        "cpu_pressure": record.machine.cpu_pressure,
+        "framework_version": next(iter(record.versions.values()), None),
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+        "trainscale_version": provenance.trainscale,
+        "trainscale_commit": provenance.commit,
+        "run_date": provenance.date,
+        "command": provenance.command,
+    }
+    if is_measured(record):
+        speed, learning = compute_samples_per_second(record), summarise_learning([record])
+        values |= {
+            "status": OK,
+            "flags": "; ".join(point.flags),
+            "samples": sum(rank.samples for rank in ranks),
+            "window_seconds": max(rank.window_seconds for rank in ranks),
+            "step_seconds": median_over(list_step_seconds(record)),
+            "startup_seconds": max(rank.startup_seconds for rank in ranks),
+            "first_step_seconds": max(rank.first_step_seconds for rank in ranks),
+            "training_seconds": learning.training_seconds.mean if learning else None,
+            "samples_per_second": speed,
+            "samples_per_second_per_device": speed / trial.devices,
+            "jitter": compute_step_jitter(record),
+            "input_overhead": compute_input_overhead(record),
+            "waiting_share": compute_waiting_share(record),
+            "energy_joules_per_sample": compute_energy_per_sample(record),
+            "train_accuracy": learning.train_accuracy.mean if learning else None,
+            "valid_accuracy": learning.valid_accuracy.mean if learning else None,
+        }
+    gpus = [rank.gpu for rank in ranks if rank.gpu]
+    if gpus:
+        watts = [gpu.watts_mean for gpu in gpus if gpu.watts_mean is not None]
+        values["gpu_watts"] = sum(watts) if watts and len(watts) == len(ranks) else None
+        degrees = [gpu.celsius_max for gpu in gpus if gpu.celsius_max is not None]
+        values["gpu_celsius_max"] = max(degrees, default=None)
+        values["gpu_limited_share"] = max(gpu.limited_share for gpu in gpus)
+    # The machine of rank 0. Host names are not in the table, because tables are passed on.
+    host = ranks[0].host if ranks else ""
+    machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
+    values |= {
+        "cpu": machine.cpu,
+        "cores": machine.cores,
+        "memory_gib": machine.memory_gib,
+        "gpus": len(machine.gpus),
+        "gpu": machine.gpus[0] if machine.gpus else None,
+        "gpu_driver": machine.gpu_driver,
+        "system": machine.system,
+    }
+    return TrialRow(**values)

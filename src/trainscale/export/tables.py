@@ -1,16 +1,22 @@
-"""The tidy table as a CSV, JSON or Parquet file, and as a frame of pandas or polars or a table of Arrow."""
+"""The tidy table as a CSV, JSON or Parquet file, and as a frame of pandas or polars or a table of Arrow; and lines
+``key: value unit`` for programs such as ReFrame and JUBE, which read them with a regular expression.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..analyse.series import Point
+from ..analyse.throughput import is_measured
 from ..errors import InputError
-from ..report.csv_json import make_csv_cell
+from ..record.trial import SKIPPED
+from ..report.csv_json import make_csv_cell, make_series_paths, make_slug
 from ..runs import Run
 from .base import Destination, Exporter, TextExporter, describe_file, import_package, write_file
 from .columns import COLUMNS, TrialRow
@@ -36,8 +42,10 @@ class CsvExporter(TextExporter):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([column.name for column in COLUMNS])
-        for row in [row for run in runs for row in run.rows]:
-            writer.writerow(map(_make_csv_cell, asdict(row).values()))
+        for run in runs:
+            for row in run.rows:
+                values = asdict(row).values()
+                writer.writerow(str(v).lower() if isinstance(v, bool) else make_csv_cell(v) for v in values)
         return text.getvalue()
 
 
@@ -46,14 +54,12 @@ class JsonExporter(TextExporter):
     description = "the tidy table as JSON, with the unit and meaning of every column"
 
     def text(self, runs: Sequence[Run]) -> str:
-        document = {
-            "schema": TABLE_SCHEMA,
-            "columns": [
-                {"name": column.name, "type": column.kind.__name__, "unit": column.unit, "meaning": column.meaning}
-                for column in COLUMNS
-            ],
-            "rows": [asdict(row) for row in [row for run in runs for row in run.rows]],
-        }
+        columns = [
+            {"name": column.name, "type": column.kind.__name__, "unit": column.unit, "meaning": column.meaning}
+            for column in COLUMNS
+        ]
+        rows = [asdict(row) for run in runs for row in run.rows]
+        document = {"schema": TABLE_SCHEMA, "columns": columns, "rows": rows}
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -68,10 +74,6 @@ class ParquetExporter(Exporter):
         parquet = import_package("pyarrow.parquet", "--to parquet", "pyarrow")
         parquet.write_table(to_arrow([row for run in runs for row in run.rows]), buffer)
         return describe_file(write_file(destination.output, buffer.getvalue()), runs)
-
-
-def _make_csv_cell(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else make_csv_cell(value)
 
 
 def list_values_by_column(rows: Sequence[TrialRow]) -> dict[str, list[Any]]:
@@ -100,10 +102,37 @@ def to_arrow(rows: Sequence[TrialRow]) -> pyarrow.Table:
     """Return a table whose fields have their unit and meaning as metadata."""
     pyarrow = import_package("pyarrow", "to_arrow()")
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    fields = [
-        pyarrow.field(
-            column.name, kinds[column.kind], column.is_optional, {"unit": column.unit, "meaning": column.meaning}
-        )
-        for column in COLUMNS
-    ]
+    fields = []
+    for column in COLUMNS:
+        metadata = {"unit": column.unit, "meaning": column.meaning}
+        fields.append(pyarrow.field(column.name, kinds[column.kind], column.is_optional, metadata))
     return pyarrow.table(list_values_by_column(rows), schema=pyarrow.schema(fields))
+
+
+def list_summary_lines(run: Run) -> Iterator[str]:
+    """Yield lines ``key: value unit``: how many trials there are, how many failed, then every point with a result.
+
+    A key has only letters, digits, ``_``, ``-`` and ``.``; a value is a decimal number; a unit has no spaces.
+    """
+    configs = [series.config for series in run.series]
+    paths = make_series_paths(configs, lambda config: make_slug(config.framework))
+    counted = [record for record in run.records if record.status != SKIPPED]
+    yield f"trials: {len(counted)} trials"
+    yield f"failed_trials: {sum(not is_measured(record) for record in counted)} trials"
+    for series in run.series:
+        name = paths[series.config].replace("/", "_")  # torch_alexnet_b32, unique in the run
+        for point in series.good:
+            unit, key = make_unit_name(point), f"{name}.n{point.devices}"
+            if point.samples_per_second:
+                yield f"{key}.{unit}_per_second: {point.samples_per_second.mean:.6g} {unit}/s"
+            if point.step_seconds is not None:
+                yield f"{key}.step_time: {point.step_seconds * 1000:.6g} ms"
+            if point.speedup:
+                yield f"{key}.speedup: {point.speedup.mean:.6g} times"
+            if point.efficiency:
+                yield f"{key}.efficiency: {point.efficiency.mean * 100:.6g} %"
+
+
+def make_unit_name(point: Point) -> str:
+    """Return the unit of a point's samples as a part of a name. A plug-in chooses its own."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", point.unit)

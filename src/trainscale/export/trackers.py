@@ -17,8 +17,7 @@ from ..report.csv_json import make_slug
 from ..runs import Run
 from ..spec.config import compute_digest
 from .base import Destination, Exporter, format_count, import_package
-from .summary_lines import make_unit_name
-from .tables import CsvExporter
+from .tables import CsvExporter, make_unit_name
 
 _VARIABLE = "MLFLOW_TRACKING_URI"
 _DIGEST = "trainscale.digest"
@@ -29,30 +28,26 @@ class MlflowExporter(Exporter):
     description = "series as runs of an MLflow experiment; -o is the tracking URI (needs mlflow)"
 
     def export(self, runs: Sequence[Run], destination: Destination) -> str:
-        address = destination.output or os.environ.get(_VARIABLE)
+        address, project = destination.output or os.environ.get(_VARIABLE), destination.project
         if not address:
             raise InputError(f"--to mlflow: no server is named; valid: -o http://HOST:PORT, or {_VARIABLE} set")
         mlflow = import_package("mlflow", "--to mlflow")
         tracking = import_package("mlflow.tracking", "--to mlflow", "mlflow")
         try:
             client = tracking.MlflowClient(address)
-            experiment = _find_or_create_experiment(client, destination.project)
+            known = client.get_experiment_by_name(project)
+            experiment = str(known.experiment_id if known else client.create_experiment(project))
             with redirect_stdout(sys.stderr):  # MLflow prints the address of every run
                 new = [_add_to_mlflow(mlflow, client, experiment, run, series) for run in runs for series in run.series]
         except mlflow.exceptions.MlflowException as error:
             raise TrainscaleError(f"--to mlflow: {address}: {str(error).splitlines()[0]}") from None
         there = f" ({len(new) - sum(new)} were there already)" if not all(new) else ""
-        return f"{address}: {format_count(sum(new), 'run')} added to the experiment {destination.project}{there}\n"
-
-
-def _find_or_create_experiment(client: Any, name: str) -> str:
-    experiment = client.get_experiment_by_name(name)
-    return str(experiment.experiment_id if experiment else client.create_experiment(name))
+        return f"{address}: {format_count(sum(new), 'run')} added to the experiment {project}{there}\n"
 
 
 def _add_to_mlflow(mlflow: Any, client: Any, experiment: str, run: Run, series: Series) -> bool:
     """Add a series, unless the same results are there already. Return whether it was added."""
-    identity = digest_series(run, series)
+    identity = compute_digest([run.info.spec, [asdict(row) for row in run.rows if row.series == series.title]])
     if client.search_runs([experiment], f"tags.`{_DIGEST}` = '{identity}'", max_results=1):
         return False
     date = run.info.read_provenance().date
@@ -60,24 +55,16 @@ def _add_to_mlflow(mlflow: Any, client: Any, experiment: str, run: Run, series: 
     tags = {_DIGEST: identity, "trainscale.run": run.name, "trainscale.series": series.title}
     created = client.create_run(experiment, start_time=milliseconds, tags=tags, run_name=f"{run.name}: {series.title}")
     entities = mlflow.entities
-    client.log_batch(
-        created.info.run_id,
-        metrics=[
-            entities.Metric(name, value, milliseconds, point.devices)
-            for point in series.points
-            for name, value in list_metrics(point).items()
-        ],
-        params=[entities.Param(name, value) for name, value in list_series_settings(series).items()],
-    )
+    metrics = [
+        entities.Metric(name, value, milliseconds, point.devices)
+        for point in series.points
+        for name, value in list_metrics(point).items()
+    ]
+    parameters = [entities.Param(name, value) for name, value in list_series_settings(series).items()]
+    client.log_batch(created.info.run_id, metrics=metrics, params=parameters)
     client.log_text(created.info.run_id, CsvExporter().text([run]), "trials.csv")
     client.set_terminated(created.info.run_id, "FINISHED" if series.good else "FAILED", milliseconds)
     return True
-
-
-def digest_series(run: Run, series: Series) -> str:
-    """Return what identifies the results of a series, so that they are not added twice."""
-    trials = [asdict(row) for row in run.rows if row.series == series.title]
-    return compute_digest([run.info.spec, trials])
 
 
 class WandbExporter(Exporter):
@@ -89,34 +76,29 @@ class WandbExporter(Exporter):
         if not folder.is_dir():
             raise InputError(f"--output {folder}: there is no such directory; wandb makes its folder wandb/ in it")
         wandb = import_package("wandb", "--to wandb")
-        folders = [
-            _write_wandb(wandb, folder, destination.project, run, series) for run in runs for series in run.series
-        ]
+        settings = wandb.Settings(
+            console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
+        )
+        folders = []  # that ``wandb sync`` takes
+        for run in runs:
+            for series in run.series:
+                written = wandb.init(
+                    project=destination.project,
+                    name=f"{run.name}: {series.title}",
+                    dir=str(folder),
+                    mode="offline",
+                    reinit="create_new",
+                    config={**list_series_settings(series), "run": run.name, "series": series.title},
+                    settings=settings,
+                )
+                written.define_metric("devices")
+                written.define_metric("*", step_metric="devices")
+                for point in series.good:
+                    written.log({"devices": point.devices, **list_metrics(point)})
+                folders.append(Path(written.settings.sync_dir))
+                written.finish()
         sync = "\n".join(f"  wandb sync {path}" for path in folders)
         return f"{folder}: {format_count(len(folders), 'offline run')}; these commands send them:\n{sync}\n"
-
-
-def _write_wandb(wandb: Any, folder: Path, project: str, run: Run, series: Series) -> Path:
-    """Write one series. Return the folder that ``wandb sync`` takes."""
-    settings = wandb.Settings(
-        console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
-    )
-    written = wandb.init(
-        project=project,
-        name=f"{run.name}: {series.title}",
-        dir=str(folder),
-        mode="offline",
-        reinit="create_new",
-        config={**list_series_settings(series), "run": run.name, "series": series.title},
-        settings=settings,
-    )
-    written.define_metric("devices")
-    written.define_metric("*", step_metric="devices")
-    for point in series.good:
-        written.log({"devices": point.devices, **list_metrics(point)})
-    path = Path(written.settings.sync_dir)
-    written.finish()
-    return path
 
 
 def list_metrics(point: Point) -> dict[str, float]:
