@@ -1,5 +1,5 @@
-"""The networks that people name, and how their names are read. A network's module is imported only when it is built, so
-that listing networks is cheap. Third parties add theirs.
+"""The networks by name. Their module is imported only when one is built, so that listing them is cheap. Third parties
+add theirs.
 """
 
 from __future__ import annotations
@@ -71,16 +71,11 @@ class ModelInfo:
 
 
 _ALL = (
-    ModelInfo(
-        "alexnet",
-        "AlexNet",
-        ".chains:alexnet",
-        "few operations, 61 M parameters: communication limits it",
-    ),
+    ModelInfo("alexnet", "AlexNet", ".networks:alexnet", "few operations, 61 M parameters: communication limits it"),
     ModelInfo(
         "inceptionv3",
         "Inception v3",
-        ".inception:inceptionv3",
+        ".networks:inceptionv3",
         "many operations, 24 M parameters: arithmetic limits it",
         aliases=("inception3", "inception"),
         image_size=299,
@@ -88,39 +83,39 @@ _ALL = (
     ModelInfo(
         "inceptionv3-aux",
         "Inception v3 with auxiliary head",
-        ".inception:inceptionv3_aux",
+        ".networks:inceptionv3",
         "Inception v3 trained with its second classifier (loss weight 0.4)",
         aliases=("inception3-aux", "inception-aux"),
         image_size=299,
     ),
-    ModelInfo("resnet18", "ResNet-18", ".resnet:resnet18", "residual network, the smallest of its family"),
-    ModelInfo("resnet34", "ResNet-34", ".resnet:resnet34", "residual network of plain 3×3 blocks"),
+    ModelInfo("resnet18", "ResNet-18", ".networks:resnet", "residual network, the smallest of its family"),
+    ModelInfo("resnet34", "ResNet-34", ".networks:resnet", "residual network of plain 3×3 blocks"),
     ModelInfo(
         "resnet50",
         "ResNet-50",
-        ".resnet:resnet50",
+        ".networks:resnet",
         "residual network v1.5 (stride on the 3×3), the most measured of all",
         aliases=("resnet50-v1.5",),
     ),
     ModelInfo(
         "resnet101",
         "ResNet-101",
-        ".resnet:resnet101",
+        ".networks:resnet",
         "residual network v1.5, between ResNet-50 and ResNet-152",
         aliases=("resnet101-v1.5",),
     ),
     ModelInfo(
         "resnet152",
         "ResNet-152",
-        ".resnet:resnet152",
+        ".networks:resnet",
         "residual network v1.5, deep, 60 M parameters",
         aliases=("resnet", "resnet152-v1.5"),  # the older benchmarks meant this one by plain "resnet"
     ),
-    ModelInfo("vgg16", "VGG-16", ".chains:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
+    ModelInfo("vgg16", "VGG-16", ".networks:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
     ModelInfo(
         "mnist",
         "Deep MNIST",
-        ".chains:mnist",
+        ".networks:mnist",
         "two convolutions and a dense layer, for a laptop's CPU",
         aliases=("deep-mnist", "mnist-cnn"),
         image_size=28,
@@ -131,7 +126,7 @@ _ALL = (
     ModelInfo(
         "inception-bn-28-small",
         "Inception-BN 28 small",
-        ".inception:inception_bn_28_small",
+        ".networks:inception_bn_28_small",
         "MXNet's CIFAR-10 example for 28×28 crops",
         aliases=("inception-bn-small",),
         image_size=28,
@@ -142,14 +137,14 @@ _ALL = (
     ModelInfo(
         "inception-bn",
         "Inception-BN",
-        ".inception:inception_bn",
+        ".networks:inception_bn",
         "MXNet's ImageNet example, 11 M parameters",
         aliases=("bn-inception",),
     ),
     ModelInfo(
         "resnet50-cifar",
         "ResNet-50 for CIFAR-10",
-        ".resnet:resnet50_cifar",
+        ".networks:resnet50_cifar",
         "pre-activation ResNet-50 on 32×32 images, as in the Keras-MXNet profile",
         aliases=("cifar-resnet50", "resnet-cifar"),
         image_size=32,
@@ -178,7 +173,7 @@ def list_names() -> tuple[str, ...]:
 
 
 def resolve(name: str) -> ModelInfo | None:
-    """Return the network that a person means. Case, hyphens, underscores, dots and spaces do not matter."""
+    """Return the network of this name. Case, hyphens, underscores, dots and spaces do not matter."""
     return _index_names().get(_fold(name))
 
 
@@ -200,33 +195,32 @@ def build(name: str, image_size: int | None = None, classes: int | None = None) 
     """
     info = resolve(name)
     if info is None:
-        raise ValueError(f"there is no model {name!r}{_suggest_name(name)}; the models are: {', '.join(MODELS)}")
+        import difflib  # only for a message
+
+        close = difflib.get_close_matches(_fold(name), list(_index_names()), n=1)
+        hint = f" (did you mean {_index_names()[close[0]].name!r}?)" if close else ""
+        raise ValueError(f"there is no model {name!r}{hint}; the models are: {', '.join(MODELS)}")
     image_size = info.image_size if image_size is None else image_size
     return _build(info, image_size, info.classes if classes is None else classes)
 
 
 @lru_cache(maxsize=32)
 def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
-    try:
-        return info.load()(info.name, info.channels, image_size, classes)
-    except ShapeError as error:
-        smallest = _find_smallest_image(info, image_size)
-        raise ShapeError(f"{error} {info.title} needs at least {smallest}.") from None
-
-
-def _find_smallest_image(info: ModelInfo, too_small: int) -> int:
-    """Bisect between a size that fails and the default. A network that fits one size fits all larger ones."""
     network = info.load()
-    fails, fits = too_small, info.image_size
-    while fits - fails > 1:
-        middle = (fails + fits) // 2
-        try:
-            network(info.name, info.channels, middle, info.classes)
-        except ShapeError:
-            fails = middle
-        else:
-            fits = middle
-    return fits
+    try:
+        return network(info.name, info.channels, image_size, classes)
+    except ShapeError as error:
+        # Bisect between this size and the default. A network that fits one size fits all larger ones.
+        fails, fits = image_size, info.image_size
+        while fits - fails > 1:
+            middle = (fails + fits) // 2
+            try:
+                network(info.name, info.channels, middle, info.classes)
+            except ShapeError:
+                fails = middle
+            else:
+                fits = middle
+        raise ShapeError(f"{error} {info.title} needs at least {fits}.") from None
 
 
 def _fold(name: str) -> str:
@@ -236,10 +230,3 @@ def _fold(name: str) -> str:
 @cache
 def _index_names() -> dict[str, ModelInfo]:
     return {_fold(name): info for info in _BY_NAME.values() for name in (info.name, info.title, *info.aliases)}
-
-
-def _suggest_name(name: str) -> str:
-    import difflib  # only for a message
-
-    close = difflib.get_close_matches(_fold(name), list(_index_names()), n=1)
-    return f" (did you mean {_index_names()[close[0]].name!r}?)" if close else ""

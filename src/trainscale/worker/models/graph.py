@@ -51,8 +51,6 @@ KINDS = (
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPS = 1e-5
 
-FLOAT32_BYTES = 4
-
 
 class ShapeError(ValueError):
     """The layers of a network do not fit each other, mostly because the image is too small."""
@@ -136,12 +134,14 @@ class Graph:
     @property
     def gradient_bytes(self) -> int:
         """The bytes that a worker exchanges in each synchronous step, in float32."""
-        return self.parameter_count * FLOAT32_BYTES
+        return 4 * self.parameter_count
 
     @property
     def macs(self) -> int:
         """The multiply-adds of one sample's forward pass through the conv and dense layers, all heads included."""
-        return sum(self._count_layer_macs(layer) for layer in self.layers)
+        layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]
+        # A dense layer applies its weights once, a convolution once for each place of its output map.
+        return sum(prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:]) for layer in layers)
 
     @cached_property
     def _by_name(self) -> dict[str, Layer]:
@@ -149,27 +149,20 @@ class Graph:
 
     @cached_property
     def _parameters(self) -> tuple[Parameter, ...]:
-        return tuple(parameter for layer in self.layers for parameter in self._list_layer_parameters(layer))
-
-    def _list_layer_parameters(self, layer: Layer) -> list[Parameter]:
-        if layer.kind == "batch_norm":
-            channels = layer.shape[:1]
-            return [Parameter(f"{layer.name}.{role}", channels, layer.name, role, 1) for role in ("scale", "shift")]
-        if layer.kind not in ("conv", "dense"):
-            return []
-        weight = self._compute_weight_shape(layer)
-        fan_in = prod(weight[1:])
-        parameters = [Parameter(f"{layer.name}.weight", weight, layer.name, "weight", fan_in)]
-        if layer.options["bias"]:
-            parameters.append(Parameter(f"{layer.name}.bias", weight[:1], layer.name, "bias", fan_in))
-        return parameters
+        parameters = []
+        for layer in self.layers:
+            if layer.kind == "batch_norm":
+                roles = [("scale", layer.shape[:1], 1), ("shift", layer.shape[:1], 1)]
+            elif layer.kind in ("conv", "dense"):
+                weight = self._compute_weight_shape(layer)
+                fan_in = prod(weight[1:])
+                roles = [("weight", weight, fan_in), ("bias", weight[:1], fan_in)][: 1 + layer.options["bias"]]
+            else:
+                roles = []
+            for role, shape, fan_in in roles:
+                parameters.append(Parameter(f"{layer.name}.{role}", shape, layer.name, role, fan_in))
+        return tuple(parameters)
 
     def _compute_weight_shape(self, layer: Layer) -> tuple[int, ...]:
         inputs = self._by_name[layer.inputs[0]].shape[0]
         return (layer.shape[0], inputs, *layer.options.get("kernel", ()))
-
-    def _count_layer_macs(self, layer: Layer) -> int:
-        if layer.kind not in ("conv", "dense"):
-            return 0
-        # A dense layer applies its weights once, a convolution once for each place of its output map.
-        return prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:])

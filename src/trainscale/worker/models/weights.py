@@ -91,7 +91,7 @@ def _draw_nearly_normal(size: int, deviation: float, seed: int, name: str) -> nu
 
     numpy's normal distribution may change with its version and with the C library, and frameworks pin different
     versions. numpy promises that a generator's raw bits do not change; sums of integers are exact, and one
-    multiplication is rounded alike everywhere. AlexNet's 61 M values take well under a second.
+    multiplication is rounded alike everywhere.
     """
     import numpy
 
@@ -102,29 +102,11 @@ def _draw_nearly_normal(size: int, deviation: float, seed: int, name: str) -> nu
     factor = numpy.float32(deviation / math.sqrt((levels**2 - 1) / 3))
     for start in range(0, size, _CHUNK):
         part = values[start : start + _CHUNK]
-        _add_uniform(bits.random_raw(len(part)).astype("<u8", copy=False), part)
+        numbers = bits.random_raw(len(part)).astype("<u8", copy=False).view("<u2").reshape(4, len(part))
+        numpy.sum(numbers, axis=0, dtype=numpy.float32, out=part)
         part -= numpy.float32(2 * (levels - 1))
         part *= factor
     return values
-
-
-def _add_uniform(words: numpy.ndarray, sums: numpy.ndarray) -> None:
-    """Set ``sums`` to the sums of the four quarters of ``words``, which are taken as 16-bit numbers.
-
-    Where quarters are whole words, two numbers are added in one operation on 64 bits: at first those at even
-    positions, then those at odd ones. That takes two thirds of the time.
-    """
-    import numpy
-
-    if len(words) % 4:
-        numpy.sum(words.view("<u2").reshape(4, len(sums)), axis=0, dtype=numpy.float32, out=sums)
-        return
-    quarters = words.reshape(4, -1)
-    mask = numpy.uint64(0x0000FFFF0000FFFF)
-    sums[0::2] = (quarters & mask).sum(axis=0, dtype="<u8").view("<u4")
-    quarters >>= numpy.uint64(16)
-    quarters &= mask
-    sums[1::2] = quarters.sum(axis=0, dtype="<u8").view("<u4")
 
 
 def _vary(parameter: Parameter, values: numpy.ndarray, is_normalized: bool) -> numpy.ndarray:
