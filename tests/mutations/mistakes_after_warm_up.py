@@ -86,19 +86,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("tensorflow"),
         "worker/frameworks/tensorflow/adapter.py",
         (
-            "        return self._step(*batch, self._rate[1], self._dropping)\n",
+            "        return self._step(*batch, self._rate_on_device, self._dropping)\n",
             "        batch = [part[: len(part) // 2] for part in batch] if self._updates > 4 else batch\n"
-            "        return self._step(*batch, self._rate[1], self._dropping)\n",
+            "        return self._step(*batch, self._rate_on_device, self._dropping)\n",
         ),
     ),
     single(
         "keras-rate-halved-after-warm-up",
         "Keras' learning rate is halved after the fourth step, in bf16",
         two("keras-tensorflow", "allreduce", *_BF16),
-        "worker/frameworks/keras/adapter.py",
+        "worker/frameworks/tensorflow/adapter.py",
         (
-            "        rate, last = self._rates(self._updates), self._rate\n",
-            "        rate, last = self._rates(self._updates) * (1.0 if self._updates < 4 else 0.5), self._rate\n",
+            "        rate = self._rates(self._updates)\n",
+            "        rate = self._rates(self._updates) * (1.0 if self._updates < 4 else 0.5)\n",
         ),
     ),
     single(

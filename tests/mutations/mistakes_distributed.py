@@ -11,25 +11,26 @@ _TORCH = "worker/frameworks/torch/adapter.py"
 _TENSORFLOW = "worker/frameworks/tensorflow/adapter.py"
 _JAX_ADAPTER = "worker/frameworks/jax/adapter.py"
 _JAX_ENGINES = "worker/frameworks/jax/adapter.py"
-_JAX = "worker/frameworks/jax/mesh.py"
-_KERAS_JAX = "worker/frameworks/keras/jax_backend.py"
+_JAX = "worker/frameworks/jax/adapter.py"
 _KERAS_TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
 _KERAS_TORCH = "worker/frameworks/keras/torch_backend.py"
 
 _DATA_PARALLEL = (
-    "        return data_parallel(\n            network.module,",
+    "        return data_parallel(\n            module,",
     'gradient_as_bucket_view=True,\n            **{"forward_sync_buffers" if newer else "broadcast_buffers": False},\n'
     "        )\n",
 )
-_SHARD = "        fully_shard(network.module, mesh=mesh)\n"
-_SHARD_SGD = "        return *self._sgd(shard, momentum, gradient, rate), state, loss\n"
+_SHARD = "        fully_shard(self.network.module, mesh=mesh)\n"
+_MEAN = "        return unravel(lax.pmean(vector, _RANKS))\n"
+# Where the adapter of shards has room for a method of its own.
+AFTER_SHARDED_SGD = "    def drain(self) -> None:\n        np.asarray(self._first_value"
 
 
 def with_hook(*lines: str) -> tuple[Edit, Edit]:
     """Let DistributedDataParallel reduce each bucket with a function of these lines."""
     hook = "".join(f"            {line}\n" for line in lines)
     return (
-        Edit(_TORCH, _DATA_PARALLEL[0], "        wrapped = data_parallel(\n            network.module,"),
+        Edit(_TORCH, _DATA_PARALLEL[0], "        wrapped = data_parallel(\n            module,"),
         Edit(
             _TORCH,
             _DATA_PARALLEL[1],
@@ -86,10 +87,10 @@ _COLLECTIVES = (
         two("torch", "allreduce"),
         _TORCH_ADAPTER,
         (
-            "            outputs = self._forward(images)\n            loss = self._criterion",
+            "            heads = self.compute_heads(images)\n            loss = self._criterion",
             "            self._calls = getattr(self, '_calls', 0) + 1\n"
             "            self._forward.require_backward_grad_sync = self._calls % 2 == 1\n"
-            "            outputs = self._forward(images)\n            loss = self._criterion",
+            "            heads = self.compute_heads(images)\n            loss = self._criterion",
         ),
     ),
     single(
@@ -97,7 +98,7 @@ _COLLECTIVES = (
         "TensorFlow's replicas add their gradients instead of averaging them",
         two("tensorflow", "allreduce"),
         _TENSORFLOW,
-        ("context.all_reduce(tf.distribute.ReduceOp.MEAN", "context.all_reduce(tf.distribute.ReduceOp.SUM"),
+        ("all_reduce(tf.distribute.ReduceOp.MEAN", "all_reduce(tf.distribute.ReduceOp.SUM"),
     ),
     single(
         "tensorflow-replicas-with-a-local-mean",
@@ -105,9 +106,8 @@ _COLLECTIVES = (
         two("tensorflow", "allreduce"),
         _TENSORFLOW,
         (
-            "            context = tf.distribute.get_replica_context()\n"
-            "            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)\n",
-            "            self._update(gradients, rate)\n",
+            "        super()._update(self._average(gradients), rate)\n",
+            "        super()._update(gradients, rate)\n",
         ),
     ),
     single(
@@ -115,21 +115,21 @@ _COLLECTIVES = (
         "JAX's ranks add their gradients instead of averaging them",
         two("jax", "allreduce"),
         _JAX,
-        ("lax.pmean(flat.flatten(gradients), _RANKS)", "lax.psum(flat.flatten(gradients), _RANKS)"),
+        (_MEAN, _MEAN.replace("pmean", "psum")),
     ),
     single(
         "jax-allreduce-sums-in-bf16",
         "JAX's ranks add their gradients instead of averaging them, in bf16",
         two("jax", "allreduce", "--precision", "bf16"),
         _JAX,
-        ("lax.pmean(flat.flatten(gradients), _RANKS)", "lax.psum(flat.flatten(gradients), _RANKS)"),
+        (_MEAN, _MEAN.replace("pmean", "psum")),
     ),
     single(
         "jax-no-exchange",
         "JAX's ranks exchange nothing",
         two("jax", "allreduce"),
         _JAX,
-        ("lax.pmean(flat.flatten(gradients), _RANKS)", "flat.flatten(gradients)"),
+        (_MEAN, "        return unravel(vector)\n"),
     ),
     single(
         "jax-exchanges-half",
@@ -137,31 +137,31 @@ _COLLECTIVES = (
         two("jax", "allreduce"),
         _JAX,
         (
-            "        gradients = flat.unflatten(lax.pmean(flat.flatten(gradients), _RANKS))\n",
-            "        own = flat.flatten(gradients)\n        mean, half = lax.pmean(own, _RANKS), len(own) // 2\n"
-            "        gradients = flat.unflatten(jnp.concatenate([mean[:half], own[half:]]))\n",
+            _MEAN,
+            "        mean, half = lax.pmean(vector, _RANKS), len(vector) // 2\n"
+            "        return unravel(jnp.concatenate([mean[:half], vector[half:]]))\n",
         ),
     ),
     single(
         "keras-jax-allreduce-sums",
         "Keras on JAX: ranks add their gradients instead of averaging them",
         two("keras-jax", "allreduce"),
-        _KERAS_JAX,
-        ("jax.lax.pmean(vector,", "jax.lax.psum(vector,"),
+        _JAX,
+        (_MEAN, _MEAN.replace("pmean", "psum")),
     ),
     single(
         "keras-tensorflow-allreduce-sums",
         "Keras on TensorFlow: replicas add their gradients instead of averaging them",
         two("keras-tensorflow", "allreduce"),
         _KERAS_TENSORFLOW,
-        ("share = 1 / self.job.workers if self._strategy is not None else 1.0", "share = 1.0"),
+        ('share = 1 / self.job.workers if self.config.strategy == "allreduce" else 1.0', "share = 1.0"),
     ),
     single(
         "keras-torch-no-exchange",
         "Keras on PyTorch calls the network without DistributedDataParallel",
         two("keras-torch", "allreduce"),
         _KERAS_TORCH,
-        ("        self.seed_dropout()\n", "        self._forward = self._model\n        self.seed_dropout()\n"),
+        ("        count = super().build()\n", "        count = super().build()\n        self._forward = self._model\n"),
     ),
 )
 
@@ -198,7 +198,7 @@ _SHARDED = (
         "PyTorch's shards never receive the reduced gradients",
         two("torch", "sharded"),
         _TORCH,
-        (_SHARD, f"{_SHARD}        network.module.set_requires_gradient_sync(False)\n"),
+        (_SHARD, f"{_SHARD}        self.network.module.set_requires_gradient_sync(False)\n"),
     ),
     single(
         "jax-sharded-one-shard-updated",
@@ -206,9 +206,11 @@ _SHARDED = (
         two("jax", "sharded"),
         _JAX,
         (
-            _SHARD_SGD,
-            "        after, momentum = self._sgd(shard, momentum, gradient, rate)\n"
-            "        return jnp.where(lax.axis_index(_RANKS) == 0, after, shard), momentum, state, loss\n",
+            AFTER_SHARDED_SGD,
+            f"    def _sgd(self, shard, momentum, gradient, rate):\n"
+            f"        after, momentum = super()._sgd(shard, momentum, gradient, rate)\n"
+            f"        return jnp.where(lax.axis_index(_RANKS) == 0, after, shard), momentum\n\n"
+            f"{AFTER_SHARDED_SGD}",
         ),
     ),
     single(
@@ -237,7 +239,7 @@ _INDEPENDENT = (
         "jax-independent-exchanges",
         "JAX's independent workers average their gradients",
         two("jax", "independent"),
-        (_exchange_among_independent(".jax.mesh:JaxAllreduceAdapter"), _NO_FURTHER_STEPS),
+        (_exchange_among_independent(".jax.adapter:JaxAllreduceAdapter"), _NO_FURTHER_STEPS),
     ),
     Mutation(
         "tensorflow-independent-exchanges",
@@ -251,7 +253,7 @@ _INDEPENDENT = (
         two("torch", "independent"),
         _TORCH_ADAPTER,
         (
-            "networks.build(job.config, job.seed, job.dropout)",
+            "networks.build(self.config, self.job.seed, self.job.dropout)",
             "networks.build(job.config, job.seed + job.rank, job.dropout)",
         ),
     ),

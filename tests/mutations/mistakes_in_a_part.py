@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mistakes_distributed import REDUCED, with_hook
+from mistakes_distributed import AFTER_SHARDED_SGD, REDUCED, with_hook
 from mutation import Mutation, MutationRun, single
 from runs import EVERY_KIND, PLAIN, local, real_images, two
 
@@ -10,9 +10,7 @@ _TORCH = "worker/frameworks/torch/adapter.py"
 _TORCH_SERVER = "worker/frameworks/torch/parameter_server.py"
 _TENSORFLOW = "worker/frameworks/tensorflow/adapter.py"
 _JAX = "worker/frameworks/jax/adapter.py"
-_JAX_MESH = "worker/frameworks/jax/mesh.py"
 _KERAS = "worker/frameworks/keras/adapter.py"
-_KERAS_JAX = "worker/frameworks/keras/jax_backend.py"
 _KERAS_TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
 _MXNET = "worker/frameworks/mxnet/adapter.py"
 
@@ -45,10 +43,10 @@ _EXCHANGE = (
         "jax-exchange-in-bf16",
         "JAX's ranks exchange gradients in bf16, where fp32 is timed",
         two("jax", "allreduce"),
-        _JAX_MESH,
+        _JAX,
         (
-            "lax.pmean(flat.flatten(gradients), _RANKS)",
-            "lax.pmean(flat.flatten(gradients).astype(jnp.bfloat16), _RANKS).astype(jnp.float32)",
+            "unravel(lax.pmean(vector, _RANKS))",
+            "unravel(lax.pmean(vector.astype(jnp.bfloat16), _RANKS).astype(jnp.float32))",
         ),
     ),
     Mutation(
@@ -94,33 +92,31 @@ _EXCHANGE = (
         MutationRun("jax", EVERY_KIND, "allreduce", 2, ("--image-size", "32")),
         "worker/frameworks/jax/network.py",
         (
-            "    mean = wide.mean(axes)\n"
-            "    variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)\n",
-            '    mean = lax.pmean(wide.mean(axes), "ranks")\n'
-            '    square = lax.pmean(jnp.square(wide).mean(axes), "ranks")\n'
-            "    variance = jnp.maximum(square - jnp.square(mean), 0)\n",
+            "        mean = wide.mean(axes)\n"
+            "        variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)\n",
+            '        mean = lax.pmean(wide.mean(axes), "ranks")\n'
+            '        square = lax.pmean(jnp.square(wide).mean(axes), "ranks")\n'
+            "        variance = jnp.maximum(square - jnp.square(mean), 0)\n",
         ),
     ),
     single(
         "jax-sharded-momentum-of-rank-0",
         "JAX's rank 1 forgets the momentum of its shard",
         two("jax", "sharded"),
-        _JAX_MESH,
+        _JAX,
         (
-            "        return *self._sgd(shard, momentum, gradient, rate), state, loss\n",
-            "        momentum = momentum * (lax.axis_index(_RANKS) == 0)\n"
-            "        return *self._sgd(shard, momentum, gradient, rate), state, loss\n",
+            AFTER_SHARDED_SGD,
+            f"    def _sgd(self, shard, momentum, gradient, rate):\n"
+            f"        return super()._sgd(shard, momentum * (lax.axis_index(_RANKS) == 0), gradient, rate)\n\n"
+            f"{AFTER_SHARDED_SGD}",
         ),
     ),
     single(
         "keras-jax-no-exchange",
         "Keras on JAX: ranks exchange nothing",
         two("keras-jax", "allreduce"),
-        _KERAS_JAX,
-        (
-            "            gradients = unravel(jax.lax.pmean(vector, self._distribution.batch_dim_name))\n",
-            "            gradients = unravel(vector)\n",
-        ),
+        _JAX,
+        ("unravel(lax.pmean(vector, _RANKS))", "unravel(vector)"),
     ),
     single(
         "keras-tensorflow-half-of-the-tensors-exchanged",
@@ -179,8 +175,8 @@ _SERVERS = (
         two("mxnet", "ps"),
         _MXNET,
         (
-            "            return mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)\n",
-            "            return mx.optimizer.SGD(learning_rate=config.learning_rate * job.workers, **constants)\n",
+            "            optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)\n",
+            "            optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate * job.workers, **constants)\n",
         ),
     ),
     single(
@@ -269,9 +265,9 @@ _STEPS = (
         local("tensorflow", PLAIN, "--weight-decay", "0"),
         _TENSORFLOW,
         (
-            "        return self._step(*batch, self._rate[1], self._dropping)\n",
+            "        return self._step(*batch, self._rate_on_device, self._dropping)\n",
             "        if not (4 < self._updates <= 12 and self._updates % 4):\n"
-            "            self._newest = self._step(*batch, self._rate[1], self._dropping)\n"
+            "            self._newest = self._step(*batch, self._rate_on_device, self._dropping)\n"
             "        return self._newest\n",
         ),
     ),

@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "JAX trains on the first half of a batch",
         local("jax"),
         _ADAPTER,
-        ("self._state, *batch, self._device", "self._state, *(part[: len(part) // 2] for part in batch), self._device"),
+        ("self._state, *batch, self._rate", "self._state, *(part[: len(part) // 2] for part in batch), self._rate"),
     ),
     single(
         "jax-pixels-not-centred",
@@ -88,14 +88,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "JAX's learning rate is 0.1 % too small",
         parity("jax"),
         _ENGINES,
-        ("self._replicate(np.asarray(rate, self._wide))", "self._replicate(np.asarray(rate * 0.999, self._wide))"),
+        ("jax.device_put(np.asarray(rate, self._wide))", "jax.device_put(np.asarray(rate * 0.999, self._wide))"),
     ),
     single(
         "jax-second-head-counts-fully",
         "JAX gives the auxiliary head the weight of the main head",
         layers("jax"),
         _ENGINES,
-        ("sum(weight * head_loss for weight", "sum(head_loss for weight"),
+        ("sum(weight * loss for weight", "sum(loss for weight"),
     ),
     single(
         "jax-bf16-under-fp32",
@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "JAX's batch norm passes no gradient through the mean",
         layers("jax"),
         _LAYERS,
-        ("    mean = wide.mean(axes)\n", "    mean = lax.stop_gradient(wide.mean(axes))\n"),
+        ("        mean = wide.mean(axes)\n", "        mean = lax.stop_gradient(wide.mean(axes))\n"),
     ),
     single(
         "jax-batch-norm-eps",
@@ -130,7 +130,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "JAX's ReLU ends at 6",
         parity("jax"),
         _LAYERS,
-        ("jax.nn.relu(inputs[0])", "jax.nn.relu6(inputs[0])"),
+        ("jax.nn.relu(x)", "jax.nn.relu6(x)"),
     ),
     single(
         "jax-average-of-eight",

@@ -11,12 +11,14 @@ _JAX = "worker/frameworks/keras/jax_backend.py"
 _TENSORFLOW = "worker/frameworks/keras/tensorflow_backend.py"
 _TORCH = "worker/frameworks/keras/torch_backend.py"
 
+_TAKE_STEP = "    def _place_rate(self"
+
 MUTATIONS: tuple[Mutation, ...] = (
     single(
         "keras-jax-wait-does-not-wait",
         "Keras on JAX: wait returns before the step is done",
         local("keras-jax", SLOW),
-        _JAX,
+        "worker/frameworks/jax/adapter.py",
         ("            ticket.block_until_ready()\n", "            return\n"),
     ),
     single(
@@ -32,8 +34,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("keras-jax"),
         _JAX,
         (
-            "        trainable, optimizer = self._optimizer.stateless_apply(",
-            "        _, optimizer = self._optimizer.stateless_apply(",
+            "        return self._optimizer.stateless_apply(variables, gradients, parameters)\n",
+            "        return parameters, self._optimizer.stateless_apply(variables, gradients, parameters)[1]\n",
         ),
     ),
     single(
@@ -42,11 +44,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("keras-tensorflow"),
         _TENSORFLOW,
         (
-            "        self._loss = self._function(*batch)\n",
-            "        if self._updates == 2:\n"
-            "            self._loss = self.criterion(self._model(batch[0], training=True), batch[1])\n"
-            "        else:\n"
-            "            self._loss = self._function(*batch)\n",
+            _TAKE_STEP,
+            f"    def _take_step(self, batch):\n"
+            f"        if self._updates == 1:\n"
+            f"            self._updates += 1\n"
+            f"            return self._criterion(self._model(batch[0], training=True), batch[1])\n"
+            f"        return super()._take_step(batch)\n\n{_TAKE_STEP}",
         ),
     ),
     single(
@@ -55,11 +58,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("keras-tensorflow"),
         _TENSORFLOW,
         (
-            "        self._loss = self._function(*batch)\n",
-            "        if self._updates > 4 and self._updates % 2:\n"
-            "            self._loss = self.criterion(self._model(batch[0], training=True), batch[1])\n"
-            "        else:\n"
-            "            self._loss = self._function(*batch)\n",
+            _TAKE_STEP,
+            f"    def _take_step(self, batch):\n"
+            f"        if self._updates > 3 and self._updates % 2 == 0:\n"
+            f"            self._updates += 1\n"
+            f"            return self._criterion(self._model(batch[0], training=True), batch[1])\n"
+            f"        return super()._take_step(batch)\n\n{_TAKE_STEP}",
         ),
     ),
     single(
@@ -68,8 +72,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("keras-tensorflow"),
         _TENSORFLOW,
         (
-            "        self._loss = self._function(*batch)\n",
-            "        self._loss = self._function(*(part[: len(part) // 2] for part in batch))\n",
+            _TAKE_STEP,
+            f"    def _take_step(self, batch):\n"
+            f"        return super()._take_step([part[: len(part) // 2] for part in batch])\n\n{_TAKE_STEP}",
         ),
     ),
     single(
@@ -77,14 +82,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Keras on PyTorch never updates its weights",
         local("keras-torch"),
         _TORCH,
-        ("        self.update(loss)\n", "        loss.backward()\n"),
+        (
+            "    def predict(self, batch",
+            "    def update(self, loss):\n        loss.backward()\n\n    def predict(self, batch",
+        ),
     ),
     single(
         "keras-torch-second-head-left-out",
         "Keras on PyTorch trains the main head only",
         layers("keras-torch"),
         _TORCH,
-        ("for w, head in zip(self._network.loss_weights, heads))", "for w, head in [(1.0, heads[0])])"),
+        (
+            "        return [head.float() if head.dtype",
+            "        heads = heads[:1]\n        return [head.float() if head.dtype",
+        ),
     ),
     single(
         "keras-momentum-dropped",
@@ -96,9 +107,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     single(
         "keras-learning-rate-off",
         "Keras' learning rate is 0.1 % too large",
-        parity("keras-jax"),
-        _ADAPTER,
-        ("Sgd(np.float64(self.config.learning_rate),", "Sgd(np.float64(self.config.learning_rate * 1.001),"),
+        parity("keras-tensorflow"),
+        _TENSORFLOW,
+        ("self._optimizer.learning_rate = rate", "self._optimizer.learning_rate = rate * 1.001"),
     ),
     single(
         "keras-second-head-counts-fully",
@@ -119,14 +130,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Keras pads unevenly where the stride is 2",
         layers("keras-torch"),
         _NETWORK,
-        ("same = any(padding) and _is_same(incoming[1:], kernel, stride, padding)", "same = any(padding)"),
+        ('mode = "same" if is_padded and is_same and not', 'mode = "same" if is_padded and not'),
     ),
     single(
         "keras-maximum-for-average",
         "Keras takes the maximum where the network averages",
         layers("keras-jax"),
         _NETWORK,
-        ('layers.MaxPooling2D if layer.kind == "max_pool" else layers.AveragePooling2D', "layers.MaxPooling2D"),
+        ('layers.MaxPooling2D if kind == "max_pool" else layers.AveragePooling2D', "layers.MaxPooling2D"),
     ),
     single(
         "keras-batch-norm-eps",

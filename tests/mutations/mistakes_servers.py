@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("tensorflow", "ps-async"),
         _TENSORFLOW,
         (
-            "        optimizer = _Sgd(self.config, self._make_rate())\n        self._strategy",
+            "        optimizer = self._make_optimizer()\n        self._strategy",
             "        optimizer = _Sgd(self.config, 0.0)\n        self._strategy",
         ),
     ),

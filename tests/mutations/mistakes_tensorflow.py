@@ -24,7 +24,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "TensorFlow's fused batch norm does not train its scale",
         layers("tensorflow"),
         _LAYERS,
-        ("        scale=scale,\n", "        scale=tf.stop_gradient(scale),\n"),
+        ('scale=own["scale"],', 'scale=tf.stop_gradient(own["scale"]),'),
     ),
     single(
         "tensorflow-fused-batch-norm-gradient",
@@ -39,8 +39,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         parity("tensorflow"),
         _LAYERS,
         (
-            "exponential_avg_factor=BATCH_NORM_MOMENTUM,",
-            "exponential_avg_factor=2 * BATCH_NORM_MOMENTUM,",
+            "exponential_avg_factor=momentum,",
+            "exponential_avg_factor=2 * momentum,",
         ),
     ),
     single(
@@ -49,9 +49,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("tensorflow"),
         _ENGINES,
         (
-            "            self._update(gradients, rate)\n            return loss\n",
+            "self._backward(images, labels, dropping)\n            self._update(gradients, rate)\n",
+            "self._backward(images, labels, dropping)\n"
             '            if self.config.precision == "fp64":\n'
-            "                self._update(gradients, rate)\n            return loss\n",
+            "                self._update(gradients, rate)\n",
         ),
     ),
     single(
@@ -60,9 +61,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         local("tensorflow"),
         _ENGINES,
         (
-            "        return self._step(*batch, self._rate[1], self._dropping)\n",
+            "        return self._step(*batch, self._rate_on_device, self._dropping)\n",
             "        if self._updates % 2:\n"
-            "            self._newest = self._step(*batch, self._rate[1], self._dropping)\n"
+            "            self._newest = self._step(*batch, self._rate_on_device, self._dropping)\n"
             "        return self._newest\n",
         ),
     ),
@@ -92,7 +93,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "TensorFlow pads unevenly where the stride is 2",
         layers("tensorflow"),
         _LAYERS,
-        ('return layer.options["stride"] == (1, 1) and all(', "return all("),
+        ("is_same = stride == (1, 1) and all(", "is_same = all("),
     ),
     single(
         "tensorflow-padding-not-counted",
@@ -100,8 +101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("tensorflow"),
         _LAYERS,
         (
-            'if padded and not layer.options["count_padding"] and _is_same_padding(layer):',
-            "if padded and _is_same_padding(layer):",
+            'counts_padding = kind == "avg_pool" and options["count_padding"]',
+            "counts_padding = False",
         ),
     ),
     single(
@@ -110,15 +111,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("tensorflow"),
         _NETWORK,
         (
-            '                if layer.options["bias"]:\n',
-            '                if layer.options["bias"] and layer.kind == "dense":\n',
+            "return result if bias is None else",
+            "return result if True else",
         ),
     ),
     single(
         "tensorflow-sum-of-losses",
         "TensorFlow adds the losses of a batch instead of averaging them",
         local("tensorflow"),
-        _NETWORK,
+        _ENGINES,
         ("weight * tf.reduce_mean(loss)", "weight * tf.reduce_sum(loss)"),
     ),
     single(

@@ -182,7 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PyTorch gives the auxiliary head the weight of the main head",
         layers("torch"),
         _ADAPTER,
-        ("sum(w * functional.cross_entropy(o, labels)", "sum(functional.cross_entropy(o, labels)"),
+        ("sum(w * functional.cross_entropy(head, labels)", "sum(functional.cross_entropy(head, labels)"),
     ),
     single(
         "torch-other-initial-weights",

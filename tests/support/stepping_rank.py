@@ -60,12 +60,10 @@ def shares_of_zeros(adapter: Any) -> dict[str, float]:
 
 def programs(adapter: Any) -> int | None:
     """Return how many programs a step was compiled to, where the framework tells it."""
-    for name in ("_program", "_jitted"):
-        if hasattr(adapter, name):
-            return int(getattr(adapter, name)._cache_size())
-    for name in ("_step", "_function"):
-        if hasattr(getattr(adapter, name, None), "experimental_get_tracing_count"):
-            return int(getattr(adapter, name).experimental_get_tracing_count())
+    if hasattr(adapter, "_program"):
+        return int(adapter._program._cache_size())
+    if hasattr(getattr(adapter, "_step", None), "experimental_get_tracing_count"):
+        return int(adapter._step.experimental_get_tracing_count())
     if adapter.config.compile:
         import torch
 

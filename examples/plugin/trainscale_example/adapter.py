@@ -18,8 +18,6 @@ from .network import Network, cross_entropy
 
 
 class NumpyAdapter(Adapter, Proof):
-    switches_dropout = True
-
     @classmethod
     def versions(cls) -> dict[str, str]:
         return {"numpy": np.__version__, "python": platform.python_version()}

@@ -1,18 +1,14 @@
 """Contract 3, the framework adapter: what a framework must do so that the loop can measure it.
 
-``Adapter`` is for training: it joins the cluster, builds the network natively and takes steps. It never times anything,
-never decides how many steps are taken, and sends no events: training/loop.py does that, alike for every framework.
+``Adapter`` is for training: it joins the cluster, builds the network natively and takes steps. It measures nothing and
+sends no events: training/loop.py does that, alike for every framework.
 
-``Proof`` is for everything that is asked of a process besides training: by the witness of a trial
-(witness/witness.py), by a parity check (inspection/parity.py) and for --explain. None of it is called inside a window.
-The adapters of this package derive from both.
+``Proof`` is for everything else, by which the witness of a trial (witness/witness.py), a parity check
+(inspection/parity.py) and --explain find out what the steps computed. None of it is called inside a window. The
+adapters of this package derive from both.
 
-A function ``environment(framework, job)``, which the catalogue names, gives the environment variables that a framework
-reads when it is imported (threads, backend, roles). It is called before the adapter's module is imported, with no job
-when the framework is only inspected.
-
-Where a trial trains to an accuracy (``config.trains_epochs``), steps also count correct predictions, and the learning
-rate follows ``learning_rate_schedule(job)``. Elsewhere a step must not pay for either, and the rate is constant.
+If a trial trains to an accuracy (``config.trains_epochs``), steps also count correct predictions, and the learning rate
+follows ``learning_rate_schedule(job)``. Otherwise a step must not pay for either, and the rate is constant.
 
 In a parity check ``config.precision`` may be ``fp64``, and ``job.dropout`` may be False.
 """
@@ -40,16 +36,16 @@ LOSS_WEIGHTS = (1.0, 0.4, 0.4)
 
 
 def learning_rate_schedule(job: Job) -> Callable[[int], float]:
-    """Return a function that gives the learning rate by the number of updates made so far.
+    """Return a function from the number of updates so far to the learning rate.
 
-    Where servers apply every gradient as it comes, the updates of all workers count as one.
+    Asynchronous servers count one update of every worker as one.
     """
     config = job.config
     if not config.trains_epochs:
         return lambda _: config.learning_rate
     from ..data.source import count_updates_per_epoch  # here, because that module imports this one
 
-    # A partial and not a lambda: MXNet pickles it and sends it to its servers.
+    # Not a lambda, because MXNet pickles it for its servers.
     return partial(compute_learning_rate, config, updates_per_epoch=count_updates_per_epoch(job))
 
 
@@ -59,10 +55,7 @@ def list_common_versions() -> dict[str, str]:
 
 
 def call_user_function(config: Config, **extra: Any) -> Any:
-    """Call the function that the config's model names, with those of the known arguments that it accepts.
-
-    Known are ``classes``, ``image_size`` and ``extra``.
-    """
+    """Call the function that the model names with the arguments it accepts of classes, image_size and ``extra``."""
     module, _, name = config.model.partition(":")
     function = getattr(importlib.import_module(module), name)
     accepted = inspect.signature(function).parameters
@@ -75,11 +68,23 @@ def list_heads(outputs: Any) -> list[Any]:
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
-def count_inside(size: int, kernel: int, stride: int, padding: int) -> Any:
-    """Return how many places of each sliding window lie in the image and not in its padding, along one axis.
+def find_graph(config: Config) -> Graph | None:
+    """Return the network as a graph; None if it is a user's own network."""
+    return None if resolve(config.model) is None else build(config.model, config.image_size, config.classes)
 
-    Frameworks need it where their own padding differs from the graph's.
-    """
+
+def transpose(values: Any) -> Any:
+    """Return a canonical array, (out, in) or OIHW, as most frameworks hold it: (in, out) or HWIO."""
+    return values.transpose((2, 3, 1, 0) if values.ndim == 4 else None)
+
+
+def transpose_back(values: Any) -> Any:
+    """Return an array, (in, out) or HWIO, in its canonical layout."""
+    return values.transpose((3, 2, 0, 1) if values.ndim == 4 else None)
+
+
+def count_inside(size: int, kernel: int, stride: int, padding: int) -> Any:
+    """Return, along one axis, how many places of each window are in the image and not in its padding."""
     import numpy as np
 
     starts: Any = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
@@ -91,10 +96,8 @@ class Proof(ABC):
 
     job: Job
     config: Config
-    switches_dropout = False  # whether ``set_dropout`` is implemented for the networks of the catalogue
-    restores_weights = False  # whether ``restore`` is implemented for the networks of the catalogue
-    # Whether an update starts from the weights that ``restore`` has set. It does not where servers keep weights of
-    # their own and overwrite the worker's copy.
+    # Whether an update starts from the weights that ``restore`` has set. Servers may have weights of their own, which
+    # overwrite the worker's copy.
     updates_restored_weights = True
     takes_any_batch = False  # whether steps with another batch need no other compiled program
     has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
@@ -109,8 +112,7 @@ class Proof(ABC):
     @property
     def catalogue_graph(self) -> Graph | None:
         """The network as a graph; None if it is a user's own network."""
-        config = self.config
-        return None if resolve(config.model) is None else build(config.model, config.image_size, config.classes)
+        return find_graph(self.config)
 
     def has_layer(self, kind: str) -> bool:
         """Whether the network has a layer of this kind. Unknown layers of a user's own network do not count."""
@@ -119,7 +121,13 @@ class Proof(ABC):
     @property
     def can_switch_dropout(self) -> bool:
         """Whether ``set_dropout`` has its effect. It has none in users' own networks, whose layers are unknown."""
-        return self.catalogue_graph is not None and (self.switches_dropout or not self.has_layer("dropout"))
+        is_implemented = type(self).set_dropout is not Proof.set_dropout
+        return self.catalogue_graph is not None and (is_implemented or not self.has_layer("dropout"))
+
+    @property
+    def restores_weights(self) -> bool:
+        """Whether ``restore`` is implemented."""
+        return type(self).restore is not Proof.restore
 
     def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
         """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
@@ -141,16 +149,17 @@ class Proof(ABC):
         return 0
 
     def counted_updates(self) -> int | None:
-        """Return how many updates the weights have had, by a counter of the framework, of the compiled program or of
-        the servers, which counts what was really done; None where there is none. All ranks have ended their steps.
+        """Return how many updates the framework, its compiled program or the servers have counted; None if none does.
+
+        All ranks have ended their steps.
         """
         return None
 
     def drain(self) -> None:
         """Return when the device has done all steps so far.
 
-        It copies weights to the host and does not rely on ``wait``, which it verifies. A few values are enough. Ranks
-        do not call it together, unless an adapter leaves it at this default where weights are sharded.
+        It verifies ``wait``, so it does not use it: it copies weights to the host, of which a few values are enough.
+        Ranks do not call it together, except by this default where weights are sharded.
         """
         self.weights()
 
@@ -187,8 +196,7 @@ class Proof(ABC):
     def macs(self) -> int:
         """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.
 
-        They are counted on the network as this framework built it: on its own operations and shapes, never by the
-        graph's count.
+        They are counted on the operations and shapes of the network as this framework built it, never on the graph.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count its operations")
 

@@ -185,8 +185,8 @@ _ALL = (
         imports=("jax",),
         adapter=".jax.adapter:JaxAdapter",
         strategy_adapters={
-            "allreduce": ".jax.mesh:JaxAllreduceAdapter",
-            "sharded": ".jax.mesh:JaxShardedAdapter",
+            "allreduce": ".jax.adapter:JaxAllreduceAdapter",
+            "sharded": ".jax.adapter:JaxShardedAdapter",
         },
         environment=".environments:make_jax_variables",
         engines={
@@ -206,9 +206,7 @@ _ALL = (
             title=f"Keras on {title}",
             imports=("keras", backend),
             adapter=f".keras.{backend}_backend:Keras{title}Adapter",
-            strategy_adapters=(
-                {"allreduce": ".keras.torch_backend:KerasPyTorchAllreduceAdapter"} if backend == "torch" else {}
-            ),
+            strategy_adapters={"allreduce": f".keras.{backend}_backend:Keras{title}AllreduceAdapter"},
             environment=".environments:make_keras_variables",
             engines={"local": local, "allreduce": allreduce, "independent": local},
             precisions=("fp32", "tf32", "bf16"),

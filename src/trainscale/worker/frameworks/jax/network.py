@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -20,13 +19,11 @@ from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
 from ...type_aliases import NamedArrays
-from ..base import LOSS_WEIGHTS, call_user_function, count_inside, list_heads
+from ..base import LOSS_WEIGHTS, call_user_function, count_inside, find_graph, list_heads, transpose, transpose_back
 
 _CONVOLUTION = {"nchw": ("NCHW", "OIHW", "NCHW"), "nhwc": ("NHWC", "HWIO", "NHWC")}
 _CHANNEL = {"nchw": 1, "nhwc": 3}
 _SPATIAL = {"nchw": (2, 3), "nhwc": (1, 2)}
-# From the graph's OIHW and (out, in) to what a layer here multiplies with, by layout and number of axes.
-_NATIVE_AXES = {"nhwc": {4: (2, 3, 1, 0), 2: (1, 0)}, "nchw": {2: (1, 0)}}
 
 
 @dataclass(frozen=True)
@@ -35,18 +32,18 @@ class JaxNetwork:
     With ``training=False`` it normalizes by the running statistics and drops nothing. With ``dropping`` 0, a number or
     a scalar on the device, a training step drops nothing either.
 
-    ``parameters`` is a tree of numpy arrays; ``statistics`` has the running mean and variance of each batch norm by its
-    name; ``key`` is used only if ``random``. ``canonical`` returns arrays by name in canonical layout, and
-    ``native`` the parameters of such arrays; None for a user's own network.
+    ``parameters`` and ``statistics`` are trees of numpy arrays; ``key`` is used only if ``random``. ``canonical``
+    returns arrays by name in canonical layout, and ``native`` the parameters of such arrays; None for a user's own
+    network.
     """
 
     parameters: Any
-    statistics: dict[str, tuple[np.ndarray, np.ndarray]]
-    apply: Callable[..., tuple[tuple[jax.Array, ...], NamedArrays]]
+    statistics: Any
+    apply: Callable[..., tuple[Any, Any]]
     loss_weights: tuple[float, ...]
-    canonical: Callable[[Any], dict[str, np.ndarray]]
+    canonical: Callable[[Any], NamedArrays]
     random: bool = False
-    native: Callable[[Mapping[str, np.ndarray]], Any] | None = None
+    native: Callable[[Mapping[str, Any]], Any] | None = None
 
     @property
     def parameter_count(self) -> int:
@@ -55,86 +52,33 @@ class JaxNetwork:
 
 def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
     """Build a network in host memory, with the same initial weights on every rank."""
-    if models.resolve(config.model) is None:
+    graph = find_graph(config)
+    if graph is None:
         return build_foreign(config, seed)
-    graph = models.build(config.model, config.image_size, config.classes)
-    return from_graph(graph, initial_weights(graph, seed), config.layout, config.precision, dropout)
+    layout, dtype = config.layout, choose_storage_dtype(config.precision)
 
+    def is_moved(values: Any) -> bool:
+        return values.ndim == 2 or (values.ndim == 4 and layout == "nhwc")
 
-class _GraphFunction:
-    """The forward pass of a graph as a pure function; see JaxNetwork."""
+    def canonical(parameters: Any) -> NamedArrays:
+        """Return views: who needs the values in their order copies them, in several threads if there are many."""
+        arrays = {parameter.name: np.asarray(parameters[parameter.name]) for parameter in graph.parameters()}
+        return {name: transpose_back(values) if is_moved(values) else values for name, values in arrays.items()}
 
-    def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
-        self.layers = [layer for layer in graph.layers if layer.kind != "dropout" or dropout]
-        # A layer that is left out stands for its input.
-        self._skipped = {layer.name: layer.inputs[0] for layer in graph.layers if layer not in self.layers}
-        self._heads = [head.layer for head in graph.heads]
-        self._layout = layout
+    def native(weights: Mapping[str, Any]) -> NamedArrays:
+        arrays = {name: transpose(values) if is_moved(values) else values for name, values in weights.items()}
+        return {name: np.ascontiguousarray(values, dtype) for name, values in arrays.items()}
 
-    def __call__(
-        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True, dropping: Any = 1.0
-    ) -> tuple[tuple[jax.Array, ...], Any]:
-        layout = self._layout
-        values: dict[str, jax.Array] = {}
-        new_statistics = {}
-        for number, layer in enumerate(self.layers):
-            inputs = [values[self._find_source(name)] for name in layer.inputs] or [images]
-            own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
-            if layer.kind == "batch_norm" and not training:
-                value = _batch_norm_predicting(layer, layout, inputs[0], own, statistics[layer.name])
-            elif layer.kind == "batch_norm":
-                running = statistics[layer.name]
-                value, new_statistics[layer.name] = _batch_norm(layer, layout, inputs[0], own, running)
-            elif layer.kind == "dropout" and not training:
-                value = inputs[0]
-            elif layer.kind == "dropout":
-                value = dropout(layer, inputs[0], jax.random.fold_in(key, number), dropping)
-            else:
-                value = _APPLY[layer.kind](layer, layout, inputs, own)
-            values[layer.name] = value
-        return tuple(values[self._find_source(name)] for name in self._heads), new_statistics
-
-    def _find_source(self, name: str) -> str:
-        while name in self._skipped:
-            name = self._skipped[name]
-        return name
-
-
-def from_graph(
-    graph: Graph, weights: dict[str, np.ndarray], layout: str, precision: str, dropout: bool = True
-) -> JaxNetwork:
-    dtype = choose_storage_dtype(precision)
-    axes = _NATIVE_AXES[layout]
-    function = _GraphFunction(graph, layout, dropout)
-
-    def canonical(parameters: Any) -> dict[str, np.ndarray]:
-        return {name: _to_canonical(np.asarray(parameters[name]), axes) for name in weights}
-
-    def native(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: _to_native(values.astype(dtype, copy=False), axes) for name, values in weights.items()}
-
+    normalized = [layer for layer in graph.layers if layer.kind == "batch_norm"]
     return JaxNetwork(
-        native(weights),
-        {layer.name: _make_initial_statistics(layer, dtype) for layer in function.layers if layer.kind == "batch_norm"},
-        function,
+        native(initial_weights(graph, seed)),
+        {layer.name: (np.zeros(layer.shape[0], dtype), np.ones(layer.shape[0], dtype)) for layer in normalized},
+        _GraphFunction(graph, layout, dropout),
         tuple(head.loss_weight for head in graph.heads),
         canonical,
-        random=any(layer.kind == "dropout" for layer in function.layers),
+        random=dropout and any(layer.kind == "dropout" for layer in graph.layers),
         native=native,
     )
-
-
-def _make_initial_statistics(layer: Layer, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros(layer.shape[0], dtype), np.ones(layer.shape[0], dtype)
-
-
-def _to_native(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
-    return np.ascontiguousarray(values.transpose(axes.get(values.ndim)) if values.ndim in axes else values)
-
-
-def _to_canonical(values: np.ndarray, axes: dict[int, tuple[int, ...]]) -> np.ndarray:
-    """Return a view: who needs the values in their order copies them, in several threads if there are many."""
-    return values.transpose(np.argsort(axes[values.ndim])) if values.ndim in axes else values
 
 
 def build_foreign(config: Config, seed: int) -> JaxNetwork:
@@ -151,26 +95,18 @@ def build_foreign(config: Config, seed: int) -> JaxNetwork:
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
             raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is not an array of floats")
     dtype = choose_storage_dtype(config.precision)
-    return JaxNetwork(
-        jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters),
-        {},
-        partial(_apply_foreign, function),
-        LOSS_WEIGHTS,
-        _name_by_path,
-    )
 
+    def apply(parameters: Any, statistics: Any, images: jax.Array, key: Any, **mode: Any) -> tuple[Any, Any]:
+        """Call the user's function, which is the same in every mode: in training and in prediction."""
+        outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
+        return tuple(list_heads(outputs)), statistics
 
-def _apply_foreign(
-    function: Callable, parameters: Any, statistics: Any, images: jax.Array, key: Any, **mode: Any
-) -> Any:
-    """Call a user's function, which is the same in every mode: in training and in prediction."""
-    outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
-    return tuple(list_heads(outputs)), statistics
+    def name_by_path(parameters: Any) -> NamedArrays:
+        leaves = jax.tree_util.tree_leaves_with_path(parameters)
+        return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
 
-
-def _name_by_path(parameters: Any) -> dict[str, np.ndarray]:
-    leaves = jax.tree_util.tree_leaves_with_path(parameters)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+    arrays = jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters)
+    return JaxNetwork(arrays, {}, apply, LOSS_WEIGHTS, name_by_path)
 
 
 def choose_storage_dtype(precision: str) -> Any:
@@ -183,96 +119,102 @@ def choose_compute_dtype(precision: str) -> Any:
     return jax.numpy.bfloat16 if precision == "bf16" else choose_storage_dtype(precision)
 
 
-def _convolution(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    images, options = inputs[0], layer.options
-    result = lax.conv_general_dilated(
-        images,
-        own["weight"].astype(images.dtype),
-        window_strides=options["stride"],
-        padding=[(edge, edge) for edge in options["padding"]],
-        dimension_numbers=_CONVOLUTION[layout],
-    )
-    if own["bias"] is None:
-        return result
-    return result + _align_with_channels(own["bias"].astype(images.dtype), layout)
+class _GraphFunction:
+    """The forward pass of a graph as a pure function; see JaxNetwork."""
+
+    def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
+        self._graph, self._layout, self._dropout = graph, layout, dropout
+
+    def __call__(
+        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True, dropping: Any = 1.0
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        values: dict[str, jax.Array] = {}
+        new_statistics = {}
+        for number, layer in enumerate(self._graph.layers):
+            inputs = [values[name] for name in layer.inputs] or [images]
+            own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
+            if layer.kind == "dropout":
+                active = self._dropout and training
+                value = dropout(layer, inputs[0], jax.random.fold_in(key, number), dropping) if active else inputs[0]
+            elif layer.kind == "batch_norm":
+                running = statistics[layer.name]
+                value, new_statistics[layer.name] = _batch_norm(layer, self._layout, inputs[0], own, running, training)
+            else:
+                value = _apply(layer, self._layout, inputs, own)
+            values[layer.name] = value
+        return tuple(values[head.layer] for head in self._graph.heads), new_statistics
 
 
-def _dense(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    values = inputs[0]
-    result = values @ own["weight"].astype(values.dtype)
-    return result if own["bias"] is None else result + own["bias"].astype(values.dtype)
+def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
+    """Apply a layer that does the same in training and in prediction."""
+    x, kind, options = inputs[0], layer.kind, layer.options
+    if kind == "input":
+        return x
+    if kind == "relu":
+        return jax.nn.relu(x)
+    if kind == "add":
+        return x + inputs[1]
+    if kind == "concat":
+        return lax.concatenate(inputs, _CHANNEL[layout] if x.ndim == 4 else 1)
+    if kind == "global_avg_pool":
+        return x.mean(_SPATIAL[layout])
+    if kind == "flatten":
+        # The channel is slowest in both layouts, so that the dense weights behind it are the canonical ones.
+        return (x.transpose(0, 3, 1, 2) if layout == "nhwc" else x).reshape(x.shape[0], -1)
+    if kind == "dense":
+        result = x @ own["weight"].astype(x.dtype)
+        return result if own["bias"] is None else result + own["bias"].astype(x.dtype)
+    if kind == "conv":
+        padding = [(edge, edge) for edge in options["padding"]]
+        weight = own["weight"].astype(x.dtype)
+        x = lax.conv_general_dilated(x, weight, options["stride"], padding, dimension_numbers=_CONVOLUTION[layout])
+        return x if own["bias"] is None else x + _align_with_channels(own["bias"].astype(x.dtype), layout)
+    # Kernel, strides and padding over all four axes, as reduce_window wants them.
+    kernel, stride, edges = [1] * 4, [1] * 4, [(0, 0)] * 4
+    for number, axis in enumerate(_SPATIAL[layout]):
+        kernel[axis], stride[axis] = options["kernel"][number], options["stride"][number]
+        edges[axis] = (options["padding"][number],) * 2
+    if kind == "max_pool":
+        return lax.reduce_window(x, -jnp.inf, lax.max, kernel, stride, edges)
+    if kind == "avg_pool":
+        total = lax.reduce_window(x, 0.0, lax.add, kernel, stride, edges)
+        if options["count_padding"] or not any(options["padding"]):
+            return total / np.prod(options["kernel"]).item()
+        sides = [x.shape[axis] for axis in _SPATIAL[layout]]
+        rows, columns = map(count_inside, sides, options["kernel"], options["stride"], options["padding"])
+        count = np.outer(rows, columns)
+        return total / (count if layout == "nchw" else count[:, :, None]).astype(x.dtype)
+    raise NotImplementedError(f"layer kind {kind!r}")
 
 
 def _batch_norm(
-    layer: Layer, layout: str, images: jax.Array, own: NamedArrays, running: tuple[jax.Array, jax.Array]
+    layer: Layer,
+    layout: str,
+    images: jax.Array,
+    own: NamedArrays,
+    running: tuple[jax.Array, jax.Array],
+    training: bool,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Normalize by the batch's own statistics; return also the new running statistics. Never in fewer than 32 bits.
+    """Normalize, in training by the batch's own statistics; return also the new running statistics.
 
-    Mean and mean square take one pass over the images, which is the cost of a batch norm.
+    It is never done in fewer than 32 bits. Mean and mean square take one pass over the images, which is the cost of a
+    batch norm.
     """
     wide = images.astype(own["scale"].dtype)
-    axes = (0, *_SPATIAL[layout])
-    mean = wide.mean(axes)
-    variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)
-    result = _normalize(layer, layout, wide, own, mean, variance).astype(images.dtype)
-    count = images.size // images.shape[_CHANNEL[layout]]
-    fresh = (mean, variance * (count / max(count - 1, 1)))
-    return result, tuple(old + BATCH_NORM_MOMENTUM * (lax.stop_gradient(new) - old) for old, new in zip(running, fresh))
-
-
-def _batch_norm_predicting(
-    layer: Layer, layout: str, images: jax.Array, own: NamedArrays, running: tuple[jax.Array, jax.Array]
-) -> jax.Array:
-    return _normalize(layer, layout, images.astype(own["scale"].dtype), own, *running).astype(images.dtype)
-
-
-def _normalize(layer: Layer, layout: str, wide: jax.Array, own: NamedArrays, mean: Any, variance: Any) -> jax.Array:
-    """Normalize with one multiplication and one addition per value.
-
-    Subtracting the mean first makes a ResNet-50's step on an H200 4 % longer.
-    """
+    mean, variance = running
+    if training:
+        axes = (0, *_SPATIAL[layout])
+        mean = wide.mean(axes)
+        variance = jnp.maximum(jnp.square(wide).mean(axes) - jnp.square(mean), 0)
+        count = images.size // images.shape[_CHANNEL[layout]]
+        fresh = (mean, variance * (count / max(count - 1, 1)))
+        running = tuple(old + BATCH_NORM_MOMENTUM * (lax.stop_gradient(new) - old) for old, new in zip(running, fresh))
+    # One multiplication and one addition per value: to subtract the mean first makes a ResNet-50's step on an H200 4 %
+    # longer.
     factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
     offset = own["shift"] - mean * factor
-    return wide * _align_with_channels(factor, layout) + _align_with_channels(offset, layout)
-
-
-def _max_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    return lax.reduce_window(inputs[0], -jnp.inf, lax.max, *_expand_window(layer, layout))
-
-
-def _average_pool(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    images, options = inputs[0], layer.options
-    total = lax.reduce_window(images, 0.0, lax.add, *_expand_window(layer, layout))
-    if options["count_padding"] or not any(options["padding"]):
-        return total / np.prod(options["kernel"]).item()
-    rows, columns = (
-        count_inside(images.shape[axis], *(options[name][number] for name in ("kernel", "stride", "padding")))
-        for number, axis in enumerate(_SPATIAL[layout])
-    )
-    count = np.outer(rows, columns)
-    return total / np.expand_dims(count, tuple(set(range(4)) - set(_SPATIAL[layout]))).astype(images.dtype)
-
-
-def _expand_window(layer: Layer, layout: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Return kernel, strides and padding over all four axes, as reduce_window wants them."""
-    kernel, stride, padding = [1] * 4, [1] * 4, [(0, 0)] * 4
-    for number, axis in enumerate(_SPATIAL[layout]):
-        kernel[axis] = layer.options["kernel"][number]
-        stride[axis] = layer.options["stride"][number]
-        padding[axis] = (layer.options["padding"][number],) * 2
-    return tuple(kernel), tuple(stride), tuple(padding)
-
-
-def _flatten(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    """Flatten with the channel slowest in both layouts, so that the dense weights behind it are the canonical ones."""
-    images = inputs[0]
-    if layout == "nhwc" and images.ndim == 4:
-        images = images.transpose(0, 3, 1, 2)
-    return images.reshape(images.shape[0], -1)
-
-
-def _concat(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    return lax.concatenate(inputs, _CHANNEL[layout] if inputs[0].ndim == 4 else 1)
+    result = wide * _align_with_channels(factor, layout) + _align_with_channels(offset, layout)
+    return result.astype(images.dtype), running
 
 
 def dropout(layer: Layer, values: jax.Array, key: jax.Array, dropping: Any) -> jax.Array:
@@ -286,20 +228,6 @@ def _align_with_channels(values: jax.Array, layout: str) -> jax.Array:
     return values[:, None, None] if layout == "nchw" else values
 
 
-_APPLY = {
-    "input": lambda layer, layout, inputs, own: inputs[0],
-    "conv": _convolution,
-    "relu": lambda layer, layout, inputs, own: jax.nn.relu(inputs[0]),
-    "max_pool": _max_pool,
-    "avg_pool": _average_pool,
-    "global_avg_pool": lambda layer, layout, inputs, own: inputs[0].mean(_SPATIAL[layout]),
-    "flatten": _flatten,
-    "dense": _dense,
-    "concat": _concat,
-    "add": lambda layer, layout, inputs, own: inputs[0] + inputs[1],
-}
-
-
 def trace(network: JaxNetwork, config: Config) -> Any:
     """Return the operations of a forward pass of one image, without computing anything."""
     channels, *sides = models.find_samples(config.model).shape(config)
@@ -310,7 +238,17 @@ def trace(network: JaxNetwork, config: Config) -> Any:
 
 
 def count_macs(network: JaxNetwork, config: Config) -> int:
-    return sum(_count_operation_macs(operation) for operation in _iterate_operations(trace(network, config).jaxpr))
+    total = 0
+    for operation in _iterate_operations(trace(network, config).jaxpr):
+        if operation.primitive.name == "conv_general_dilated":
+            weights = operation.invars[1].aval.shape
+            filters = weights[operation.params["dimension_numbers"].rhs_spec[0]]
+            total += prod(operation.outvars[0].aval.shape) * prod(weights) // filters
+        elif operation.primitive.name == "dot_general":
+            (summed, _), _ = operation.params["dimension_numbers"]
+            inputs = operation.invars[0].aval.shape
+            total += prod(operation.outvars[0].aval.shape) * prod(inputs[axis] for axis in summed)
+    return total
 
 
 def _iterate_operations(program: Any) -> Iterator[Any]:
@@ -321,15 +259,3 @@ def _iterate_operations(program: Any) -> Iterator[Any]:
                 inner = getattr(inner, "jaxpr", inner)  # closed ones hold the program inside
                 if hasattr(inner, "eqns"):
                     yield from _iterate_operations(inner)
-
-
-def _count_operation_macs(operation: Any) -> int:
-    outputs = prod(operation.outvars[0].aval.shape) if operation.outvars else 0
-    if operation.primitive.name == "conv_general_dilated":
-        weights = operation.invars[1].aval.shape
-        filters = weights[operation.params["dimension_numbers"].rhs_spec[0]]
-        return outputs * prod(weights) // filters
-    if operation.primitive.name == "dot_general":
-        (summed, _), _ = operation.params["dimension_numbers"]
-        return outputs * prod(operation.invars[0].aval.shape[axis] for axis in summed)
-    return 0

@@ -7,8 +7,8 @@ Layout and precision are global settings of Keras (see ``configure``), which lay
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,7 +21,7 @@ from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
 from ...type_aliases import NamedArrays
-from ..base import LOSS_WEIGHTS, call_user_function, count_inside
+from ..base import LOSS_WEIGHTS, call_user_function, count_inside, find_graph, transpose, transpose_back
 
 _POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
 _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
@@ -32,47 +32,15 @@ _EMPTY = "zeros"
 
 
 @dataclass(frozen=True)
-class CanonicalVariable:
-    """Converts a variable's array to the canonical one and back. Keras has HWIO and (in, out).
-
-    ``order`` is for a dense layer that reads a flattened channels-last image: it gives each input's place among the
-    canonical inputs.
-    """
-
-    name: str
-    order: Any = None
-
-    def to_canonical(self, values: Any) -> Any:
-        if self.order is not None:
-            reordered = np.empty_like(values)
-            reordered[self.order] = values
-            values = reordered
-        return np.ascontiguousarray(values.transpose((3, 2, 0, 1) if values.ndim == 4 else None))
-
-    def to_native(self, values: Any) -> Any:
-        values = values.transpose((2, 3, 1, 0) if values.ndim == 4 else None)
-        return values if self.order is None else values[self.order]
-
-
-@dataclass(frozen=True)
-class UserVariable:
-    """A variable of a user's network. It has no canonical form; its name is its path in the model."""
-
-    name: str
-
-    def to_canonical(self, values: Any) -> Any:
-        return values
-
-
-@dataclass(frozen=True)
 class KerasNetwork:
-    """A model and the loss weights of its outputs. ``canonical``, in canonical order, describes each trainable variable
-    by its place among the model's.
+    """A model, the loss weights of its outputs, and by name, in canonical order, the place of each trainable variable
+    among the model's. A user's network has no canonical layout; its names are paths in the model.
     """
 
     model: keras.Model
     loss_weights: tuple[float, ...]
-    canonical: dict[int, CanonicalVariable | UserVariable] = field(repr=False)
+    places: dict[str, int]
+    graph: Graph | None = None
 
     @property
     def parameter_count(self) -> int:
@@ -80,14 +48,15 @@ class KerasNetwork:
 
     def to_canonical(self, values: list[Any]) -> NamedArrays:
         """Return the values of the model's trainable variables by canonical name and in canonical layout."""
-        return {variable.name: variable.to_canonical(values[place]) for place, variable in self.canonical.items()}
+        arrays = {name: values[place] for name, place in self.places.items()}
+        if self.graph is None:
+            return arrays
+        return {name: np.ascontiguousarray(transpose_back(array)) for name, array in arrays.items()}
 
-    def to_native(self, weights: Mapping[str, Any]) -> dict[int, Any]:
-        """Return arrays of a network of the catalogue in Keras' layout, by the place of their variables."""
-        converters = {
-            place: variable for place, variable in self.canonical.items() if isinstance(variable, CanonicalVariable)
-        }
-        return {place: converter.to_native(weights[converter.name]) for place, converter in converters.items()}
+    def to_native(self, weights: Mapping[str, Any]) -> list[Any]:
+        """Return canonical arrays as values of the model's trainable variables."""
+        names = sorted(self.places, key=self.places.__getitem__)
+        return [transpose(weights[name]) for name in names]
 
 
 def configure(precision: str, layout: str) -> None:
@@ -104,101 +73,105 @@ def is_channels_first() -> bool:
     return keras.config.image_data_format() == "channels_first"
 
 
+def order_axes(height: Any, width: Any, channels: Any, batch: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """Return one entry for each axis of images."""
+    return (*batch, channels, height, width) if is_channels_first() else (*batch, height, width, channels)
+
+
 def compute_image_shape(config: Config) -> tuple[int, ...]:
-    channels, *sides = models.find_samples(config.model).shape(config)
-    return (channels, *sides) if is_channels_first() else (*sides, channels)
+    channels, height, width = models.find_samples(config.model).shape(config)
+    return order_axes(height, width, channels)
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
     """Build a network with the same initial weights on every rank."""
-    if models.resolve(config.model) is None:
+    graph = find_graph(config)
+    if graph is None:
         return build_foreign(config, seed)
-    graph = models.build(config.model, config.image_size, config.classes)
-    model = from_graph(graph, compute_image_shape(config), dropout)
-    orders = find_feature_orders(graph, is_channels_first())
-    weights = initial_weights(graph, seed)
-    places = {variable.path: place for place, variable in enumerate(model.trainable_variables)}
-    canonical = {}
-    for parameter in graph.parameters():
-        layer = graph.layer(parameter.layer)
-        variable = getattr(model.get_layer(layer.identifier), _ATTRIBUTES[parameter.role])
-        # A dense layer's bias is ordered like its output; its weight and all of batch norm like their input.
-        order = None if parameter.role == "bias" else orders[layer.inputs[0]]
-        converter = CanonicalVariable(parameter.name, order)
-        variable.assign(converter.to_native(weights[parameter.name]))
-        canonical[places[variable.path]] = converter
-    return KerasNetwork(model, tuple(head.loss_weight for head in graph.heads), canonical)
-
-
-def from_graph(graph: Graph, shape: tuple[int, ...], dropout: bool = True) -> keras.Model:
     values: NamedArrays = {}
     for layer in graph.layers:
         inputs = [values[name] for name in layer.inputs]
         if layer.kind == "input":
-            values[layer.name] = images = keras.Input(shape)
+            values[layer.name] = images = keras.Input(compute_image_shape(config))
         elif layer.kind == "dropout" and not dropout:
             values[layer.name] = inputs[0]
         else:
             values[layer.name] = _apply(graph, layer, inputs)
     outputs = [values[head.layer] for head in graph.heads]
-    return keras.Model(images, outputs if len(outputs) > 1 else outputs[0])
+    model = keras.Model(images, outputs if len(outputs) > 1 else outputs[0])
+    weights = initial_weights(graph, seed)
+    paths = [variable.path for variable in model.trainable_variables]
+    places = {}
+    for parameter in graph.parameters():
+        native = model.get_layer(graph.layer(parameter.layer).identifier)
+        variable = getattr(native, _ATTRIBUTES[parameter.role])
+        variable.assign(transpose(weights[parameter.name]))
+        places[parameter.name] = paths.index(variable.path)
+    return KerasNetwork(model, tuple(head.loss_weight for head in graph.heads), places, graph)
 
 
 def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
-    options, name = layer.options, layer.identifier
-    channel_axis = 1 if is_channels_first() else -1
-    if layer.kind == "concat":
-        return layers.Concatenate(axis=channel_axis if len(layer.shape) == 3 else -1, name=name)(inputs)
-    if layer.kind == "add":
-        return layers.Add(name=name)(inputs)
+    kind, options, name = layer.kind, layer.options, layer.identifier
     incoming = graph.input_shapes(layer)[0]
-    if layer.kind in ("conv", "max_pool", "avg_pool"):
-        return _apply_windowed(layer, incoming, inputs[0])
-    if layer.kind == "dense":
+    channel_axis = 1 if is_channels_first() and len(incoming) == 3 else -1
+    if kind == "concat":
+        return layers.Concatenate(axis=channel_axis, name=name)(inputs)
+    if kind == "add":
+        return layers.Add(name=name)(inputs)
+    if kind in ("conv", "max_pool", "avg_pool"):
+        return _slide(layer, incoming[1:], inputs[0])
+    if kind == "dense":
         native = layers.Dense(options["features"], use_bias=options["bias"], kernel_initializer=_EMPTY, name=name)
-    elif layer.kind == "batch_norm":
+    elif kind == "batch_norm":
         # Keras' momentum is the weight of the old statistics. Its running variance uses the biased batch variance, and
         # PyTorch's the unbiased one. Training does not depend on it, validation a little.
-        axis = channel_axis if len(incoming) == 3 else -1
-        native = layers.BatchNormalization(axis, 1 - BATCH_NORM_MOMENTUM, options["eps"], name=name)
-    elif layer.kind == "relu":
+        native = layers.BatchNormalization(channel_axis, 1 - BATCH_NORM_MOMENTUM, options["eps"], name=name)
+    elif kind == "relu":
         native = layers.Activation("relu", name=name)
-    elif layer.kind == "global_avg_pool":
+    elif kind == "global_avg_pool":
         native = layers.GlobalAveragePooling2D(name=name)
-    elif layer.kind == "flatten":
-        # With channels_first, Keras' Flatten would move the channels to the end before it reshapes.
-        native = layers.Flatten(data_format="channels_last", name=name)
-    elif layer.kind == "dropout":
+    elif kind == "flatten":
+        # In canonical order, in which the channel is slowest. Keras' own format would move it to the end.
+        images = inputs[0] if is_channels_first() else layers.Permute((3, 1, 2), name=f"{name}_order")(inputs[0])
+        return layers.Flatten(data_format="channels_last", name=name)(images)
+    elif kind == "dropout":
         native = SwitchableDropout(options["rate"], name=name)
     else:
-        raise NotImplementedError(f"layer kind {layer.kind!r}")
+        raise NotImplementedError(f"layer kind {kind!r}")
     return native(inputs[0])
 
 
-def _apply_windowed(layer: Layer, incoming: tuple[int, ...], images: Any) -> Any:
+def _slide(layer: Layer, sides: tuple[int, ...], images: Any) -> Any:
     """Apply a convolution or a pooling.
 
-    Keras pads as "same" or not at all. Where its "same" is not the graph's padding, a layer in front pads.
+    Keras pads as "same" or not at all. "same" is the least that gives ceil(size / stride) places. Where that is not the
+    graph's padding on both sides, the image is padded first.
     """
-    options, name = layer.options, layer.identifier
+    kind, options, name = layer.kind, layer.options, layer.identifier
     kernel, stride, padding = options["kernel"], options["stride"], options["padding"]
-    same = any(padding) and _is_same(incoming[1:], kernel, stride, padding)
-    if layer.kind == "avg_pool" and any(padding):
-        same = same and not options["count_padding"]
-        if not same and not options["count_padding"]:
-            return AverageWithoutPadding(kernel, stride, padding, incoming[1:], name=name)(images)
-    if any(padding) and not same:
-        pad = PadForMaximum if layer.kind == "max_pool" else layers.ZeroPadding2D
-        images = pad(padding, name=f"{name}_padding")(images)
-    mode = "same" if same else "valid"
-    if layer.kind == "conv":
-        native = layers.Conv2D(
+    counts_padding = kind == "avg_pool" and options["count_padding"]  # which Keras' own padding never does
+    is_padded = any(padding)
+    is_same = all(
+        max((-(-size // step) - 1) * step + window - size, 0) == 2 * pad
+        for size, window, step, pad in zip(sides, kernel, stride, padding)
+    )
+    mode = "same" if is_padded and is_same and not counts_padding else "valid"
+    if is_padded and mode == "valid":
+        height, width = ((pad, pad) for pad in padding)
+        fill = -float("inf") if kind == "max_pool" else 0.0
+        images = ops.pad(images, order_axes(height, width, (0, 0), ((0, 0),)), constant_values=fill)
+    if kind == "conv":
+        return layers.Conv2D(
             options["filters"], kernel, stride, mode, use_bias=options["bias"], kernel_initializer=_EMPTY, name=name
-        )
-    else:
-        pooling = layers.MaxPooling2D if layer.kind == "max_pool" else layers.AveragePooling2D
-        native = pooling(kernel, stride, mode, name=name)
-    return native(images)
+        )(images)
+    pooling = layers.MaxPooling2D if kind == "max_pool" else layers.AveragePooling2D
+    pooled = pooling(kernel, stride, mode, name=name)(images)
+    if kind == "avg_pool" and is_padded and mode == "valid" and not counts_padding:
+        # The window's size over how many of its places are not padding, for each place of the output.
+        rows, columns = (axis[1] / count_inside(*axis) for axis in zip(sides, kernel, stride, padding))
+        factors = np.outer(rows, columns).reshape(order_axes(len(rows), len(columns), 1, (1,)))
+        pooled = pooled * ops.convert_to_tensor(factors, pooled.dtype)
+    return pooled
 
 
 class SwitchableDropout(layers.Layer):
@@ -224,136 +197,34 @@ class SwitchableDropout(layers.Layer):
         return shape
 
 
-def _is_same(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
-    """Whether padding="same", the least that gives ceil(size / stride) places, is this padding on both sides."""
-    return all(
-        max((-(-length // step) - 1) * step + window - length, 0) == 2 * pad
-        for length, window, step, pad in zip(size, kernel, stride, padding)
-    )
-
-
-class PadForMaximum(layers.Layer):
-    """Pads with minus infinity."""
-
-    def __init__(self, padding: Sequence[int], **options: Any) -> None:
-        super().__init__(**options)
-        self._widths = _make_widths(padding)
-
-    def call(self, images: Any) -> Any:
-        return ops.pad(images, self._widths, constant_values=-float("inf"))
-
-
-class AverageWithoutPadding(layers.Layer):
-    """Average pooling whose padding does not count in the divisor."""
-
-    def __init__(
-        self,
-        kernel: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        size: Sequence[int],
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self._window = tuple(kernel), tuple(stride)
-        self._widths = _make_widths(padding)
-        sides = [count_inside(*axis) for axis in zip(size, kernel, stride, padding)]
-        counts = sides[0][:, None] * sides[1][None, :]
-        factors = kernel[0] * kernel[1] / counts
-        channels_first = keras.config.image_data_format() == "channels_first"
-        self._factors = factors[None, None] if channels_first else factors[None, :, :, None]
-
-    def call(self, images: Any) -> Any:
-        averages = ops.average_pool(ops.pad(images, self._widths), *self._window)
-        return averages * ops.cast(self._factors, averages.dtype)
-
-
-def _make_widths(padding: Sequence[int]) -> list[tuple[int, int]]:
-    of_image = [(pad, pad) for pad in padding]
-    if keras.config.image_data_format() == "channels_first":
-        return [(0, 0), (0, 0), *of_image]
-    return [(0, 0), *of_image, (0, 0)]
-
-
-def find_feature_orders(graph: Graph, channels_first: bool) -> NamedArrays:
-    """Return, for each layer's output, the canonical place of each feature; None where the order is canonical.
-
-    A flattened image is canonically channel by channel. A channels-last image flattens pixel by pixel.
-    """
-    orders: NamedArrays = {}
-    for layer in graph.layers:
-        incoming = graph.input_shapes(layer)
-        if layer.kind == "flatten" and len(incoming[0]) == 3:
-            places = np.arange(prod(incoming[0])).reshape(incoming[0])
-            orders[layer.name] = None if channels_first else places.transpose(1, 2, 0).ravel()
-        elif len(layer.shape) == 1 and layer.kind in ("concat", "add"):
-            orders[layer.name] = _join_orders(layer, incoming, [orders[name] for name in layer.inputs])
-        elif len(layer.shape) == 1 and layer.kind in ("relu", "dropout", "batch_norm", "flatten"):
-            orders[layer.name] = orders[layer.inputs[0]]
-        else:
-            orders[layer.name] = None
-    return orders
-
-
-def _join_orders(layer: Layer, incoming: tuple[tuple[int, ...], ...], orders: list[Any]) -> Any:
-    if all(order is None for order in orders):
-        return None
-    explicit = [np.arange(shape[0]) if order is None else order for shape, order in zip(incoming, orders)]
-    if layer.kind == "concat":
-        starts = np.cumsum([0] + [len(order) for order in explicit])
-        return np.concatenate([start + order for start, order in zip(starts, explicit)])
-    if not all(np.array_equal(order, explicit[0]) for order in explicit):
-        raise NotImplementedError(f"layer {layer.name}: adds features that are in different orders in layout nhwc")
-    return explicit[0]
-
-
 def build_foreign(config: Config, seed: int) -> KerasNetwork:
     """Build ``keras:NAME`` of keras.applications or ``package.module:function``; weights are random, by seed."""
     library, _, name = config.model.partition(":")
+    shape = compute_image_shape(config)
     keras.utils.set_random_seed(seed)
     if library == "keras":
-        model = getattr(keras.applications, name)(
-            weights=None, classes=config.classes, input_shape=compute_image_shape(config), classifier_activation=None
-        )
+        function = getattr(keras.applications, name)
+        model = function(weights=None, classes=config.classes, input_shape=shape, classifier_activation=None)
     else:
-        model = call_user_function(config, input_shape=compute_image_shape(config))
+        model = call_user_function(config, input_shape=shape)
     if not isinstance(model, keras.Model):
         raise TypeError(f"{config.model} returned {type(model).__name__}, not a keras.Model")
-    # A call builds a model of a user's own class.
-    model(ops.zeros((1, *compute_image_shape(config))), training=False)
-    canonical = {place: UserVariable(variable.path) for place, variable in enumerate(model.trainable_variables)}
-    return KerasNetwork(model, LOSS_WEIGHTS, canonical)
+    model(ops.zeros((1, *shape)), training=False)  # a call builds a model of a user's own class
+    places = {variable.path: place for place, variable in enumerate(model.trainable_variables)}
+    return KerasNetwork(model, LOSS_WEIGHTS, places)
 
 
-def make_random_states(model: keras.Model, seed: int) -> NamedArrays:
-    """Return the state of each layer's random generator by its path. Dropout differs between ranks, weights do not."""
-    generators = [layer.seed_generator for layer in _list_layers(model) if hasattr(layer, "seed_generator")]
-    return {
-        generator.state.path: np.array([seed, number << 20], dtype=generator.state.dtype)
-        for number, generator in enumerate(generators)
-    }
-
-
-def list_dropout_switches(model: keras.Model) -> list[Any]:
-    """Return the variable of each dropout layer that switches it on (1) or off (0)."""
-    return [layer.active for layer in _list_layers(model) if isinstance(layer, SwitchableDropout)]
-
-
-def find_statistics_variables(model: keras.Model, graph: Graph) -> NamedArrays:
-    """Return the variables that hold the running statistics of batch norms, by canonical name."""
-    variables = {}
-    for layer in graph.layers:
-        if layer.kind == "batch_norm":
-            native = model.get_layer(layer.identifier)
-            variables[f"{layer.name}.mean"] = native.moving_mean
-            variables[f"{layer.name}.variance"] = native.moving_variance
-    return variables
+def list_layers(model: keras.Model) -> list[keras.Layer]:
+    flat = []
+    for layer in model.layers:
+        flat += list_layers(layer) if isinstance(layer, keras.Model) else [layer]
+    return flat
 
 
 def count_macs(model: keras.Model) -> int:
     """Count the multiply-adds of one image by the kernels of the layers and the shapes of their outputs."""
     total = 0
-    for layer in _list_layers(model):
+    for layer in list_layers(model):
         kernel = getattr(layer, "kernel", None)
         if isinstance(layer, layers.Dense):
             total += prod(kernel.shape)
@@ -361,10 +232,3 @@ def count_macs(model: keras.Model) -> int:
             places = layer.output.shape[2:] if is_channels_first() else layer.output.shape[1:-1]
             total += prod(kernel.shape) * prod(places)
     return total
-
-
-def _list_layers(model: keras.Model) -> list[keras.Layer]:
-    flat = []
-    for layer in model.layers:
-        flat += _list_layers(layer) if isinstance(layer, keras.Model) else [layer]
-    return flat

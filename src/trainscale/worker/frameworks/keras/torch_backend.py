@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn import functional
 
+from ...job import Job
 from ..base import list_heads
 from ..torch.adapter import TorchAdapter, TorchAllreduceAdapter
 from ..torch.network import TorchNetwork
@@ -16,46 +17,40 @@ from .adapter import KerasAdapter
 
 
 class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
-    def prepare(self) -> None:
-        job = self.job
-        self._forward = self.prepare_engine(TorchNetwork(self._model, self._network.loss_weights, {}))
-        # After DistributedDataParallel, which sends rank 0's seeds to all ranks.
-        self.seed_dropout()
-        torch.manual_seed(job.seed + job.rank)
+    _criterion = TorchAdapter._criterion
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._autocast = None  # Keras has a policy for each layer instead
+
+    def build(self) -> int:
+        count = super().build()
+        self.seed_dropout()  # again, because DistributedDataParallel has sent rank 0's seeds to all ranks
+        return count
+
+    def _build_network(self) -> TorchNetwork:
+        return TorchNetwork(self.build_model(), self._keras.loss_weights, {})
 
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        pixels, _ = self.arrange(images, labels)
-        return torch.from_numpy(pixels).to(self.device), torch.from_numpy(labels).to(self.device)
+        if self._channels_last:
+            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+        images = torch.from_numpy(
+            images.astype("float64" if self.config.precision == "fp64" else "float32", copy=False)
+        )
+        return images.to(self.device), torch.from_numpy(labels).to(self.device)
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = super().place_pixels(pixels, labels, normalization)
         # On a GPU, PyTorch's channels-last images lie in memory as Keras wants them, but their axes are PyTorch's.
         return (images.permute(0, 2, 3, 1) if self.cuda and self._channels_last else images), labels
 
-    def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
-        images, labels = batch
-        outputs = self._forward(images, training=True)
-        loss = self.criterion(outputs, labels)
-        if self._tally is not None:
-            self._count(loss, outputs, labels)
-        self.update(loss)
-        self._loss = loss.detach()
-        return self.mark()
+    def compute_heads(self, images: torch.Tensor, training: bool = True) -> list[torch.Tensor]:
+        heads = list_heads((self._forward if training else self._model)(images, training=training))
+        return [head.float() if head.dtype == torch.bfloat16 else head for head in heads]
 
     def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
         with torch.no_grad():
-            return list_heads(self._model(batch[0], training=False))[0].float().cpu().numpy()
-
-    def criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-        heads = [head.float() if head.dtype == torch.bfloat16 else head for head in list_heads(outputs)]
-        return sum(w * functional.cross_entropy(head, labels) for w, head in zip(self._network.loss_weights, heads))
-
-    def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
-        with torch.no_grad():
-            return [
-                head.float().cpu().numpy() if head.dtype == torch.bfloat16 else head.cpu().numpy()
-                for head in list_heads(self._forward(batch[0], training=True))
-            ]
+            return self.compute_heads(batch[0], training=False)[0].float().cpu().numpy()
 
 
 class KerasPyTorchAllreduceAdapter(KerasPyTorchAdapter, TorchAllreduceAdapter):

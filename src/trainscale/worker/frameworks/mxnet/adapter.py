@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy
 
-from ... import models
 from ...config import Config
 from ...events import ServerResult
 from ...job import WORKER, Job
@@ -28,15 +27,12 @@ if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
     from mxnet import autograd, gluon
 
     from . import network as networks
-    from .optimizer import ScheduledSGD
 
 _EXCHANGE_KEYS = 10**6  # keys from here on belong to no parameter
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
 class MxnetAdapter(Adapter, Proof):
-    switches_dropout = True
-    restores_weights = True
     # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
     lag = 1
 
@@ -74,7 +70,8 @@ class MxnetAdapter(Adapter, Proof):
     def build(self) -> int:
         job = self.job
         if job.role != WORKER:
-            return _count_parameters(job.config)
+            # A server sees the weights only when they arrive.
+            return self.catalogue_graph.parameter_count if self.catalogue_graph else 0
         network = networks.build(job.config, job.seed, job.dropout, self._device, self._dtype)
         self._network = network
         self._block = network.block
@@ -88,32 +85,31 @@ class MxnetAdapter(Adapter, Proof):
         return network.parameter_count
 
     def _make_trainer(self) -> gluon.Trainer:
-        # Sorted by size: MXNet updates four at a time and spends on each what the largest needs. In the order of the
-        # layers, where a kernel is between two small vectors, an update of ResNet-18 takes half as long again.
-        parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
-        for parameter in parameters:
-            parameter.wd_mult = parameter.lr_mult = 1.0
-        store = self._store or ("device" if self._device.device_type == "gpu" else "local")
-        trainer = gluon.Trainer(parameters, self._sgd(), kvstore=store)
-        # The trainer would do this in its first step. Here it belongs to the start-up, and no gradient can reach a
-        # server before the weights.
-        trainer._init_kvstore()
-        trainer._init_params()
-        mx.nd.waitall()
-        return trainer
-
-    def _sgd(self) -> mx.optimizer.Optimizer:
         job, config = self.job, self.config
         # Losses are means over a rank's images; synchronous servers add the gradients of the ranks.
         summed = job.workers if config.strategy == "ps" else 1
         # MXNet rounds these constants to float32, also in float64. That changes an update by 5e-8, less than the
         # tolerance of a parity check.
         constants = {"momentum": config.momentum, "wd": config.weight_decay, "rescale_grad": 1 / summed}
-        if not config.trains_epochs:
-            return mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
-        # The schedule counts the updates of all workers as one.
-        sharers = job.workers if config.strategy == "ps-async" else 1
-        return ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
+        if config.trains_epochs:
+            # The schedule counts the updates of all workers as one.
+            sharers = job.workers if config.strategy == "ps-async" else 1
+            optimizer = networks.ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
+        else:
+            optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
+        # Sorted by size: MXNet updates four at a time and spends on each what the largest needs. In the order of the
+        # layers, where a kernel is between two small vectors, an update of ResNet-18 takes half as long again.
+        parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
+        for parameter in parameters:
+            parameter.wd_mult = parameter.lr_mult = 1.0
+        store = self._store or ("device" if self._device.device_type == "gpu" else "local")
+        trainer = gluon.Trainer(parameters, optimizer, kvstore=store)
+        # The trainer would do this in its first step. Here it belongs to the start-up, and no gradient can reach a
+        # server before the weights.
+        trainer._init_kvstore()
+        trainer._init_params()
+        mx.nd.waitall()
+        return trainer
 
     def serve(self) -> ServerResult:
         """Serve until the workers are done. In these roles the import of MXNet is the server, or the scheduler.
@@ -244,13 +240,6 @@ class MxnetAdapter(Adapter, Proof):
         # which would do it at any time; without a handle it is not closed twice.
         self._store.__del__()
         self._store.handle = None
-
-
-def _count_parameters(config: Config) -> int:
-    """Count for a server, which sees the weights only when they arrive; 0 for a user's network."""
-    if models.resolve(config.model) is None:
-        return 0
-    return models.build(config.model, config.image_size, config.classes).parameter_count
 
 
 def _read_statistics(trace: TracebackType | None) -> ServerResult:

@@ -1,8 +1,11 @@
-"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function."""
+"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function.
+And the loss and the optimizer of their training. MXNet's servers import this module when they unpickle the optimizer.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,10 +18,13 @@ from ... import models
 from ...config import Config
 from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
 from ...models.weights import initial_weights
-from ..base import LOSS_WEIGHTS, call_user_function, list_heads
+from ..base import LOSS_WEIGHTS, call_user_function, find_graph, list_heads
 
 # What the graph calls a batch norm's parameters, and what MXNet does.
 _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
+# The smallest factor of a velocity, for a rate that falls to 0. Without momentum MXNet would not update the velocity
+# and use the old one again.
+_LEAST_FACTOR = 1e-30
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,8 @@ class GraphBlock(gluon.HybridBlock):
 
     def find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
         """Return the blocks of all layers of a kind, by the layer's name."""
-        return {
-            layer.name: self._blocks[layer.name]
-            for layer in self._layers
-            if layer.kind == kind and layer.name in self._blocks
-        }
+        names = [layer.name for layer in self._layers if layer.kind == kind]
+        return {name: self._blocks[name] for name in names if name in self._blocks}
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
         values = {self._first: images}
@@ -145,11 +148,31 @@ class Criterion(gluon.HybridBlock):
         return total
 
 
+class ScheduledSGD(mx.optimizer.SGD):
+    """SGD whose learning rate follows a schedule, in a worker or in the servers.
+
+    ``rate`` gives the learning rate by the number of updates so far; ``sharers`` updates count as one. MXNet's velocity
+    holds gradients times the rates of their own steps. Every other framework here multiplies the accumulated gradients
+    by the current rate. So the velocity is scaled with the rate, through the momentum.
+    """
+
+    def __init__(self, rate: Callable[[int], float], sharers: int, momentum: float, **options: Any) -> None:
+        super().__init__(learning_rate=rate(0), momentum=momentum, **options)
+        self._rate, self._sharers, self._keep = rate, sharers, momentum
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Count the updates of each array, because asynchronous workers send theirs in any order."""
+        done = self._index_update_count.get(index[0] if isinstance(index, (list, tuple)) else index, 0)
+        before, self.lr = (self._rate(max(0, update) // self._sharers) for update in (done - 1, done))
+        self.momentum = self._keep * (max(self.lr / before, _LEAST_FACTOR) if before else 1.0)
+        super().update_multi_precision(index, weight, grad, state)
+
+
 def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> MxnetNetwork:
     """Build a network on the device, with the same initial weights on every rank."""
-    if models.resolve(config.model) is None:
+    graph = find_graph(config)
+    if graph is None:
         return build_foreign(config, seed, device, dtype)
-    graph = models.build(config.model, config.image_size, config.classes)
     block = GraphBlock(graph, dropout)
     block.cast(dtype)
     block.initialize(ctx=device)  # for the statistics of batch norm; all else is overwritten
@@ -197,9 +220,8 @@ def count_macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
     nodes = json.loads(symbol.tojson())["nodes"]
     total = 0
     for node in nodes:
-        if node["op"] not in ("Convolution", "FullyConnected"):
-            continue
-        weight = shape_of[nodes[node["inputs"][1][0]]["name"]]
-        # An output value takes as many multiply-adds as one filter, or one row of the matrix, has values.
-        total += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
+        if node["op"] in ("Convolution", "FullyConnected"):
+            weight = shape_of[nodes[node["inputs"][1][0]]["name"]]
+            # An output value takes as many multiply-adds as one filter, or one row of the matrix, has values.
+            total += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
     return total

@@ -7,9 +7,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,20 @@ from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
 from ..environments import XLA_CACHE_FLAG
 from . import find_informative_line
 from . import network as networks
-from .network import PLAIN, UserNetwork, count_correct, criterion, make_style
+from .network import GraphNetwork, UserNetwork, count_correct, make_style
 
 _GPU_LAG = 2
 
 
-def shorten_errors(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a method raise errors of one line. The complete error stays in the log, as their cause."""
+def shorten_errors(adapter: type) -> type:
+    """Have the public methods of an adapter raise errors of one line. The complete error is their cause, in the log."""
+    for name, method in list(vars(adapter).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(adapter, name, _shorten_errors_of(method))
+    return adapter
 
+
+def _shorten_errors_of(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*arguments: Any) -> Any:
         try:
@@ -46,11 +54,10 @@ def shorten_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@shorten_errors
 class TensorFlowAdapter(Adapter, Proof):
     """One device without communication. ``independent`` is this on every worker."""
 
-    switches_dropout = True
-    restores_weights = True
     ends_at_once = True
 
     def __init__(self, job: Job) -> None:
@@ -66,7 +73,11 @@ class TensorFlowAdapter(Adapter, Proof):
             tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
             self._readers = ThreadPoolExecutor(_GPU_LAG + 1)
         self._convert_pixels: Any = None
-        self._programs = CachedPrograms(job)
+        # XLA's persistent cache gives no counters to Python, so its files are compared with those at the start.
+        flags = os.environ.get("TF_XLA_FLAGS", "").split()
+        folders = [flag[len(XLA_CACHE_FLAG) :] for flag in flags if flag.startswith(XLA_CACHE_FLAG)]
+        self._cache_folder = folders[-1] if folders else ""
+        self._cached_before = self._list_cached()
         self._style = make_style(job.config, self.cuda, job.dropout)
 
     @classmethod
@@ -78,7 +89,8 @@ class TensorFlowAdapter(Adapter, Proof):
 
     @classmethod
     def gpus(cls) -> list[str]:
-        return list_gpu_names()
+        details = tf.config.experimental.get_device_details
+        return [details(gpu).get("device_name", gpu.name) for gpu in tf.config.list_physical_devices("GPU")]
 
     @classmethod
     def try_model(cls, config: Config) -> int:
@@ -93,35 +105,39 @@ class TensorFlowAdapter(Adapter, Proof):
     def join(self) -> None:
         """Join the other ranks, before anything is computed. Here there are none."""
 
-    @shorten_errors
     def build(self) -> int:
-        self.network = networks.build(self.config, self._style, self.job.seed)
-        self.variables = self.network.make_variables()
-        self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
-        # Each rank keeps its own batch-norm statistics, under every strategy.
-        statistics = self.network.make_initial_statistics()
-        self._statistics = {name: tf.Variable(values) for name, values in statistics.items()}
-        # Sum of losses and number of correct predictions since the last call of tally().
-        self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
-        self._rates, self._updates = learning_rate_schedule(self.job), 0
-        self._rate: tuple[float, tf.Tensor] | None = None  # of the last update: the number, and the same on the device
-        self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
-        self.set_dropout(True)
-        tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
-        self._step = self._make_step()
-        self._inference = tf.function(self._predict_first_head, autograph=self._needs_autograph)
+        with self._open_scope():
+            self.network = self._build_network()
+            self.variables = self.network.make_variables()
+            # Each rank keeps its own batch-norm statistics, under every strategy.
+            statistics = self.network.make_initial_statistics()
+            self._statistics = {name: tf.Variable(values) for name, values in statistics.items()}
+            # Sum of losses and number of correct predictions since the last call of tally().
+            self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
+            self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
+            self._prepare_optimizer()
+            self.set_dropout(True)
+            tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
+            # AutoGraph turns Python's if and for into operations. Users' networks may rely on it. Graphs do not, and
+            # without it their first step takes half the time.
+            self._autograph = not isinstance(self.network, GraphNetwork)
+            self._rates, self._updates, self._rate = learning_rate_schedule(self.job), 0, -1.0
+            self._step = self._make_step()
+            self._inference = tf.function(self._predict_first_head, autograph=self._autograph)
         return networks.count_values(self.variables)
 
-    @property
-    def _needs_autograph(self) -> bool:
-        """Whether AutoGraph must turn Python's if and for into operations.
+    def _open_scope(self) -> AbstractContextManager:
+        """Return the scope in which variables are made and assigned."""
+        return nullcontext()
 
-        Users' networks may rely on it. Graphs do not, and without it their first step takes half the time.
-        """
-        return isinstance(self.network, UserNetwork)
+    def _build_network(self) -> Any:
+        return networks.build(self.config, self._style, self.job.seed)
+
+    def _prepare_optimizer(self) -> None:
+        self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
 
     def _make_step(self) -> Any:
-        @tf.function(jit_compile=self.config.compile or None, autograph=self._needs_autograph)
+        @tf.function(jit_compile=self.config.compile or None, autograph=self._autograph)
         def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
             loss, gradients = self._backward(images, labels, dropping)
             self._update(gradients, rate)
@@ -132,7 +148,7 @@ class TensorFlowAdapter(Adapter, Proof):
     def _backward(self, images: tf.Tensor, labels: tf.Tensor, dropping: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             heads, new_statistics = self.network(images, self.variables, self._statistics, dropping=dropping)
-            loss = criterion(heads, labels, self.network.loss_weights)
+            loss = self._criterion(heads, labels)
         for name, values in new_statistics.items():
             self._statistics[name].assign(values)
         if self._tally is not None:
@@ -140,6 +156,10 @@ class TensorFlowAdapter(Adapter, Proof):
             self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
         unused = tf.UnconnectedGradients.ZERO
         return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
+
+    def _criterion(self, heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        losses = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=head) for head in heads]
+        return tf.add_n([weight * tf.reduce_mean(loss) for weight, loss in zip(self.network.loss_weights, losses)])
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         tf.raw_ops.AssignAddVariableOp(resource=self._count.handle, value=tf.constant(1, tf.int64))
@@ -171,7 +191,6 @@ class TensorFlowAdapter(Adapter, Proof):
         raw, placed_labels = self._put(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
-    @shorten_errors
     def step(self, batch: Any) -> Any:
         self._loss = self._take_step(batch)
         return self.mark()
@@ -180,10 +199,14 @@ class TensorFlowAdapter(Adapter, Proof):
         """Return the loss. On a GPU neither it nor the update is computed yet."""
         rate = self._rates(self._updates)
         self._updates += 1
-        if self._rate is None or self._rate[0] != rate:
-            with tf.device(self.device):
-                self._rate = rate, tf.constant(rate, self._style.weight_dtype)
-        return self._step(*batch, self._rate[1], self._dropping)
+        if rate != self._rate:
+            self._rate = rate
+            self._place_rate(rate)
+        return self._step(*batch, self._rate_on_device, self._dropping)
+
+    def _place_rate(self, rate: float) -> None:
+        with tf.device(self.device):
+            self._rate_on_device = tf.constant(rate, self._style.weight_dtype)
 
     def mark(self) -> Future | None:
         """On a GPU, start to copy the loss to the host.
@@ -194,7 +217,6 @@ class TensorFlowAdapter(Adapter, Proof):
             return self._readers.submit(self._loss.numpy)
         return None
 
-    @shorten_errors
     def wait(self, ticket: Future | None) -> None:
         if ticket is not None:
             ticket.result()
@@ -202,13 +224,11 @@ class TensorFlowAdapter(Adapter, Proof):
     def loss(self) -> float:
         return float(self._loss)
 
-    @shorten_errors
     def tally(self) -> tuple[float, int]:
         losses, correct = self._tally.numpy()
         self._tally.assign(tf.zeros(2, tf.float64))
         return float(losses), int(correct)
 
-    @shorten_errors
     def predict(self, batch: Any) -> Any:
         return self._inference(batch[0]).numpy()
 
@@ -216,29 +236,41 @@ class TensorFlowAdapter(Adapter, Proof):
         return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def compilation(self) -> str:
-        return self._programs.describe()
+        """Without --compile there is nothing to keep.
+
+        A file that another rank of the trial has added makes this rank cold, too. The trial is cold in any case.
+        """
+        if not self.config.compile:
+            return NONE
+        names = self._list_cached()
+        return WARM if names and names == self._cached_before else COLD
+
+    def _list_cached(self) -> set[str]:
+        """Return the names of the cache's complete files. XLA's temporary files have other endings."""
+        try:
+            names = os.listdir(self._cache_folder) if self._cache_folder else []  # noqa: PTH208
+        except OSError:
+            return set()
+        return {name for name in names if name.endswith(".pb")}
 
     def device_peak_bytes(self) -> int | None:
-        return read_gpu_peak_bytes() if self.cuda else None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if self.cuda else None
 
     def weights(self) -> NamedArrays:
-        return {name: self.network.to_canonical(name, variable.numpy()) for name, variable in self.variables.items()}
+        return {name: self.network.to_canonical(variable.numpy()) for name, variable in self.variables.items()}
 
-    @shorten_errors
     def set_dropout(self, active: bool) -> None:
         with tf.device(self.device):
             self._dropping = tf.constant(float(active), self._style.weight_dtype)  # 1, or 0 while it is switched off
 
-    @shorten_errors
     def restore(self, weights: Mapping[str, Any]) -> None:
-        for name, values in self.network.to_native(weights).items():
-            self.variables[name].assign(values)
+        with self._open_scope():
+            for name, values in self.network.to_native(weights).items():
+                self.variables[name].assign(values)
 
-    @shorten_errors
     def counted_updates(self) -> int:
         return int(self._count.numpy())
 
-    @shorten_errors
     def drain(self) -> None:
         """Copy the smallest variable to the host, which waits for the device's queue."""
         min(self.variables.values(), key=lambda variable: variable.shape.num_elements()).numpy()
@@ -248,7 +280,7 @@ class TensorFlowAdapter(Adapter, Proof):
 
     def drop(self, layer: str, values: Any) -> Any:
         style = dataclasses.replace(self._style, dropping=self._dropping)
-        return PLAIN["dropout"]([tf.constant(values)], self.catalogue_graph.layer(layer), style).numpy()
+        return networks.dropout(self.catalogue_graph.layer(layer), tf.constant(values), style).numpy()
 
     def macs(self) -> int:
         return networks.count_macs(networks.trace(self._forward, self.config, self._style))
@@ -260,101 +292,67 @@ class TensorFlowAdapter(Adapter, Proof):
         return self.network(images, self.variables, self._statistics, dropping=self._dropping)[0]
 
 
+@shorten_errors
 class TensorFlowAllreduceAdapter(TensorFlowAdapter):
     """MultiWorkerMirroredStrategy with a custom training loop; each worker has one replica."""
 
-    @shorten_errors
     def join(self) -> None:
-        kinds = tf.distribute.experimental.CommunicationImplementation
-        # No time limit: the first step may take minutes, and a rank that has ended is noticed without one.
-        options = tf.distribute.experimental.CommunicationOptions(
-            implementation=kinds.AUTO if self.job.device.kind == "cuda" else kinds.RING
+        job, experimental = self.job, tf.distribute.experimental
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list_addresses(job)[: job.workers]}),
+            task_type="worker",
+            task_id=job.rank,
+            rpc_layer="grpc",
         )
-        self._strategy = make_mirrored_strategy(self.job, options)
+        kinds = experimental.CommunicationImplementation
+        # No time limit: the first step may take minutes, and a rank that has ended is noticed without one.
+        options = experimental.CommunicationOptions(
+            implementation=kinds.AUTO if job.device.kind == "cuda" else kinds.RING
+        )
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
-    def build(self) -> int:
-        with self._strategy.scope():
-            return super().build()
+    def _open_scope(self) -> AbstractContextManager:
+        return self._strategy.scope()
 
-    @shorten_errors
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        return make_strategy_exchange(self._strategy, self.device, size)
+        with tf.device(self.device):
+            # The sums of many exchanges stay finite, and no value is zero.
+            vector = tf.fill([max(1, size // 4)], 1e-20)
+        function = tf.function(lambda: self._strategy.run(self._average, args=([vector],))[0], autograph=False)
 
-    def restore(self, weights: Mapping[str, Any]) -> None:
-        with self._strategy.scope():
-            super().restore(weights)
+        def exchange() -> None:
+            function()[:1].numpy()
+
+        exchange()  # traces it
+        return exchange
+
+    def _average(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+
+    def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
+        super()._update(self._average(gradients), rate)
 
     def _make_step(self) -> Any:
         # XLA does not compile collectives, only what is between them.
         backward = self._backward
         if self.config.compile:
-            backward = tf.function(backward, jit_compile=True, autograph=self._needs_autograph)
+            backward = tf.function(backward, jit_compile=True, autograph=self._autograph)
 
         def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
             loss, gradients = backward(images, labels, dropping)
-            context = tf.distribute.get_replica_context()
-            self._update(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients), rate)
+            self._update(gradients, rate)
             return loss
 
-        @tf.function(autograph=self._needs_autograph)
-        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
-            return self._strategy.run(replica, args=(images, labels, rate, dropping))
+        @tf.function(autograph=self._autograph)
+        def step(*batch: tf.Tensor) -> tf.Tensor:
+            return self._strategy.run(replica, args=batch)
 
         return step
-
-
-class CachedPrograms:
-    """XLA's persistent cache, which gives no counters to Python. So its files are compared with those at the start.
-
-    Without --compile there is nothing to keep. A file that another rank of the trial has added makes this rank cold,
-    too. The trial is cold in any case.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._compiles = job.config.compile
-        flags = os.environ.get("TF_XLA_FLAGS", "").split()
-        folders = [flag[len(XLA_CACHE_FLAG) :] for flag in flags if flag.startswith(XLA_CACHE_FLAG)]
-        self._folder = folders[-1] if folders else ""
-        self._before = self._list_names()
-
-    def _list_names(self) -> set[str]:
-        """Return the names of the complete files. XLA's temporary files are none of them."""
-        try:
-            names = os.listdir(self._folder) if self._folder else []  # noqa: PTH208
-        except OSError:
-            return set()
-        return {name for name in names if name.endswith(".pb")}
-
-    def describe(self) -> str:
-        if not self._compiles:
-            return NONE
-        names = self._list_names()
-        return WARM if names and names == self._before else COLD
-
-
-def list_gpu_names() -> list[str]:
-    details = tf.config.experimental.get_device_details
-    return [details(gpu).get("device_name", gpu.name) for gpu in tf.config.list_physical_devices("GPU")]
-
-
-def read_gpu_peak_bytes() -> int:
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 def list_addresses(job: Job) -> list[str]:
     """Return the address and port of every rank."""
     return [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)]
-
-
-def make_mirrored_strategy(job: Job, options: Any) -> tf.distribute.Strategy:
-    """Join the workers of a job; each has one replica."""
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": list_addresses(job)[: job.workers]}),
-        task_type="worker",
-        task_id=job.rank,
-        rpc_layer="grpc",
-    )
-    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
 
 def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
@@ -368,21 +366,3 @@ def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -
         return images if channels_first else tf.transpose(images, [0, 2, 3, 1])
 
     return convert
-
-
-def make_strategy_exchange(strategy: tf.distribute.Strategy, device: str, size: int) -> Callable[[], None]:
-    """Return a function that averages a vector as a step averages gradients. It is traced here, before it is timed."""
-    with tf.device(device):
-        # The sums of many exchanges stay finite, and no value is zero.
-        vector = tf.fill([max(1, size // 4)], 1e-20)
-
-    def replica(values: tf.Tensor) -> tf.Tensor:
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, values)
-
-    function = tf.function(lambda: strategy.run(replica, args=(vector,)), autograph=False)
-
-    def exchange() -> None:
-        function()[:1].numpy()
-
-    exchange()
-    return exchange

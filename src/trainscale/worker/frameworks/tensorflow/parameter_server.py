@@ -22,37 +22,18 @@ from ...data.source import count_updates_per_epoch
 from ...events import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, learning_rate_schedule
+from ..base import Adapter, learning_rate_schedule, transpose
 from ..environments import choose_inter_op_threads
 from . import network as networks
 from .adapter import TensorFlowAdapter, list_addresses, shorten_errors
-from .network import GraphNetwork, count_correct, criterion
-
-
-def list_learning_rates(job: Job) -> Any:
-    """Return the learning rate of every update that the servers of a trial make.
-
-    Servers know how many updates they have made, so they take the rate from this list. No worker, whose count may be
-    behind, has to send it.
-    """
-    rate = learning_rate_schedule(job)
-    return np.array([rate(update) for update in range(max(1, job.config.epochs * count_updates_per_epoch(job)))])
-
-
-def assign_to_servers(sizes: dict[str, int], servers: int) -> dict[str, int]:
-    """Assign each tensor to a server: the largest first, each to the server with the least so far."""
-    load = [0] * servers
-    assigned = {}
-    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        assigned[name] = load.index(min(load))
-        load[assigned[name]] += sizes[name]
-    return assigned
+from .network import GraphNetwork, count_correct
 
 
 def find_server(variable: tf.Variable) -> int:
     return tf.DeviceSpec.from_string(variable.device).task
 
 
+@shorten_errors
 class ParameterServerAdapter(TensorFlowAdapter):
     """Ranks 0 … workers-1 are the workers, of which the first initialises; the servers follow."""
 
@@ -60,7 +41,6 @@ class ParameterServerAdapter(TensorFlowAdapter):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._updates_per_step = job.workers if job.is_asynchronous else 1
         self._is_server = job.role == "server"
         self._index = job.rank - job.workers if self._is_server else job.rank
         self._task = f"/job:{'ps' if self._is_server else 'worker'}/task:{self._index}"
@@ -70,7 +50,6 @@ class ParameterServerAdapter(TensorFlowAdapter):
             {"worker": addresses[: job.workers], "ps": addresses[job.workers : job.world]}
         )
 
-    @shorten_errors
     def join(self) -> None:
         v1.disable_eager_execution()
         job, spec = self.job, self._cluster
@@ -101,7 +80,6 @@ class ParameterServerAdapter(TensorFlowAdapter):
         options.device_filters.extend([self._task] if self._is_server else ["/job:ps", self._task])
         return options
 
-    @shorten_errors
     def build(self) -> int:
         """Make the variables, in the same order in every process, so that all agree on the server of each."""
         self.network = networks.build(self.config, self._style, self.job.seed)
@@ -127,9 +105,22 @@ class ParameterServerAdapter(TensorFlowAdapter):
     def _make_variables(self) -> None:
         with self._open_scope():
             self._steps = v1.train.get_or_create_global_step()
-            self.variables = self.network.make_empty_variables(
-                lambda sizes: self._place_on_servers(assign_to_servers(sizes, self.job.servers))
-            )
+            if not isinstance(self.network, GraphNetwork):
+                self.variables = self.network.make_variables()  # with values, where TensorFlow places them
+                return
+            # Without initial values, which would make a graph that is sent to others large.
+            parameters = self.network.graph.parameters()
+            shapes = {each.name: transpose(np.broadcast_to(0.0, each.shape)).shape for each in parameters}
+            # The largest first, each to the server with the least so far.
+            loads, shares = [0] * self.job.servers, {}
+            for parameter in sorted(parameters, key=lambda parameter: -parameter.size):
+                shares[parameter.name] = loads.index(min(loads))
+                loads[shares[parameter.name]] += parameter.size
+            contexts, dtype = self._place_on_servers(shares), self._style.weight_dtype
+            self.variables = {}
+            for name, shape in shapes.items():
+                with contexts[name]:
+                    self.variables[name] = tf.Variable(tf.zeros(shape, dtype), name=name.replace(".", "/"))
 
     def _open_scope(self) -> AbstractContextManager:
         """Return the scope that places variables on servers and everything else on this worker."""
@@ -146,40 +137,28 @@ class ParameterServerAdapter(TensorFlowAdapter):
     def _make_graph(self) -> None:
         """Make the operations of a step and of a prediction."""
         job, config, style = self.job, self.config, self._style
+        statistics = self.network.make_initial_statistics()
         with tf.device(self._device):
+            images = tf.zeros(style.make_batch_shape(job.batch, config), style.weight_dtype)
             self._batch = [
-                tf.Variable(
-                    tf.zeros(style.make_batch_shape(job.batch, config), style.weight_dtype),
-                    trainable=False,
-                    name="images",
-                ),
+                tf.Variable(images, trainable=False, name="images"),
                 tf.Variable(tf.zeros([job.batch], tf.int64), trainable=False, name="labels"),
             ]
-            self._statistics = {
-                name: tf.Variable(values, trainable=False)
-                for name, values in self.network.make_initial_statistics().items()
-            }
+            self._statistics = {name: tf.Variable(values, trainable=False) for name, values in statistics.items()}
             self._dropping = tf.Variable(1.0, trainable=False, dtype=style.weight_dtype, name="dropping")
         self._own = [*self._batch, *self._statistics.values(), self._dropping]
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
         with self._open_scope():
-            self._loss, self._correct, gradients, new_statistics = self._differentiate(config.compile)
+            self._loss, self._correct, gradients, new_statistics = self._differentiate()
             update = self._apply(gradients)
-            self._train = tf.group(
-                update, *(self._statistics[name].assign(values).op for name, values in new_statistics.items())
-            )
-            self._logits = self._make_prediction() if self.config.trains_epochs else None
-
-    def _make_rate(self) -> float | tf.Tensor:
-        """Return the learning rate, which depends on the number of updates that the servers have made."""
-        rates = list_learning_rates(self.job)
-        if (rates == rates[0]).all():
-            return float(rates[0])
-        with tf.device(self._steps.device):
-            update = tf.minimum(self._steps.read_value() // self._updates_per_step, len(rates) - 1)
-            return tf.gather(tf.constant(rates, self._batch[0].dtype), update)
+            assignments = (self._statistics[name].assign(values).op for name, values in new_statistics.items())
+            self._train = tf.group(update, *assignments)
+            if config.trains_epochs:
+                images, _, weights, statistics, _ = self._read()
+                with tf.device(self._device):
+                    self._logits = self.network(images, weights, statistics, training=False)[0][0]
 
     def _read(self) -> tuple[tf.Tensor, tf.Tensor, dict, dict, tf.Tensor]:
         """Read the batch, the weights, the statistics and whether anything is dropped.
@@ -193,31 +172,40 @@ class ParameterServerAdapter(TensorFlowAdapter):
         images, labels = (variable.read_value() for variable in self._batch)
         return images, labels, weights, statistics, self._dropping.read_value()
 
-    def _make_prediction(self) -> tf.Tensor:
-        """Return the first head's logits, with the running statistics of this worker."""
-        images, _, weights, statistics, _ = self._read()
-        with tf.device(self._device):
-            return self.network(images, weights, statistics, training=False)[0][0]
-
-    def _differentiate(self, compiled: bool) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
+    def _differentiate(self) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
         """Return the loss, the correct predictions (only when training epochs), the gradients and new statistics."""
         by_value = isinstance(self.network, GraphNetwork)
-        if compiled and not by_value:
+        if self.config.compile and not by_value:
             raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
 
         def backward(images: Any, labels: Any, weights: dict, statistics: dict, dropping: Any) -> Any:
             with tf.GradientTape() as tape:
                 tape.watch(weights)
                 heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
-                loss = criterion(heads, labels, self.network.loss_weights)
+                loss = self._criterion(heads, labels)
             sources = list((weights if by_value else self.variables).values())
             gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             return loss, [count_correct(heads, labels)] if self.config.trains_epochs else [], gradients, new_statistics
 
         inputs = self._read()
         with tf.device(self._device):
-            compute = tf.function(backward, jit_compile=True, autograph=False) if compiled else backward
+            compute = tf.function(backward, jit_compile=True, autograph=False) if self.config.compile else backward
             return compute(*inputs)
+
+    def _make_optimizer(self) -> v1.train.Optimizer:
+        """Return SGD whose learning rate depends on the number of updates that the servers have made.
+
+        The rate is taken from a list of all updates' rates, because a worker's count may be behind.
+        """
+        schedule, config = learning_rate_schedule(self.job), self.config
+        updates = max(1, config.epochs * count_updates_per_epoch(self.job))
+        rates = [schedule(update) for update in range(updates)]
+        if min(rates) == max(rates):
+            return _Sgd(config, rates[0])
+        with tf.device(self._steps.device):
+            per_step = self.job.workers if self.job.is_asynchronous else 1
+            update = tf.minimum(self._steps.read_value() // per_step, len(rates) - 1)
+            return _Sgd(config, tf.gather(tf.constant(rates, self._batch[0].dtype), update))
 
     def _initialise(self) -> None:
         session, job = self._session, self.job
@@ -250,22 +238,18 @@ class ParameterServerAdapter(TensorFlowAdapter):
             self._fill(*batch)
             self._resident = batch
 
-    @shorten_errors
     def tally(self) -> tuple[float, int]:
         losses, correct = self._tally
         self._tally = [0.0, 0]
         return losses, correct
 
-    @shorten_errors
     def predict(self, batch: tuple[Any, Any]) -> Any:
         self._load(batch)
         return self._session.run(self._logits)
 
-    @shorten_errors
     def set_dropout(self, active: bool) -> None:
         self._switch(float(active))
 
-    @shorten_errors
     def restore(self, weights: Mapping[str, Any]) -> None:
         # All workers use the variables of the servers. Asynchronous ones restore them in turns.
         if self.job.rank == 0 or self.job.is_asynchronous:
@@ -276,12 +260,10 @@ class ParameterServerAdapter(TensorFlowAdapter):
             initializer = self.variables[name].initializer
             self._session.run(initializer, {initializer.inputs[1]: values})
 
-    @shorten_errors
     def counted_updates(self) -> int:
         """Return the number that the servers have counted, of all workers."""
         return int(self._session.run(self._steps))
 
-    @shorten_errors
     def drain(self) -> None:
         """Read the smallest variable from its server. The session has already waited for all else in its step."""
         self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
@@ -291,7 +273,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
 
     def weights(self) -> NamedArrays:
         values = self._session.run(dict(self.variables))
-        return {name: self.network.to_canonical(name, value) for name, value in values.items()}
+        return {name: self.network.to_canonical(value) for name, value in values.items()}
 
     def serve(self) -> ServerResult:
         """Serve until every worker has sent the number of updates, which it does when it is done."""
@@ -320,12 +302,12 @@ class _Sgd(v1.train.MomentumOptimizer):
         return super()._resource_apply_dense(grad + self._decay * var, var)
 
 
+@shorten_errors
 class SynchronousAdapter(ParameterServerAdapter):
     """SyncReplicasOptimizer: servers collect a gradient of every worker, apply the mean, and let all workers go on."""
 
     _failure: Exception | None = None
 
-    @shorten_errors
     def join(self) -> None:
         super().join()
         self._placement = v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device)
@@ -339,7 +321,7 @@ class SynchronousAdapter(ParameterServerAdapter):
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         workers = self.job.workers
         optimizer = v1.train.SyncReplicasOptimizer(
-            _Sgd(self.config, self._make_rate()), replicas_to_aggregate=workers, total_num_replicas=workers
+            self._make_optimizer(), replicas_to_aggregate=workers, total_num_replicas=workers
         )
         update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
         # No initial tokens: with the default, one worker could give all gradients of the first updates.
@@ -372,10 +354,10 @@ class SynchronousAdapter(ParameterServerAdapter):
             raise self._failure or RuntimeError("the session was closed") from None
 
 
+@shorten_errors
 class AsynchronousAdapter(ParameterServerAdapter):
     """ParameterServerStrategy of compat.v1: servers apply each gradient as it comes."""
 
-    @shorten_errors
     def join(self) -> None:
         super().join()
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -399,7 +381,7 @@ class AsynchronousAdapter(ParameterServerAdapter):
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
         pairs = list(zip(gradients, self.variables.values()))
-        optimizer = _Sgd(self.config, self._make_rate())
+        optimizer = self._make_optimizer()
         self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
         (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
         return update

@@ -30,14 +30,11 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of losses in fp16; PyTorch's default
 # FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
 _SHARD_GROUP_PARAMETERS = 2_000_000
-_BUFFERS = 4  # batches that may be in transfer to a GPU: more than steps in flight
 
 
 class TorchAdapter(Adapter, Proof):
     """One device without communication. ``independent`` is this on every worker."""
 
-    switches_dropout = True
-    restores_weights = True
     ends_at_once = True
     backend: str | None = None  # of collectives on a GPU; None if the ranks do not communicate
     fused_optimizer: bool | None = True
@@ -49,7 +46,7 @@ class TorchAdapter(Adapter, Proof):
         # Two steps in flight keep the GPU's queue filled and its length bounded. A CPU step is done when it returns.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config.layout == "nhwc"
-        self._transfer: _DeviceTransfer | None = None
+        self._transfer: tuple[torch.cuda.Stream, torch.Tensor, torch.Tensor] | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
             # By default PyTorch allows TF32 in convolutions, but fp32 here means fp32.
@@ -117,24 +114,26 @@ class TorchAdapter(Adapter, Proof):
 
     def build(self) -> int:
         job = self.job
-        network = networks.build(job.config, job.seed, job.dropout)
-        # FSDP wants contiguous parameters; channels-last images alone make its convolutions channels-last.
-        if self._channels_last and job.config.strategy != "sharded":
-            network.module.to(memory_format=torch.channels_last)
-        if job.config.precision == "fp64":
-            network.module.double()
-        network.module.to(self.device).train()
-        self._forward = self.prepare_engine(network)
+        self.network = self._build_network()
+        self._forward = self.prepare_engine()
         if job.config.compile:
             self._forward = torch.compile(self._forward)
         torch.manual_seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
-        return network.parameter_count
+        return self.network.parameter_count
 
-    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
+    def _build_network(self) -> TorchNetwork:
+        network = networks.build(self.config, self.job.seed, self.job.dropout)
+        # FSDP wants contiguous parameters; channels-last images alone make its convolutions channels-last.
+        if self._channels_last and self.config.strategy != "sharded":
+            network.module.to(memory_format=torch.channels_last)
+        if self.config.precision == "fp64":
+            network.module.double()
+        network.module.to(self.device).train()
+        return network
+
+    def prepare_engine(self) -> nn.Module:
         """Make the optimizer; return the module that a step calls."""
-        self.network = network
         self._rates, self._updates = learning_rate_schedule(self.job), 0
-        self._optimizer_steps = 0
         self._optimizer = torch.optim.SGD(
             [p for p in self.network.module.parameters() if p.requires_grad],
             lr=self._rates(0),
@@ -142,8 +141,9 @@ class TorchAdapter(Adapter, Proof):
             weight_decay=self.config.weight_decay,
             fused=self.fused_optimizer,
         )
+        self._optimizer_steps = 0
         self._optimizer.register_step_post_hook(self._count_step)
-        return network.module
+        return self.network.module
 
     def _count_step(self, *_: Any) -> None:
         self._optimizer_steps += 1
@@ -159,36 +159,51 @@ class TorchAdapter(Adapter, Proof):
         """Send the 8-bit pixels to a GPU, a quarter of the bytes, from memory that it reads during the last step."""
         if not self.cuda:
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
+        layout = torch.channels_last if self._channels_last else torch.contiguous_format
         if self._transfer is None:
-            self._transfer = _DeviceTransfer(self.device, pixels, labels, normalization, self._channels_last)
-        return self._transfer.send(pixels, labels)
+            # Its priority is above other work that waits for the GPU, because the next step needs the batch.
+            stream = torch.cuda.Stream(self.device, priority=-1)
+            numbers = (normalization.factors, normalization.offsets)
+            with torch.cuda.stream(stream):
+                self._transfer = stream, *(torch.tensor(each, device=self.device)[:, None, None] for each in numbers)
+        stream, factors, offsets = self._transfer
+        with torch.cuda.stream(stream):
+            # PyTorch uses pinned memory again when its copy is done.
+            pinned = (torch.from_numpy(array).pin_memory() for array in (pixels, labels))
+            raw, placed_labels = (tensor.to(self.device, non_blocking=True) for tensor in pinned)
+            batch = raw.contiguous(memory_format=layout) * factors + offsets, placed_labels
+        training = torch.cuda.current_stream(self.device)
+        training.wait_stream(stream)
+        for tensor in batch:
+            tensor.record_stream(training)
+        return batch
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.cuda.Event | None:
         images, labels = batch
         with self.forward_context():
-            outputs = self._forward(images)
-            loss = self._criterion(outputs, labels)
+            heads = self.compute_heads(images)
+            loss = self._criterion(heads, labels)
         if self._tally is not None:
-            self._count(loss, outputs, labels)
+            with torch.no_grad():
+                correct = (heads[0].argmax(1) == labels).sum()
+                self._tally += torch.stack([loss.double(), correct.double()])
         self.update(loss)
         self._loss = loss.detach()
         return self.mark()
+
+    def compute_heads(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """Return the logits of a training step."""
+        return [head for head in list_heads(self._forward(images)) if head is not None]
 
     def forward_context(self) -> AbstractContextManager:
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self._autocast)
 
-    def _criterion(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-        if isinstance(outputs, torch.Tensor):
-            return functional.cross_entropy(outputs, labels)
-        heads = [output for output in outputs if output is not None]
-        return sum(w * functional.cross_entropy(o, labels) for w, o in zip(self.network.loss_weights, heads))
-
-    def _count(self, loss: torch.Tensor, outputs: Any, labels: torch.Tensor) -> None:
-        with torch.no_grad():
-            correct = (list_heads(outputs)[0].argmax(1) == labels).sum()
-            self._tally += torch.stack([loss.double(), correct.double()])
+    def _criterion(self, heads: list[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        if len(heads) == 1:
+            return functional.cross_entropy(heads[0], labels)
+        return sum(w * functional.cross_entropy(head, labels) for w, head in zip(self.network.loss_weights, heads))
 
     def update(self, loss: torch.Tensor) -> None:
         self._scaler.scale(loss).backward()
@@ -255,11 +270,15 @@ class TorchAdapter(Adapter, Proof):
         return not self.config.compile
 
     def weights(self) -> NamedArrays:
-        return {
-            self.network.canonical[name]: _gather(parameter).numpy()
-            for name, parameter in self.network.module.named_parameters()
-            if parameter.requires_grad
-        }
+        weights = {}
+        for name, parameter in self.network.module.named_parameters():
+            if parameter.requires_grad:
+                tensor = parameter.detach()
+                if hasattr(tensor, "full_tensor"):  # it is sharded
+                    tensor = tensor.full_tensor()
+                wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+                weights[self.network.canonical[name]] = wide.cpu().numpy()
+        return weights
 
     def set_dropout(self, active: bool) -> None:
         for module in self.network.module.modules():
@@ -331,15 +350,7 @@ class TorchAdapter(Adapter, Proof):
 
     def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
         with torch.no_grad():
-            return [head.cpu().numpy() for head in list_heads(self._forward(batch[0]))]
-
-
-def _gather(parameter: torch.Tensor) -> torch.Tensor:
-    """Return a parameter on the CPU. Where it is sharded, every rank must call this."""
-    tensor = parameter.detach()
-    if hasattr(tensor, "full_tensor"):
-        tensor = tensor.full_tensor()
-    return tensor.cpu() if tensor.dtype == torch.float64 else tensor.float().cpu()
+            return [head.cpu().numpy() for head in self.compute_heads(batch[0])]
 
 
 class TorchAllreduceAdapter(TorchAdapter):
@@ -347,12 +358,12 @@ class TorchAllreduceAdapter(TorchAdapter):
 
     backend = "nccl"
 
-    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
-        super().prepare_engine(network)
+    def prepare_engine(self) -> nn.Module:
+        module = super().prepare_engine()
         data_parallel = nn.parallel.DistributedDataParallel
         newer = "forward_sync_buffers" in inspect.signature(data_parallel).parameters  # PyTorch 2.13 renamed it
         return data_parallel(
-            network.module,
+            module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
             gradient_as_bucket_view=True,
             **{"forward_sync_buffers" if newer else "broadcast_buffers": False},
@@ -378,14 +389,14 @@ class TorchShardedAdapter(TorchAdapter):
     # Gathering parameters and scattering gradients send what an all-reduce sends.
     make_exchange = TorchAllreduceAdapter.make_exchange
 
-    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
+    def prepare_engine(self) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.job.workers,))
         # Neighbouring children form a group when they are worth a collective. The last ones stay with the root.
         group, size = [], 0
-        for child in network.module.children():
+        for child in self.network.module.children():
             count = sum(parameter.numel() for parameter in child.parameters())
             if count:
                 group.append(child)
@@ -393,8 +404,8 @@ class TorchShardedAdapter(TorchAdapter):
             if size >= _SHARD_GROUP_PARAMETERS:
                 fully_shard(group, mesh=mesh)
                 group, size = [], 0
-        fully_shard(network.module, mesh=mesh)
-        return super().prepare_engine(network)
+        fully_shard(self.network.module, mesh=mesh)
+        return super().prepare_engine()
 
     def restore(self, weights: Mapping[str, Any]) -> None:
         self.network.module.reshard()  # for the same reason as below
@@ -411,44 +422,3 @@ class TorchShardedAdapter(TorchAdapter):
         # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
         self.network.module.reshard()
         return super().weights()
-
-
-class _DeviceTransfer:
-    """Sends batches to a GPU from pinned host memory, on a stream of its own, so that neither the host nor the training
-    waits for them.
-    """
-
-    def __init__(self, device: torch.device, pixels: Any, labels: Any, normalization: Any, channels_last: bool) -> None:
-        self._device = device
-        self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        # Its priority is above other work that waits for the GPU, because the next step needs the batch.
-        self._stream = torch.cuda.Stream(device, priority=-1)
-        self._buffers = [
-            tuple(torch.from_numpy(array).pin_memory() for array in (pixels, labels)) for _ in range(_BUFFERS)
-        ]
-        self._sent: list[torch.cuda.Event | None] = [None] * _BUFFERS
-        self._next = 0
-        self._factors, self._offsets = (
-            torch.tensor(values, device=device)[:, None, None]
-            for values in (normalization.factors, normalization.offsets)
-        )
-        torch.cuda.current_stream(device).synchronize()  # before the other stream reads these two
-
-    def send(self, pixels: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a batch on the device, for what the current stream is given from now on."""
-        index = self._next
-        self._next = (index + 1) % _BUFFERS
-        if self._sent[index] is not None:
-            self._sent[index].synchronize()  # it was sent long ago
-        for buffer, array in zip(self._buffers[index], (pixels, labels)):
-            buffer.copy_(torch.from_numpy(array))
-        pinned_pixels, pinned_labels = self._buffers[index]
-        with torch.cuda.stream(self._stream):
-            raw = pinned_pixels.to(self._device, non_blocking=True).contiguous(memory_format=self._layout)
-            batch = raw * self._factors + self._offsets, pinned_labels.to(self._device, non_blocking=True)
-            self._sent[index] = self._stream.record_event()
-        stream = torch.cuda.current_stream(self._device)
-        stream.wait_stream(self._stream)
-        for tensor in batch:
-            tensor.record_stream(stream)
-        return batch

@@ -58,13 +58,12 @@ class TorchParameterServerAdapter(TorchAdapter):
     def serve(self) -> ServerResult:
         return self._server.serve()
 
-    def prepare_engine(self, network: TorchNetwork) -> nn.Module:
-        self.network = network
-        self._parameters = [p for p in network.module.parameters() if p.requires_grad]
-        self._values = _flatten(self._parameters)
+    def prepare_engine(self) -> nn.Module:
+        parameters = [p for p in self.network.module.parameters() if p.requires_grad]
+        self._values = _flatten(parameters)
         self._gradients = torch.zeros_like(self._values)
         offset = 0
-        for parameter in self._parameters:
+        for parameter in parameters:
             shape, count = parameter.shape, parameter.numel()
             strided = parameter.stride()
             parameter.data = self._values[offset : offset + count].as_strided(shape, strided, offset)
@@ -75,7 +74,7 @@ class TorchParameterServerAdapter(TorchAdapter):
         self._incoming = self._values if on_host else _copy_to_host(self._values)
         self._ranges = split_into_ranges(len(self._values), self.job.servers)
         self._versions = [0] * self.job.servers
-        return network.module
+        return self.network.module
 
     def update(self, loss: torch.Tensor) -> None:
         loss.backward()
