@@ -165,8 +165,8 @@ _SERVERS = (
         two("torch", "ps-async", *_BF16),
         _TORCH_SERVER,
         (
-            "            self._apply(inbox[a:b], a, b)\n",
-            "            if self._updates <= 8:\n                self._apply(inbox[a:b], a, b)\n",
+            "            self._apply(mean, a, b)\n",
+            "            if self._updates <= 8:\n                self._apply(mean, a, b)\n",
         ),
     ),
     single(

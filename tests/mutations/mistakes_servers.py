@@ -15,14 +15,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PyTorch's servers add the gradients instead of averaging them",
         two("torch", "ps"),
         _TORCH,
-        ("mean.div_(self._job.workers)", "mean"),
+        ("mean.div_(len(workers))", "mean"),
     ),
     single(
         "torch-servers-ignore-rank-1",
         "PyTorch's servers ignore rank 1's gradients",
         two("torch", "ps"),
         _TORCH,
-        ("for inbox in self._inboxes[1:]:", "for inbox in self._inboxes[2:]:"),
+        ("for inbox in inboxes[1:]:", "for inbox in inboxes[2:]:"),
     ),
     single(
         "torch-servers-update-half",
@@ -54,7 +54,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PyTorch's asynchronous servers apply no gradient",
         two("torch", "ps-async"),
         _TORCH,
-        ("            self._apply(inbox[a:b], a, b)\n", ""),
+        ("            self._apply(mean, a, b)\n", ""),
     ),
     single(
         "torch-asynchronous-applies-twice",
@@ -62,8 +62,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("torch", "ps-async"),
         _TORCH,
         (
-            "            self._apply(inbox[a:b], a, b)\n",
-            "            self._apply(inbox[a:b], a, b)\n            self._apply(inbox[a:b], a, b)\n",
+            "            self._apply(mean, a, b)\n",
+            "            self._apply(mean, a, b)\n            self._apply(mean, a, b)\n",
         ),
     ),
     single(
@@ -72,8 +72,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("torch", "ps-async"),
         _TORCH,
         (
-            "            self._apply(inbox[a:b], a, b)\n",
-            "            if worker == 0:\n                self._apply(inbox[a:b], a, b)\n",
+            "            self._apply(mean, a, b)\n",
+            "            if workers[0] == 0:\n                self._apply(mean, a, b)\n",
         ),
     ),
     single(

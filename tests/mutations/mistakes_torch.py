@@ -189,18 +189,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PyTorch starts from the weights of another seed",
         local("torch"),
         _NETWORK,
-        ("weights = initial_weights(graph, seed)", "weights = initial_weights(graph, seed + 1)"),
+        ("{}, initial_weights(graph, seed)", "{}, initial_weights(graph, seed + 1)"),
     ),
     single(
         "torch-maximum-for-average",
         "PyTorch takes the maximum where the network averages",
         layers("torch"),
         _NETWORK,
-        (
-            '        return nn.AvgPool2d(\n            options["kernel"],\n            options["stride"],\n'
-            '            options["padding"],\n            count_include_pad=options["count_padding"],\n        )',
-            '        return nn.MaxPool2d(options["kernel"], options["stride"], options["padding"])',
-        ),
+        ('nn.AvgPool2d(*window, count_include_pad=options["count_padding"])', "nn.MaxPool2d(*window)"),
     ),
     single(
         "torch-padding-counted",
@@ -215,9 +211,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("torch"),
         _NETWORK,
         (
-            "        values[layer.name] = _add_node(graph, layer, inputs, root, code)\n",
+            "        values[layer.name] = value\n",
             '        after_add = layer.kind == "relu" and graph.layer(layer.inputs[0]).kind == "add"\n'
-            "        values[layer.name] = inputs[0] if after_add else _add_node(graph, layer, inputs, root, code)\n",
+            "        values[layer.name] = inputs[0] if after_add else value\n",
         ),
     ),
     single(

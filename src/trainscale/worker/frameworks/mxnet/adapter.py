@@ -27,6 +27,7 @@ if os.environ.get("DMLC_ROLE", WORKER) == WORKER:
     from mxnet import autograd, gluon
 
     from . import network as networks
+    from .optimizer import ScheduledSGD
 
 _EXCHANGE_KEYS = 10**6  # keys from here on belong to no parameter
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
@@ -94,7 +95,7 @@ class MxnetAdapter(Adapter, Proof):
         if config.trains_epochs:
             # The schedule counts the updates of all workers as one.
             sharers = job.workers if config.strategy == "ps-async" else 1
-            optimizer = networks.ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
+            optimizer = ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
         else:
             optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
         # Sorted by size: MXNet updates four at a time and spends on each what the largest needs. In the order of the

@@ -1,11 +1,8 @@
-"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function.
-And the loss and the optimizer of their training. MXNet's servers import this module when they unpickle the optimizer.
-"""
+"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,9 +19,6 @@ from ..base import LOSS_WEIGHTS, call_user_function, find_graph, list_heads
 
 # What the graph calls a batch norm's parameters, and what MXNet does.
 _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
-# The smallest factor of a velocity, for a rate that falls to 0. Without momentum MXNet would not update the velocity
-# and use the old one again.
-_LEAST_FACTOR = 1e-30
 
 
 @dataclass(frozen=True)
@@ -146,26 +140,6 @@ class Criterion(gluon.HybridBlock):
         for weight, loss in zip(self._loss_weights[1:], losses[1:]):
             total = total + loss * weight
         return total
-
-
-class ScheduledSGD(mx.optimizer.SGD):
-    """SGD whose learning rate follows a schedule, in a worker or in the servers.
-
-    ``rate`` gives the learning rate by the number of updates so far; ``sharers`` updates count as one. MXNet's velocity
-    holds gradients times the rates of their own steps. Every other framework here multiplies the accumulated gradients
-    by the current rate. So the velocity is scaled with the rate, through the momentum.
-    """
-
-    def __init__(self, rate: Callable[[int], float], sharers: int, momentum: float, **options: Any) -> None:
-        super().__init__(learning_rate=rate(0), momentum=momentum, **options)
-        self._rate, self._sharers, self._keep = rate, sharers, momentum
-
-    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Count the updates of each array, because asynchronous workers send theirs in any order."""
-        done = self._index_update_count.get(index[0] if isinstance(index, (list, tuple)) else index, 0)
-        before, self.lr = (self._rate(max(0, update) // self._sharers) for update in (done - 1, done))
-        self.momentum = self._keep * (max(self.lr / before, _LEAST_FACTOR) if before else 1.0)
-        super().update_multi_precision(index, weight, grad, state)
 
 
 def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> MxnetNetwork:

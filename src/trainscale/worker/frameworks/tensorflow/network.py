@@ -80,9 +80,12 @@ class GraphNetwork:
         return {name: tf.Variable(values) for name, values in self.make_initial_parameters().items()}
 
     def make_initial_statistics(self) -> NamedArrays:
-        layers = [layer for layer in self.graph.layers if layer.kind == "batch_norm"]
-        means = {f"{layer.name}.mean": np.zeros(layer.shape[0], self._style.weight_dtype) for layer in layers}
-        return means | {f"{layer.name}.variance": np.ones(layer.shape[0], self._style.weight_dtype) for layer in layers}
+        statistics, dtype = {}, self._style.weight_dtype
+        for layer in self.graph.layers:
+            if layer.kind == "batch_norm":
+                statistics[f"{layer.name}.mean"] = np.zeros(layer.shape[0], dtype)
+                statistics[f"{layer.name}.variance"] = np.ones(layer.shape[0], dtype)
+        return statistics
 
     def to_native(self, weights: Mapping[str, Any]) -> NamedArrays:
         return {name: transpose(values).astype(self._style.weight_dtype) for name, values in weights.items()}

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import fx, nn
 
-from ... import models
 from ...config import Config
-from ...models.graph import BATCH_NORM_MOMENTUM, Graph, Layer
+from ...models.graph import BATCH_NORM_MOMENTUM, Layer
 from ...models.weights import initial_weights
-from ..base import LOSS_WEIGHTS, call_user_function
+from ..base import LOSS_WEIGHTS, call_user_function, find_graph
 
 # What the graph calls a batch norm's parameters, and what PyTorch does.
 _TORCH_ROLES = {"scale": "weight", "shift": "bias"}
@@ -32,87 +31,66 @@ class TorchNetwork:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
-    """Build a network on the CPU, with the same initial weights on every rank."""
-    if models.resolve(config.model) is None:
+    """Build a network on the CPU, with the same initial weights on every rank.
+
+    Of a graph it is straight-line code, which suits torch.compile and is as fast in eager mode as a module written by
+    hand.
+    """
+    graph = find_graph(config)
+    if graph is None:
         return build_foreign(config, seed)
-    graph = models.build(config.model, config.image_size, config.classes)
-    module = from_graph(graph, dropout)
-    canonical = _map_canonical_names(graph)
-    weights = initial_weights(graph, seed)
+    root, code = nn.Module(), fx.Graph()
+    values: dict[str, fx.Node] = {}
+    for layer in graph.layers:
+        inputs = tuple(values[name] for name in layer.inputs)
+        if layer.kind == "input":
+            value = code.placeholder("images")
+        elif layer.kind == "dropout" and not dropout:
+            value = inputs[0]
+        elif layer.kind == "concat":
+            value = code.call_function(torch.cat, (inputs, 1))
+        elif layer.kind == "add":
+            value = code.call_function(torch.add, inputs)
+        elif layer.kind == "flatten":
+            value = code.call_function(torch.flatten, (*inputs, 1))
+        elif layer.kind == "global_avg_pool":
+            value = code.call_function(torch.mean, (*inputs, (2, 3)))
+        else:
+            root.add_module(layer.identifier, _make_module(layer, graph.input_shapes(layer)[0][0]))
+            value = code.call_module(layer.identifier, inputs)
+        values[layer.name] = value
+    outputs = tuple(values[head.layer] for head in graph.heads)
+    code.output(outputs if len(outputs) > 1 else outputs[0])
+    module = fx.GraphModule(root, code, class_name=graph.name)
+    canonical, weights = {}, initial_weights(graph, seed)
+    for parameter in graph.parameters():
+        role = _TORCH_ROLES.get(parameter.role, parameter.role)
+        canonical[f"{graph.layer(parameter.layer).identifier}.{role}"] = parameter.name
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.from_numpy(weights[canonical[name]]))
     return TorchNetwork(module, tuple(head.loss_weight for head in graph.heads), canonical)
 
 
-def from_graph(graph: Graph, dropout: bool = True) -> fx.GraphModule:
-    """Return straight-line code, which suits torch.compile and is as fast in eager mode as a module written by hand."""
-    root = nn.Module()
-    code = fx.Graph()
-    values = {}
-    for layer in graph.layers:
-        inputs = [values[name] for name in layer.inputs]
-        if layer.kind == "dropout" and not dropout:
-            values[layer.name] = inputs[0]
-            continue
-        values[layer.name] = _add_node(graph, layer, inputs, root, code)
-    outputs = tuple(values[head.layer] for head in graph.heads)
-    code.output(outputs if len(outputs) > 1 else outputs[0])
-    return fx.GraphModule(root, code, class_name=graph.name)
-
-
-def _add_node(graph: Graph, layer: Layer, inputs: list[fx.Node], root: nn.Module, code: fx.Graph) -> fx.Node:
-    if layer.kind == "input":
-        return code.placeholder("images")
-    if layer.kind == "concat":
-        return code.call_function(torch.cat, (inputs, 1))
-    if layer.kind == "add":
-        return code.call_function(torch.add, tuple(inputs))
-    if layer.kind == "flatten":
-        return code.call_function(torch.flatten, (inputs[0], 1))
-    if layer.kind == "global_avg_pool":
-        return code.call_function(torch.mean, (inputs[0], (2, 3)))
-    root.add_module(layer.identifier, _make_module(layer, graph.input_shapes(layer)[0]))
-    return code.call_module(layer.identifier, tuple(inputs))
-
-
-def _make_module(layer: Layer, incoming: tuple[int, ...]) -> nn.Module:
-    options = layer.options
-    if layer.kind == "conv":
-        return nn.Conv2d(
-            incoming[0],
-            options["filters"],
-            options["kernel"],
-            options["stride"],
-            options["padding"],
-            bias=options["bias"],
-        )
-    if layer.kind == "dense":
-        return nn.Linear(incoming[0], options["features"], bias=options["bias"])
-    if layer.kind == "batch_norm":
-        return nn.BatchNorm2d(incoming[0], eps=options["eps"], momentum=BATCH_NORM_MOMENTUM)
-    if layer.kind == "relu":
+def _make_module(layer: Layer, channels: int) -> nn.Module:
+    """Return the module of a layer whose input has so many channels or features."""
+    kind, options = layer.kind, layer.options
+    window = [options.get(name) for name in ("kernel", "stride", "padding")]
+    if kind == "conv":
+        return nn.Conv2d(channels, options["filters"], *window, bias=options["bias"])
+    if kind == "dense":
+        return nn.Linear(channels, options["features"], bias=options["bias"])
+    if kind == "batch_norm":
+        return nn.BatchNorm2d(channels, eps=options["eps"], momentum=BATCH_NORM_MOMENTUM)
+    if kind == "relu":
         return nn.ReLU(inplace=True)
-    if layer.kind == "max_pool":
-        return nn.MaxPool2d(options["kernel"], options["stride"], options["padding"])
-    if layer.kind == "avg_pool":
-        return nn.AvgPool2d(
-            options["kernel"],
-            options["stride"],
-            options["padding"],
-            count_include_pad=options["count_padding"],
-        )
-    if layer.kind == "dropout":
+    if kind == "max_pool":
+        return nn.MaxPool2d(*window)
+    if kind == "avg_pool":
+        return nn.AvgPool2d(*window, count_include_pad=options["count_padding"])
+    if kind == "dropout":
         return SwitchableDropout(options["rate"])
-    raise NotImplementedError(f"layer kind {layer.kind!r}")
-
-
-def _map_canonical_names(graph: Graph) -> dict[str, str]:
-    names = {}
-    for parameter in graph.parameters():
-        identifier = graph.layer(parameter.layer).identifier
-        names[f"{identifier}.{_TORCH_ROLES.get(parameter.role, parameter.role)}"] = parameter.name
-    return names
+    raise NotImplementedError(f"layer kind {kind!r}")
 
 
 class SwitchableDropout(nn.Module):

@@ -21,7 +21,6 @@ from torch import nn
 from ...events import ServerResult
 from ...job import Job
 from ..base import learning_rate_schedule
-from . import network as networks
 from .adapter import TorchAdapter
 from .network import TorchNetwork
 
@@ -48,10 +47,8 @@ class TorchParameterServerAdapter(TorchAdapter):
     def build(self) -> int:
         if self.job.role != "server":
             return super().build()
-        network = networks.build(self.config, self.job.seed, self.job.dropout)
-        # As in the workers, because the order of the values in memory depends on it.
-        if self._channels_last:
-            network.module.to(memory_format=torch.channels_last)
+        # In the layout of the workers, because the order of the values in memory depends on it.
+        network = self._build_network()
         self._server = ParameterServer(self.job, network)
         return network.parameter_count
 
@@ -93,11 +90,6 @@ class TorchParameterServerAdapter(TorchAdapter):
         """Push the gradients, and pull the new values."""
         if self._outgoing is not self._gradients:
             self._outgoing.copy_(self._gradients)
-        self._exchange()
-        if self._incoming is not self._values:
-            self._values.copy_(self._incoming)
-
-    def _exchange(self) -> None:
         receives, sends, headers = [], [], []
         for server, (low, high) in enumerate(self._ranges):
             rank = self.job.workers + server
@@ -111,6 +103,8 @@ class TorchParameterServerAdapter(TorchAdapter):
         for work in (*sends, *receives):
             work.wait()
         self._versions = [int(answer) for answer in headers]
+        if self._incoming is not self._values:
+            self._values.copy_(self._incoming)
 
     def leave(self) -> None:
         if self.job.role != "server":
@@ -129,75 +123,52 @@ class ParameterServer:
         self._weights = vector[low:high].clone()
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = split_into_pieces(0, high - low)
+        self._is_synchronous = job.config.strategy == "ps"
         self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._is_synchronous else 1)]
         self._config, self._rate = job.config, learning_rate_schedule(job)
         self._updates = 0
-        self._staleness: list[int] = []
-
-    @property
-    def _is_synchronous(self) -> bool:
-        return self._job.config.strategy == "ps"
 
     def serve(self) -> ServerResult:
         """Serve until every worker has sent a stop."""
-        if self._is_synchronous:
-            while self._serve_step():
-                pass
-        else:
-            running = self._job.workers
-            while running:
-                running -= not self._serve_push()
+        header, running, staleness = torch.zeros(2, dtype=torch.int64), self._job.workers, [0]
+        while running:
+            pushing = []
+            for expected in range(running) if self._is_synchronous else [None]:  # None is whichever comes first
+                worker = dist.recv(header, expected)
+                if int(header[0]) == _STOP:
+                    running -= 1
+                else:
+                    pushing.append(worker)
+                    staleness.append(self._updates - int(header[1]))
+            if pushing:
+                self._update(pushing)
         return ServerResult(
             updates=self._updates,
             bytes=self._weights.numel() * self._weights.element_size(),
-            staleness_mean=sum(self._staleness) / len(self._staleness) if self._staleness else 0.0,
-            staleness_max=max(self._staleness, default=0),
+            staleness_mean=sum(staleness) / max(1, len(staleness) - 1),
+            staleness_max=max(staleness),
         )
 
-    def _serve_step(self) -> bool:
-        """Serve one synchronous step; return False when the workers are done."""
-        header = torch.zeros(2, dtype=torch.int64)
-        commands = []
-        for worker in range(self._job.workers):
-            dist.recv(header, worker)
-            commands.append(int(header[0]))
-        if _STOP in commands:
-            return False
-        arriving = [
-            [dist.irecv(inbox[a:b], worker) for worker, inbox in enumerate(self._inboxes)] for a, b in self._pieces
-        ]
+    def _update(self, workers: list[int]) -> None:
+        """Update with the mean of these workers' gradients, and send them the new weights."""
+        inboxes = self._inboxes[: len(workers)]
+        arriving = []
+        for a, b in self._pieces:
+            arriving.append([dist.irecv(inbox[a:b], worker) for worker, inbox in zip(workers, inboxes)])
         self._updates += 1
-        sends = [dist.isend(torch.tensor([self._updates]), worker) for worker in range(self._job.workers)]
+        sends = [dist.isend(torch.tensor([self._updates]), worker) for worker in workers]
         for (a, b), works in zip(self._pieces, arriving):
             for work in works:
                 work.wait()
-            mean = self._inboxes[0][a:b]
-            for inbox in self._inboxes[1:]:
+            mean = inboxes[0][a:b]
+            for inbox in inboxes[1:]:
                 mean += inbox[a:b]
-            self._apply(mean.div_(self._job.workers), a, b)
-            sends += [dist.isend(self._weights[a:b], worker) for worker in range(self._job.workers)]
+            if len(workers) > 1:
+                mean.div_(len(workers))
+            self._apply(mean, a, b)
+            sends += [dist.isend(self._weights[a:b], worker) for worker in workers]
         for work in sends:
             work.wait()
-        return True
-
-    def _serve_push(self) -> bool:
-        """Serve one asynchronous push, of whichever worker comes first; return False if it was a stop."""
-        header = torch.zeros(2, dtype=torch.int64)
-        worker = dist.recv(header)
-        if int(header[0]) == _STOP:
-            return False
-        self._staleness.append(self._updates - int(header[1]))
-        inbox = self._inboxes[0]
-        arriving = [dist.irecv(inbox[a:b], worker) for a, b in self._pieces]
-        self._updates += 1
-        sends = [dist.isend(torch.tensor([self._updates]), worker)]
-        for (a, b), work in zip(self._pieces, arriving):
-            work.wait()
-            self._apply(inbox[a:b], a, b)
-            sends.append(dist.isend(self._weights[a:b], worker))
-        for work in sends:
-            work.wait()
-        return True
 
     def _apply(self, gradient: torch.Tensor, low: int, high: int) -> None:
         """Do what torch.optim.SGD does, on a piece. Its first step sets the momentum to the gradient; so does this."""
