@@ -109,8 +109,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         two("tensorflow", "ps-async"),
         _TENSORFLOW,
         (
-            "        optimizer = self._make_optimizer()\n        self._strategy",
-            "        optimizer = _Sgd(self.config, 0.0)\n        self._strategy",
+            "        optimizer = _Sgd(config, rate)\n",
+            "        optimizer = _Sgd(config, 0.0)\n",
         ),
     ),
     single(

@@ -162,15 +162,15 @@ _ALL = (
         adapter=".tensorflow.adapter:TensorFlowAdapter",
         strategy_adapters={
             "allreduce": ".tensorflow.adapter:TensorFlowAllreduceAdapter",
-            "ps": ".tensorflow.parameter_server:SynchronousAdapter",
-            "ps-async": ".tensorflow.parameter_server:AsynchronousAdapter",
+            "ps": ".tensorflow.parameter_server:ParameterServerAdapter",
+            "ps-async": ".tensorflow.parameter_server:ParameterServerAdapter",
         },
         environment=".environments:make_tensorflow_variables",
         engines={
             "local": "tf.function",
             "allreduce": _TENSORFLOW_ALLREDUCE,
             "ps": "SyncReplicasOptimizer, between-graph",
-            "ps-async": "ParameterServerStrategy (compat.v1), between-graph",
+            "ps-async": "MomentumOptimizer, between-graph",
             "independent": "tf.function",
         },
         precisions=("fp32", "tf32", "bf16"),

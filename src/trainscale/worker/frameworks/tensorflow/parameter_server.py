@@ -1,9 +1,10 @@
 """TensorFlow's parameter servers, synchronous and asynchronous: between-graph replication, in which every worker has a
 session and takes its own steps.
 
-The newer ParameterServerStrategy has a coordinator that gives steps to whichever worker is free, so no rank has steps
-that could be timed. This older way is still in every release. Servers hold the weights and their momentum and run the
-update. Batch-norm statistics and the batch are variables on the worker's own device.
+TensorFlow 2 has a coordinator that gives steps to whichever worker is free, so no rank has steps that could be timed.
+This older way is still in every release. Servers hold the weights and their momentum and run the update: synchronous
+ones collect a gradient of every worker, apply the mean, and let all workers go on (SyncReplicasOptimizer); asynchronous
+ones apply each gradient as it comes. Batch-norm statistics and the batch are variables on the worker's own device.
 """
 
 from __future__ import annotations
@@ -29,10 +30,6 @@ from .adapter import TensorFlowAdapter, list_addresses, shorten_errors
 from .network import GraphNetwork, count_correct
 
 
-def find_server(variable: tf.Variable) -> int:
-    return tf.DeviceSpec.from_string(variable.device).task
-
-
 @shorten_errors
 class ParameterServerAdapter(TensorFlowAdapter):
     """Ranks 0 … workers-1 are the workers, of which the first initialises; the servers follow."""
@@ -49,6 +46,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._cluster = tf.train.ClusterSpec(
             {"worker": addresses[: job.workers], "ps": addresses[job.workers : job.world]}
         )
+        self._failure: Exception | None = None
 
     def join(self) -> None:
         v1.disable_eager_execution()
@@ -116,23 +114,15 @@ class ParameterServerAdapter(TensorFlowAdapter):
             for parameter in sorted(parameters, key=lambda parameter: -parameter.size):
                 shares[parameter.name] = loads.index(min(loads))
                 loads[shares[parameter.name]] += parameter.size
-            contexts, dtype = self._place_on_servers(shares), self._style.weight_dtype
             self.variables = {}
             for name, shape in shapes.items():
-                with contexts[name]:
-                    self.variables[name] = tf.Variable(tf.zeros(shape, dtype), name=name.replace(".", "/"))
+                with tf.device(f"/job:ps/task:{shares[name]}"):
+                    empty = tf.zeros(shape, self._style.weight_dtype)
+                    self.variables[name] = tf.Variable(empty, name=name.replace(".", "/"))
 
     def _open_scope(self) -> AbstractContextManager:
         """Return the scope that places variables on servers and everything else on this worker."""
-        raise NotImplementedError
-
-    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
-        """Return the context in which each variable is made, so that it is on its server."""
-        raise NotImplementedError
-
-    def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
-        """Return the operation that sends gradients to the servers and ends when this worker may go on."""
-        raise NotImplementedError
+        return v1.device(v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device))
 
     def _make_graph(self) -> None:
         """Make the operations of a step and of a prediction."""
@@ -152,7 +142,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._tally = [0.0, 0]
         with self._open_scope():
             self._loss, self._correct, gradients, new_statistics = self._differentiate()
-            update = self._apply(gradients)
+            update = self._update_servers(gradients)
             assignments = (self._statistics[name].assign(values).op for name, values in new_statistics.items())
             self._train = tf.group(update, *assignments)
             if config.trains_epochs:
@@ -192,20 +182,30 @@ class ParameterServerAdapter(TensorFlowAdapter):
             compute = tf.function(backward, jit_compile=True, autograph=False) if self.config.compile else backward
             return compute(*inputs)
 
-    def _make_optimizer(self) -> v1.train.Optimizer:
-        """Return SGD whose learning rate depends on the number of updates that the servers have made.
-
-        The rate is taken from a list of all updates' rates, because a worker's count may be behind.
-        """
-        schedule, config = learning_rate_schedule(self.job), self.config
-        updates = max(1, config.epochs * count_updates_per_epoch(self.job))
-        rates = [schedule(update) for update in range(updates)]
-        if min(rates) == max(rates):
-            return _Sgd(config, rates[0])
-        with tf.device(self._steps.device):
-            per_step = self.job.workers if self.job.is_asynchronous else 1
-            update = tf.minimum(self._steps.read_value() // per_step, len(rates) - 1)
-            return _Sgd(config, tf.gather(tf.constant(rates, self._batch[0].dtype), update))
+    def _update_servers(self, gradients: list[tf.Tensor]) -> tf.Operation:
+        """Return the operation that sends gradients to the servers and ends when this worker may go on."""
+        workers, config = self.job.workers, self.config
+        # The learning rate depends on the number of updates that the servers have made. It is taken from a list of all
+        # updates' rates, because a worker's count may be behind.
+        schedule = learning_rate_schedule(self.job)
+        rates = [schedule(update) for update in range(max(1, config.epochs * count_updates_per_epoch(self.job)))]
+        rate: Any = rates[0]
+        if min(rates) < max(rates):
+            with tf.device(self._steps.device):
+                done = self._steps.read_value() // (workers if self.job.is_asynchronous else 1)
+                rate = tf.gather(tf.constant(rates, self._batch[0].dtype), tf.minimum(done, len(rates) - 1))
+        optimizer = _Sgd(config, rate)
+        if not self.job.is_asynchronous:
+            optimizer = v1.train.SyncReplicasOptimizer(
+                optimizer, replicas_to_aggregate=workers, total_num_replicas=workers
+            )
+        update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
+        if not self.job.is_asynchronous:
+            # No initial tokens: with the default, one worker could give all gradients of the first updates.
+            self._first_start, self._other_start = optimizer.chief_init_op, optimizer.local_step_init_op
+            (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
+            self._own += v1.local_variables()
+        return update
 
     def _initialise(self) -> None:
         session, job = self._session, self.job
@@ -213,13 +213,28 @@ class ParameterServerAdapter(TensorFlowAdapter):
         announce, wait = self._initialised.enqueue(0), self._initialised.dequeue()
         if job.rank:
             session.run(wait)
-            return
-        own = {variable.ref() for variable in self._own}
-        session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
-        if isinstance(self.network, GraphNetwork):
-            self._send(self.network.make_initial_parameters())
-        for _ in range(job.workers - 1):
-            session.run(announce)
+        else:
+            own = {variable.ref() for variable in self._own}
+            session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
+            if isinstance(self.network, GraphNetwork):
+                self._send(self.network.make_initial_parameters())
+            for _ in range(job.workers - 1):
+                session.run(announce)
+        if not job.is_asynchronous:
+            session.run(self._other_start if job.rank else self._first_start)
+            if job.rank == 0:
+                threading.Thread(target=self._collect_gradients, daemon=True).start()
+
+    def _collect_gradients(self) -> None:
+        """Request each update, as the first worker must; the servers do the work."""
+        try:
+            while True:
+                self._session.run(self._collect)
+        except tf.errors.CancelledError:
+            return  # closed
+        except Exception as error:
+            self._failure = error
+            self._session.close()  # otherwise a step would wait forever
 
     def _put(self, images: Any, labels: Any) -> tuple[Any, Any]:
         """Keep the batch in host memory. The step copies it to the device, unless it is there from the last step."""
@@ -227,7 +242,10 @@ class ParameterServerAdapter(TensorFlowAdapter):
 
     def _take_step(self, batch: tuple[Any, Any]) -> float:
         self._load(batch)
-        loss, _, *correct = self._run()
+        try:
+            loss, _, *correct = self._run()
+        except tf.errors.CancelledError:
+            raise self._failure or RuntimeError("the session was closed") from None
         if self.config.trains_epochs:
             self._tally[0] += float(loss)
             self._tally[1] += int(correct[0])
@@ -279,7 +297,11 @@ class ParameterServerAdapter(TensorFlowAdapter):
         """Serve until every worker has sent the number of updates, which it does when it is done."""
         next_done = self._done[0].dequeue()
         updates = max(int(self._session.run(next_done)) for _ in range(self.job.workers))
-        here = [variable for variable in self.variables.values() if find_server(variable) == self._index]
+        here = [
+            variable
+            for variable in self.variables.values()
+            if tf.DeviceSpec.from_string(variable.device).task == self._index
+        ]
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in here)
         return ServerResult(updates=updates, bytes=size)
 
@@ -300,88 +322,3 @@ class _Sgd(v1.train.MomentumOptimizer):
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         return super()._resource_apply_dense(grad + self._decay * var, var)
-
-
-@shorten_errors
-class SynchronousAdapter(ParameterServerAdapter):
-    """SyncReplicasOptimizer: servers collect a gradient of every worker, apply the mean, and let all workers go on."""
-
-    _failure: Exception | None = None
-
-    def join(self) -> None:
-        super().join()
-        self._placement = v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device)
-
-    def _open_scope(self) -> AbstractContextManager:
-        return v1.device(self._placement)
-
-    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
-        return {name: tf.device(f"/job:ps/task:{index}") for name, index in shares.items()}
-
-    def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
-        workers = self.job.workers
-        optimizer = v1.train.SyncReplicasOptimizer(
-            self._make_optimizer(), replicas_to_aggregate=workers, total_num_replicas=workers
-        )
-        update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
-        # No initial tokens: with the default, one worker could give all gradients of the first updates.
-        self._first_start, self._other_start = optimizer.chief_init_op, optimizer.local_step_init_op
-        (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
-        self._own += v1.local_variables()
-        return update
-
-    def _initialise(self) -> None:
-        super()._initialise()
-        self._session.run(self._other_start if self.job.rank else self._first_start)
-        if self.job.rank == 0:
-            threading.Thread(target=self._collect_gradients, daemon=True).start()
-
-    def _collect_gradients(self) -> None:
-        """Request each update, as the first worker must; the servers do the work."""
-        try:
-            while True:
-                self._session.run(self._collect)
-        except tf.errors.CancelledError:
-            return  # closed
-        except Exception as error:
-            self._failure = error
-            self._session.close()  # otherwise a step would wait forever
-
-    def _take_step(self, batch: tuple[Any, Any]) -> float:
-        try:
-            return super()._take_step(batch)
-        except tf.errors.CancelledError:
-            raise self._failure or RuntimeError("the session was closed") from None
-
-
-@shorten_errors
-class AsynchronousAdapter(ParameterServerAdapter):
-    """ParameterServerStrategy of compat.v1: servers apply each gradient as it comes."""
-
-    def join(self) -> None:
-        super().join()
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            self._cluster,
-            task_type="ps" if self._is_server else "worker",
-            task_id=self._index,
-            num_accelerators={"GPU": 1} if "GPU" in self._device else {},
-        )
-        self._strategy = v1.distribute.experimental.ParameterServerStrategy(resolver)
-
-    def _open_scope(self) -> AbstractContextManager:
-        return self._strategy.scope()
-
-    def _place_on_servers(self, shares: dict[str, int]) -> dict[str, AbstractContextManager]:
-        # The strategy assigns variables to servers in turn. With two servers, one would get all weights and the other
-        # all biases. It can place a variable beside another, so each server gets one first.
-        anchors = [tf.Variable(0, trainable=False, name="anchor") for _ in range(self.job.servers)]
-        on_server = {find_server(anchor): anchor for anchor in anchors}
-        beside = self._strategy.extended.colocate_vars_with
-        return {name: beside(on_server[index]) for name, index in shares.items()}
-
-    def _apply(self, gradients: list[tf.Tensor]) -> tf.Operation:
-        pairs = list(zip(gradients, self.variables.values()))
-        optimizer = self._make_optimizer()
-        self._strategy.run(lambda: optimizer.apply_gradients(pairs, global_step=self._steps))
-        (update,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
-        return update

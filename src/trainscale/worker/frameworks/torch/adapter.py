@@ -288,11 +288,13 @@ class TorchAdapter(Adapter, Proof):
     def restore(self, weights: Mapping[str, Any]) -> None:
         with torch.no_grad():
             for name, parameter in self.network.module.named_parameters():
-                parameter.copy_(self._localize(torch.from_numpy(weights[self.network.canonical[name]]), parameter))
+                values = torch.from_numpy(weights[self.network.canonical[name]])
+                if hasattr(parameter, "device_mesh"):  # it is sharded; every rank has all values, so nothing is sent
+                    from torch.distributed.tensor import distribute_tensor
 
-    def _localize(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-        """Return values as they can be copied to a parameter."""
-        return values
+                    whole, placements = values.to(self.device), parameter.placements
+                    values = distribute_tensor(whole, parameter.device_mesh, placements, src_data_rank=None)
+                parameter.copy_(values)
 
     def skipped_updates(self) -> int:
         """Return how often the loss scale was halved. It is doubled only after 2,000 updates."""
@@ -408,15 +410,8 @@ class TorchShardedAdapter(TorchAdapter):
         return super().prepare_engine()
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        self.network.module.reshard()  # for the same reason as below
+        self.network.module.reshard()
         super().restore(weights)
-
-    def _localize(self, values: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part. Every rank has all values, so nothing is sent."""
-        from torch.distributed.tensor import distribute_tensor
-
-        on_device = values.to(self.device)
-        return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
     def weights(self) -> NamedArrays:
         # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
