@@ -11,7 +11,7 @@ from hostile import damaged, refusal, scratch_folder
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from small_sets import write_cifar10, write_mnist
+from small_sets import read_split, write_cifar10, write_mnist
 
 from trainscale.errors import InputError
 from trainscale.worker.data import published_files
@@ -82,7 +82,7 @@ CHECKSUMS = {name: (folder / published_files.CHECKSUMS).read_bytes() for name, f
 def test_checksums(name: str, split: str, data: st.DataObject) -> None:
     path = SETS[name] / published_files.CHECKSUMS
     path.write_bytes(data.draw(damaged(CHECKSUMS[name])))
-    message = data_refusal(lambda: published_files.read_split(name, str(SETS[name]), split))
+    message = data_refusal(lambda: read_split(name, str(SETS[name]), split))
     assert not message or str(SETS[name]) in message
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainscale.worker.data.published_files import CHECKSUMS
+from trainscale.worker.data.published_files import CHECKSUMS, read_files
 
 
 def pictures(count: int, channels: int, size: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -58,3 +58,9 @@ def _write_checksums(folder: Path) -> Path:
     sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / CHECKSUMS).write_text("".join(sums))
     return folder
+
+
+def read_split(name: str, directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all images and labels of a split, as the worker reads them."""
+    images, labels = zip(*read_files(name, directory, split), strict=True)
+    return np.concatenate(images), np.concatenate(labels)

@@ -18,10 +18,8 @@ from ..worker.events import (
     Deadline,
     Event,
     Exit,
-    ExpectationDone,
     LogLine,
     NumbersPiece,
-    ParityDone,
     RankError,
 )
 from ..worker.job import WORKER, Device, Job, Measure, Task
@@ -129,16 +127,15 @@ def compute_numbers(
     if isinstance(answer, HostError):
         raise NumbersFailed(str(answer))
     (task,) = answer
-    done = task.find_last(ParityDone) or task.find_last(ExpectationDone)
+    last, failure = task.find_last(NumbersPiece), task.find_last(RankError)
     if task.exit is None:
         raise NumbersFailed(f"still computing after {seconds:.0f} s")
-    if done is None:
-        failure = task.find_last(RankError)
+    if failure or last is None or last.seconds is None:
         reason = f"{describe_exit(task.exit.code)}: {task.last_line or 'no message'}"
         raise NumbersFailed(failure.message if failure else reason)
     text = b"".join(base64.b64decode(piece.data) for piece in task.select_events(NumbersPiece))
     head, _, values = text.partition(b"\n")
-    return EncodedNumbers(head, values, done.seconds)
+    return EncodedNumbers(head, values, last.seconds)
 
 
 # ---- parity: a few steps of a network with one framework

@@ -39,14 +39,14 @@ def open_cache(job: Job) -> Iterator[Job]:
 def find_cache_home() -> str:
     """Return the user's cache folder. As for the controller (folders.py), a relative path counts as unset."""
     folder = os.environ.get("XDG_CACHE_HOME", "")
-    return folder if os.path.isabs(folder) else os.path.expanduser("~/.cache")  # noqa: PTH111, PTH117
+    return folder if os.path.isabs(folder) else os.path.expanduser("~/.cache")
 
 
 def _make_user_folder() -> str:
     """Return the folder, or nothing if it cannot be made: then frameworks compile, and keep nothing."""
     folder = f"{find_cache_home()}/trainscale/compiled"
     try:
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+        os.makedirs(folder, exist_ok=True)
     except OSError:
         return ""
     return folder if os.access(folder, os.W_OK | os.X_OK) else ""

@@ -68,15 +68,17 @@ class Emitter:
             piece, is_last = text[start : start + _PIECE], start + _PIECE >= len(text)
             self(ReportPiece(piece, start, is_last, report.window_began, report.sample.window_seconds))
 
-    def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
+    def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any], began: float) -> None:
         """Send numpy arrays in as many lines as they need: a line of JSON with what was counted and how many values
-        each array has; then the values, eight bytes each. The controller reads them without numpy.
+        each array has; then the values, eight bytes each. The controller reads them without numpy. ``began`` is when
+        the computation began, by time.perf_counter.
         """
         sizes = {name: values.size for name, values in arrays.items()}
         head = json.dumps({**counts, "arrays": sizes}).encode() + b"\n"
         data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
         for start in range(0, len(data), _ARRAY_PIECE):
-            self(NumbersPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode()))
+            seconds = time.perf_counter() - began if start + _ARRAY_PIECE >= len(data) else None
+            self(NumbersPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode(), seconds))
 
 
 class HeartbeatSender:
@@ -115,7 +117,7 @@ def list_calls(thread: int) -> list[str]:
     """Return a thread's call stack, outermost frame first. A deep stack loses its middle frames."""
     frame, calls = sys._current_frames().get(thread), []
     for caller, line in traceback.walk_stack(frame) if frame else ():
-        names = os.path.basename(caller.f_code.co_filename), caller.f_code.co_name  # noqa: PTH119
+        names = os.path.basename(caller.f_code.co_filename), caller.f_code.co_name
         # The ends of the names, in characters that need one byte each in a line of JSON.
         file, function = (re.sub(r"[^!#-\[\]-~]", "?", name[-_LONGEST_NAME:]) for name in names)
         calls.append(f"{file}:{line} {function}")

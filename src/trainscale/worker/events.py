@@ -136,26 +136,10 @@ class FrameworkFacts(Event, kind="probe", sender="probe"):
 
 @dataclass(frozen=True)
 class NumbersPiece(Event, kind="numbers", sender="parity, expectation"):
-    """A piece of the numbers that were computed, in base64."""
+    """A piece of the numbers that were computed, in base64. The last one says how long it took."""
 
     data: str
-
-
-@dataclass(frozen=True)
-class ParityDone(Event, kind="parity", sender="parity"):
-    """All numbers are sent: the parameter count, the multiplications, the seconds it took."""
-
-    parameters: int
-    macs: int | None
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ExpectationDone(Event, kind="expectation", sender="expectation"):
-    """All numbers are sent that a correct trial computes in its first steps: the seconds and the memory it took."""
-
-    seconds: float
-    peak_bytes: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

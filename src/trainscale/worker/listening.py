@@ -151,7 +151,7 @@ def find_free_ports(count: int) -> list[int]:
     anybody listens would sooner or later get that very port for its own end, and the listener would find it in use.
     """
     try:
-        with open(_SYSTEM_RANGE) as file:  # noqa: PTH123
+        with open(_SYSTEM_RANGE) as file:
             low, high = map(int, file.read().split())
     except (OSError, ValueError):
         low, high = 32768, 60999  # the default of Linux

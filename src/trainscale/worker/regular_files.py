@@ -26,10 +26,10 @@ def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "its name has a NUL character", name)
-    kind = stat.S_IFMT(os.stat(name).st_mode)  # noqa: PTH116
+    kind = stat.S_IFMT(os.stat(name).st_mode)
     if kind in _KINDS and not (pipes and name.startswith(_DESCRIPTORS)):
         raise OSError(errno.EINVAL, f"this is {_KINDS[kind]}; valid: a file", name)
-    return open(name, "rb")  # noqa: PTH123
+    return open(name, "rb")
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = False) -> bytes:

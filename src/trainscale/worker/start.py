@@ -25,12 +25,12 @@ ROLES = {
 
 
 def start(arguments: list[str]) -> int:
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - os.path starts faster
+    here = os.path.dirname(os.path.abspath(__file__))
     # Python puts the script's own folder first; our `data` and `models` must not hide a user's.
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # noqa: PTH100
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     if "trainscale" not in sys.modules:
         package = types.ModuleType("trainscale")
-        package.__path__ = [os.path.dirname(here)]  # noqa: PTH120
+        package.__path__ = [os.path.dirname(here)]
         sys.modules["trainscale"] = package
     if len(arguments) < 1 or arguments[0] not in ROLES:
         print(f"usage: start.py {'|'.join(ROLES)}", file=sys.stderr)

@@ -104,7 +104,7 @@ def test_training_takes_a_part_of_it_as_it_was_drawn(tmp_path: Path) -> None:
     random = np.random.default_rng(3).random((60, 5))
     with Image.open(tmp_path / "a.jpg") as image:
         for chance in random:
-            left, top, wide, high = box = folder._choose_random_part(400, 300, chance)
+            left, top, wide, high = box = folder.choose_box(400, 300, chance)
             assert left >= 0
             assert top >= 0
             assert left + wide <= 400.001
@@ -115,9 +115,7 @@ def test_training_takes_a_part_of_it_as_it_was_drawn(tmp_path: Path) -> None:
 
 
 def test_parts_have_8_to_100_per_cent_of_the_area_and_are_little_wider_or_higher() -> None:
-    boxes = np.array(
-        [folder._choose_random_part(1000, 1000, chance) for chance in np.random.default_rng(1).random((2000, 5))]
-    )
+    boxes = np.array([folder.choose_box(1000, 1000, chance) for chance in np.random.default_rng(1).random((2000, 5))])
     area, shape = boxes[:, 2] * boxes[:, 3] / 1e6, boxes[:, 2] / boxes[:, 3]
     assert 0.08 <= area.min() < 0.1
     assert 0.9 < area.max() <= 1
@@ -225,9 +223,7 @@ def test_real_photographs_come_as_they_are(tmp_path: Path) -> None:
     for number, path in enumerate(photographs.paths[::10]):
         chance = np.random.default_rng(number).random(5) if number % 2 else None
         with Image.open(path) as image:
-            box = (
-                folder._find_centre(*image.size) if chance is None else folder._choose_random_part(*image.size, chance)
-            )
+            box = folder.choose_box(*image.size, chance)
             wanted = reference(image.convert("RGB"), box, 64)
         if chance is not None and chance[4] < 0.5:
             wanted = wanted[:, :, ::-1]

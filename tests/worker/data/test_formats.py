@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from real_data import real
-from small_sets import pictures, write_cifar10, write_mnist
+from small_sets import pictures, read_split, write_cifar10, write_mnist
 
 from trainscale.worker.data import facts, published_files
 from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
@@ -74,7 +74,7 @@ def write_pickles(folder: Path, train: int = 50, valid: int = 13) -> Path:
 def test_images_and_labels_are_those_that_were_written(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     folder = WRITERS[name](tmp_path, 50, 13)
     for split, count, seed in ((TRAIN, 50, 1), (VALID, 13, 2)):
-        images, labels = published_files.read_split(name, str(folder), split)
+        images, labels = read_split(name, str(folder), split)
         wanted, truth = pictures(count, *shape[:2], seed=seed)
         assert images.dtype == labels.dtype == np.uint8
         assert np.array_equal(images, wanted)
@@ -87,8 +87,8 @@ def test_the_pickles_for_python_hold_the_same_as_the_binary_files(tmp_path: Path
     assert published_files.count_images(CIFAR10, str(tmp_path / "set")) == {TRAIN: 50, VALID: 13}
     for split in (TRAIN, VALID):
         pairs = zip(
-            published_files.read_split(CIFAR10, str(tmp_path / "set"), split),
-            published_files.read_split(CIFAR10, str(binary), split),
+            read_split(CIFAR10, str(tmp_path / "set"), split),
+            read_split(CIFAR10, str(binary), split),
             strict=True,
         )
         assert all(np.array_equal(pickled, binary_file) for pickled, binary_file in pairs)
@@ -101,7 +101,7 @@ def test_pickles_that_python_3_wrote_are_read_too(tmp_path: Path) -> None:
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         (folder / "test_batch").write_bytes(pickle.dumps(content, protocol))
         write_sums(folder)
-        assert np.array_equal(published_files.read_split(CIFAR10, str(folder), VALID)[0], images)
+        assert np.array_equal(read_split(CIFAR10, str(folder), VALID)[0], images)
         assert published_files.count_images(CIFAR10, str(folder))[VALID] == 13
 
 
@@ -121,7 +121,7 @@ def test_a_pickle_of_something_else_is_refused(content: object, message: str, tm
     write_pickle(folder / "test_batch", content)
     write_sums(folder)
     with pytest.raises(DataError, match=f"{folder}/test_batch.*({message})"):
-        published_files.read_split(CIFAR10, str(folder), VALID)
+        read_split(CIFAR10, str(folder), VALID)
 
 
 def test_of_two_editions_the_binary_one_counts(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_pickle_that_runs_a_program_runs_none(tmp_path: Path) -> None:
     (folder / "data_batch_2").write_bytes(evil.encode())
     write_sums(folder)
     with pytest.raises(DataError, match=r"data_batch_2 is damaged: UnpicklingError: it asks for os\.system"):
-        published_files.read_split(CIFAR10, str(folder), TRAIN)
+        read_split(CIFAR10, str(folder), TRAIN)
     with pytest.raises(DataError, match="data_batch_2 is damaged"):
         published_files.count_images(CIFAR10, str(folder))
     assert not ran.exists()
@@ -165,7 +165,7 @@ def test_a_missing_file_is_named_with_the_command_that_gets_it(tmp_path: Path) -
     folder = write_cifar10(tmp_path / "a set")
     (folder / "data_batch_5.bin").unlink()
     with pytest.raises(DataError) as raised:
-        published_files.read_split(CIFAR10, str(folder), VALID)
+        read_split(CIFAR10, str(folder), VALID)
     assert str(raised.value) == (
         f"{folder}/data_batch_5.bin is missing; get the set with: trainscale data get cifar10 '{folder}'"
     )
@@ -178,7 +178,7 @@ def test_files_that_are_not_the_published_ones_are_refused_without_a_list_of_che
     folder = WRITERS[name](tmp_path)
     (folder / CHECKSUMS).unlink()
     with pytest.raises(DataError, match=r"is damaged: it has [\d,]+ bytes, not [\d,]+; remove it and get it again"):
-        published_files.read_split(name, str(folder), TRAIN)
+        read_split(name, str(folder), TRAIN)
 
 
 def test_a_file_of_the_right_size_with_another_byte_is_damaged(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_file_of_the_right_size_with_another_byte_is_damaged(tmp_path: Path) -
     content[1000] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{path} is damaged: its MD5 is [0-9a-f]{{32}}, not [0-9a-f]{{32}}"):
-        published_files.read_split(CIFAR10, str(folder), TRAIN)
-    assert len(published_files.read_split(CIFAR10, str(folder), VALID)[0]) == 103  # the other files are right
+        read_split(CIFAR10, str(folder), TRAIN)
+    assert len(read_split(CIFAR10, str(folder), VALID)[0]) == 103  # the other files are right
 
 
 def harm_idx(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -232,7 +232,7 @@ def test_what_is_wrong_inside_a_file_is_told_with_its_name(wrong: str, tmp_path:
     harm(folder / file)
     write_sums(folder)
     with pytest.raises(DataError, match=f"{folder / file}.*({message})"):
-        published_files.read_split(name, str(folder), TRAIN)
+        read_split(name, str(folder), TRAIN)
 
 
 def test_a_list_of_checksums_must_name_every_file(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_list_of_checksums_must_name_every_file(tmp_path: Path) -> None:
     lines = (folder / CHECKSUMS).read_text().splitlines(keepends=True)
     (folder / CHECKSUMS).write_text("".join(line for line in lines if "batch_4" not in line))
     with pytest.raises(DataError, match=r"data_batch_4\.bin: checksums\.md5 in the same folder does not name it"):
-        published_files.read_split(CIFAR10, str(folder), TRAIN)
+        read_split(CIFAR10, str(folder), TRAIN)
 
 
 @pytest.mark.parametrize("content", ["", "not a sum\n", "d41d8cd98f00b204e9800998ecf8427e\n"])
@@ -248,7 +248,7 @@ def test_a_list_of_checksums_must_be_as_md5sum_writes_it(content: str, tmp_path:
     folder = write_cifar10(tmp_path)
     (folder / CHECKSUMS).write_text(content)
     with pytest.raises(DataError, match=r"checksums\.md5 is not as md5sum writes it"):
-        published_files.read_split(CIFAR10, str(folder), TRAIN)
+        read_split(CIFAR10, str(folder), TRAIN)
 
 
 def test_binary_marks_and_capitals_in_a_list_of_checksums_are_understood(tmp_path: Path) -> None:
@@ -263,10 +263,10 @@ def test_binary_marks_and_capitals_in_a_list_of_checksums_are_understood(tmp_pat
 
 def test_the_real_mnist_is_read(tmp_path: Path) -> None:
     folder = str(real("mnist"))
-    images, labels = published_files.read_split(MNIST, folder, TRAIN)
+    images, labels = read_split(MNIST, folder, TRAIN)
     assert images.shape == (60_000, 1, 28, 28)
     assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     known = facts.KNOWN[MNIST]
     assert images.mean() / 255 == pytest.approx(known.mean[0], abs=1e-4)
     assert images[:5000].std() / 255 == pytest.approx(known.deviation[0], abs=2e-3)
-    assert len(published_files.read_split(MNIST, folder, VALID)[1]) == 10_000
+    assert len(read_split(MNIST, folder, VALID)[1]) == 10_000

@@ -53,20 +53,15 @@ def read_facts(data: str, directory: str) -> DatasetFacts:
 
     Raises DataError.
     """
-    if parse_data_kind(data) in KNOWN:
-        return _read_published_facts(parse_data_kind(data), directory)
-    from . import folder
+    from . import folder, published_files
 
+    kind = parse_data_kind(data)
+    if kind in KNOWN:
+        try:
+            counts = published_files.count_images(kind, directory)
+        except DataError:  # reported when the files are read; the published facts are known anyway
+            return KNOWN[kind]
+        return replace(KNOWN[kind], train=counts[TRAIN], valid=counts[VALID])
     train, valid = (folder.list_photographs(directory, split) for split in (TRAIN, VALID))
-    name = os.path.basename(os.path.normpath(directory))  # noqa: PTH119
+    name = os.path.basename(os.path.normpath(directory))
     return DatasetFacts(name, len(train.classes), 3, 0, len(train.labels), len(valid.labels), *PHOTOGRAPHS)
-
-
-def _read_published_facts(name: str, directory: str) -> DatasetFacts:
-    from . import published_files
-
-    try:
-        counts = published_files.count_images(name, directory)
-    except DataError:  # reported when the files are read; the published facts are known anyway
-        return KNOWN[name]
-    return replace(KNOWN[name], train=counts[TRAIN], valid=counts[VALID])

@@ -34,16 +34,16 @@ class Listing:
 def list_photographs(directory: str, split: str) -> Listing:
     """Return every photograph of a split with the number of its class, in the order of names. Raises DataError."""
     classes = _list_classes(directory, TRAIN)
-    top = os.path.join(directory, _FOLDERS[split])  # noqa: PTH118
+    top = os.path.join(directory, _FOLDERS[split])
     if split != TRAIN:
         unknown = sorted(set(_list_classes(directory, split)) - set(classes))
         if unknown:
-            raise DataError(f"{os.path.join(top, unknown[0])} is a class that train/ does not have")  # noqa: PTH118
+            raise DataError(f"{os.path.join(top, unknown[0])} is a class that train/ does not have")
     paths, labels = [], []
     for number, name in enumerate(classes):
-        folder = os.path.join(top, name)  # noqa: PTH118
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []  # noqa: PTH112, PTH208
-        photographs = [os.path.join(folder, name) for name in names if name.lower().endswith(_ENDINGS)]  # noqa: PTH118
+        folder = os.path.join(top, name)
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        photographs = [os.path.join(folder, name) for name in names if name.lower().endswith(_ENDINGS)]
         paths += photographs
         labels += [number] * len(photographs)
     if not paths:
@@ -54,7 +54,7 @@ def list_photographs(directory: str, split: str) -> Listing:
 
 
 def _list_classes(directory: str, split: str) -> list[str]:
-    top = os.path.join(directory, _FOLDERS[split])  # noqa: PTH118
+    top = os.path.join(directory, _FOLDERS[split])
     try:
         with os.scandir(top) as entries:
             classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
@@ -77,17 +77,34 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
     image, size = _import_pillow(), out.shape[-1]
     with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         wide, high = photograph.size
-        box = _find_centre(wide, high) if draws is None else _choose_random_part(wide, high, draws)
+        box = choose_box(wide, high, draws)
         # A JPEG can be decoded at a half, a quarter or an eighth of its size, which saves most of the work.
         drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
         scale = drafted[1][2] / wide if drafted else 1.0  # draft returns the box of the whole picture
         left, top, width, height = (length * scale for length in box)
         corners = (left, top, left + width, top + height)
-        small = _convert_to_rgb(photograph).resize((size, size), image.Resampling.BILINEAR, corners, reducing_gap=2.0)
+        if photograph.mode.startswith("I;16"):  # convert() alone would turn all but the darkest pixels white
+            photograph = photograph.point(lambda value: value / 256).convert("L")
+        if photograph.mode == "P" and "transparency" in photograph.info:
+            photograph = photograph.convert("RGBA")
+        if photograph.mode != "RGB":
+            photograph = photograph.convert("RGB")
+        small = photograph.resize((size, size), image.Resampling.BILINEAR, corners, reducing_gap=2.0)
     mirrored = draws is not None and draws[4] < 0.5
     for colour, band in zip(out, small.split()):
         pixels = np.frombuffer(band.tobytes(), np.uint8).reshape(size, size)
         colour[...] = pixels[:, ::-1] if mirrored else pixels
+
+
+def choose_box(wide: int, high: int, draws: Any | None) -> tuple[float, float, float, float]:
+    """Return left, top, width and height of the part of a photograph to take."""
+    if draws is None:
+        side = min(wide, high) / _VALIDATION_SCALE
+        return (wide - side) / 2, (high - side) / 2, side, side
+    area = wide * high * (_LEAST_AREA + (1 - _LEAST_AREA) * float(draws[0]))
+    ratio = math.exp((2 * float(draws[1]) - 1) * math.log(_WIDEST))
+    width, height = min(wide, math.sqrt(area * ratio)), min(high, math.sqrt(area / ratio))
+    return (wide - width) * float(draws[2]), (high - height) * float(draws[3]), width, height
 
 
 def inspect_photograph(path: str) -> tuple[int, int, int]:
@@ -97,7 +114,7 @@ def inspect_photograph(path: str) -> tuple[int, int, int]:
         size = photograph.size
         photograph.draft("RGB", (1, 1))  # decode it small, which is faster and still reads every byte
         photograph.load()
-    return (*size, os.path.getsize(path))  # noqa: PTH202
+    return (*size, os.path.getsize(path))
 
 
 def _import_pillow() -> Any:
@@ -121,27 +138,3 @@ def _name_file_in_errors(path: str) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # decoders of a dozen formats raise anything on bytes that they do not know
         raise DataError(f"{path} is damaged, or no photograph: {error}") from None
-
-
-def _convert_to_rgb(photograph: Any) -> Any:
-    """Convert grey, CMYK, palettes and transparency to RGB. An RGB photograph is not copied."""
-    if photograph.mode == "RGB":
-        return photograph
-    if photograph.mode.startswith("I;16"):  # convert() alone would turn all but the darkest pixels white
-        photograph = photograph.point(lambda value: value / 256).convert("L")
-    if photograph.mode == "P" and "transparency" in photograph.info:
-        photograph = photograph.convert("RGBA")
-    return photograph.convert("RGB")
-
-
-def _choose_random_part(wide: int, high: int, draws: Any) -> tuple[float, float, float, float]:
-    """Return left, top, width and height."""
-    area = wide * high * (_LEAST_AREA + (1 - _LEAST_AREA) * float(draws[0]))
-    ratio = math.exp((2 * float(draws[1]) - 1) * math.log(_WIDEST))
-    width, height = min(wide, math.sqrt(area * ratio)), min(high, math.sqrt(area / ratio))
-    return (wide - width) * float(draws[2]), (high - height) * float(draws[3]), width, height
-
-
-def _find_centre(wide: int, high: int) -> tuple[float, float, float, float]:
-    side = min(wide, high) / _VALIDATION_SCALE
-    return (wide - side) / 2, (high - side) / 2, side, side

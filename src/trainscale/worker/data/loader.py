@@ -82,7 +82,7 @@ class Loader:
         self._pending: deque[_Pending] = deque()
         self._next_process = 0
         self._ahead = _AHEAD * processes
-        start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+        start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
         self._processes = [
             subprocess.Popen(
                 [sys.executable, start, "loader"],

@@ -21,7 +21,7 @@ import pickle
 import shlex
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,48 +56,53 @@ class Edition:
         return tuple(file for files in self.files.values() for file in files)
 
 
-_MNIST = Edition(
-    {
-        TRAIN: (
-            PublishedFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            PublishedFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-        ),
-        VALID: (
-            PublishedFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-            PublishedFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-        ),
-    }
-)
-_BIN = (
-    "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "5ea93a67294ea407fff1d09f752e9692",
-    "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "53f37980c15c3d472c316c40844f3f0d",
-    "803d5f7f4d78ea53de84dbe85f74fb6d",
-)
-_PY = (
-    "c99cafc152244af753f735de768cd75f",
-    "d4bba439e000b95fd0a9bffe97cbabec",
-    "54ebc095f3ab1f0389bbae665268c751",
-    "634d18415352ddfa80567beed471001a",
-    "482c414d41f54cd18b22e5b47cb7c3cb",
-    "40351d587109b95175f43aff81a1287e",
-)
 _CIFAR_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
-def _make_cifar_edition(ending: str, size: int, sums: tuple[str, ...], folder: str) -> Edition:
+def _make_cifar_edition(ending: str, size: int, folder: str, *sums: str) -> Edition:
     files = [PublishedFile(name + ending, size, md5) for name, md5 in zip(_CIFAR_NAMES, sums)]
     return Edition({TRAIN: tuple(files[:5]), VALID: tuple(files[5:])}, folder)
 
 
 # Where a folder has several editions, the first counts. It is also the one that `trainscale data get` downloads.
 EDITIONS = {
-    MNIST: (_MNIST,),
+    MNIST: (
+        Edition(
+            {
+                TRAIN: (
+                    PublishedFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                    PublishedFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+                ),
+                VALID: (
+                    PublishedFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+                    PublishedFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+                ),
+            }
+        ),
+    ),
     CIFAR10: (
-        _make_cifar_edition(".bin", 10_000 * RECORD, _BIN, "cifar-10-batches-bin"),
-        _make_cifar_edition("", 0, _PY, "cifar-10-batches-py"),
+        _make_cifar_edition(
+            ".bin",
+            10_000 * RECORD,
+            "cifar-10-batches-bin",
+            "5dd7e06a14cb22eb9f671a540d1b7c25",
+            "5ea93a67294ea407fff1d09f752e9692",
+            "942cd6a4bcdd0dd3c604fbe906cb4421",
+            "ae636b3ba5c66a11e91e8cb52e771fcb",
+            "53f37980c15c3d472c316c40844f3f0d",
+            "803d5f7f4d78ea53de84dbe85f74fb6d",
+        ),
+        _make_cifar_edition(
+            "",
+            0,
+            "cifar-10-batches-py",
+            "c99cafc152244af753f735de768cd75f",
+            "d4bba439e000b95fd0a9bffe97cbabec",
+            "54ebc095f3ab1f0389bbae665268c751",
+            "634d18415352ddfa80567beed471001a",
+            "482c414d41f54cd18b22e5b47cb7c3cb",
+            "40351d587109b95175f43aff81a1287e",
+        ),
     ),
 }
 
@@ -108,7 +113,7 @@ def find_edition(name: str, directory: str) -> tuple[Edition, str]:
     for edition in EDITIONS[name]:
         for folder in dict.fromkeys((directory, _join(directory, edition.folder))):
             names = [file.name for file in edition.all_files]
-            absent = [file_name for file_name in names if not os.path.isfile(_join(folder, file_name))]  # noqa: PTH113
+            absent = [file_name for file_name in names if not os.path.isfile(_join(folder, file_name))]
             if not absent:
                 return edition, folder
             if len(absent) < len(names) or not missing:
@@ -129,26 +134,21 @@ def verify_path(folder: str, file: PublishedFile, checksums: dict[str, str] | No
     path = _join(folder, file.name)
     advice = "; remove it and get it again" if checksums is None else ""
     try:
-        size = os.path.getsize(path)  # noqa: PTH202
+        size = os.path.getsize(path)
         if checksums is None and file.size and size != file.size:
             raise DataError(f"{path} is damaged: it has {size:,} bytes, not {file.size:,}{advice}")
         expected = file.md5 if checksums is None else checksums.get(file.name)
         if expected is None:
             raise DataError(f"{path}: {CHECKSUMS} in the same folder does not name it")
-        actual = compute_md5(path)
+        md5 = hashlib.md5(usedforsecurity=False)
+        with open(path, "rb") as content:
+            while block := content.read(1 << 20):
+                md5.update(block)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    if actual != expected.lower():
-        raise DataError(f"{path} is damaged: its MD5 is {actual}, not {expected}{advice}")
+    if md5.hexdigest() != expected.lower():
+        raise DataError(f"{path} is damaged: its MD5 is {md5.hexdigest()}, not {expected}{advice}")
     return path
-
-
-def compute_md5(path: str) -> str:
-    md5 = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as content:  # noqa: PTH123
-        while block := content.read(1 << 20):
-            md5.update(block)
-    return md5.hexdigest()
 
 
 def read_checksums(folder: str) -> dict[str, str] | None:
@@ -179,9 +179,9 @@ def count_images(name: str, directory: str) -> dict[str, int]:
 
 def _count_images_in_file(path: str) -> int:
     if path.endswith(".bin"):
-        return os.path.getsize(path) // RECORD  # noqa: PTH202
+        return os.path.getsize(path) // RECORD
     if not path.endswith(".gz"):
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             try:
                 return len(_LabelUnpickler(file, encoding="bytes").load()[b"labels"])
             except Exception as error:  # bytes that are no pickle can raise anything
@@ -212,26 +212,24 @@ class _LabelUnpickler(pickle.Unpickler):
 
 
 def _join(folder: str, name: str) -> str:
-    return os.path.join(folder, name) if name else folder  # noqa: PTH118
-
-
-def read_split(name: str, directory: str, split: str) -> tuple[Any, Any]:
-    """Return all images (images, channels, rows, columns) and labels of a split, in 8 bits. Raises DataError."""
-    import numpy as np
-
-    images, labels = zip(*read_files(name, directory, split))
-    return np.concatenate(images), np.concatenate(labels)
+    return os.path.join(folder, name) if name else folder
 
 
 def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the same file by file, so that no second copy of the data set is in memory. Raises DataError."""
+    """Yield the images (images, channels, rows, columns) and labels of a split, in 8 bits, file by file: so no second
+    copy of the data set is in memory. Raises DataError.
+    """
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     paths = [verify_path(folder, file, checksums) for file in edition.files[split]]
     known, count = KNOWN[name], 0
     expected = {TRAIN: known.train, VALID: known.valid}[split]
     shape = (known.channels, known.image_size, known.image_size)
-    for images, labels, path in _read_arrays(name, paths):
+    if name == MNIST:
+        read: Iterable[Any] = [(_read_idx(paths[0], 3)[:, None], _read_idx(paths[1], 1), paths[1])]
+    else:
+        read = ((*(_read_records if path.endswith(".bin") else _read_pickle)(path), path) for path in paths)
+    for images, labels, path in read:
         if images.shape[1:] != shape:
             size = "×".join(map(str, images.shape[2:]))
             raise DataError(f"{paths[0]}: images of {size}; valid: {known.image_size}×{known.image_size}")
@@ -243,15 +241,6 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
         yield images, labels
     if checksums is None and count != expected:
         raise DataError(f"{paths[0]}: {count:,} images; valid: {expected:,}")
-
-
-def _read_arrays(name: str, paths: list[str]) -> Iterator[tuple[Any, Any, str]]:
-    """Yield images, labels and the path to name in messages about both."""
-    if name == MNIST:
-        yield _read_idx(paths[0], 3)[:, None], _read_idx(paths[1], 1), paths[1]
-    else:
-        for path in paths:
-            yield (*(_read_records if path.endswith(".bin") else _read_pickle)(path), path)
 
 
 def _read_idx(path: str, axes: int) -> Any:
@@ -288,9 +277,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     _ALLOWED = (
         ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
         ("numpy.core.numeric", "_frombuffer"),
-        ("numpy._core.numeric", "_frombuffer"),
         ("numpy", "ndarray"),
         ("numpy", "dtype"),
         ("_codecs", "encode"),
@@ -299,19 +286,19 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         import numpy as np
 
-        if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         # The module's name depends on the version of numpy, of the one that wrote and of the one that reads.
         new, old = "numpy._core", "numpy.core"
-        module = module.replace(new, old) if not hasattr(np, "_core") else module.replace(old, new)
-        return super().find_class(module, name)
+        module = module.replace(new, old)
+        if (module, name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module.replace(old, new) if hasattr(np, "_core") else module, name)
 
 
 def _read_pickle(path: str) -> tuple[Any, Any]:
     import numpy as np
 
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             content = _ArrayUnpickler(file, encoding="bytes").load()
         if content[b"data"].dtype != np.uint8:
             raise TypeError(f"its images are {content[b'data'].dtype}, not uint8")

@@ -335,7 +335,7 @@ class GpuMonitor:
                         self._samples.setdefault(gpu, deque(maxlen=_MOST_SAMPLES)).append(sample)
 
     def _count(self, sizes: Mapping[int, int | None]) -> None:
-        strangers = {pid for pid in sizes if not os.path.exists(f"/proc/{pid}")} if is_in_container() else set()  # noqa: PTH110
+        strangers = {pid for pid in sizes if not os.path.exists(f"/proc/{pid}")} if is_in_container() else set()
         if strangers & self._strangers:  # seen only once, it may have just ended
             self._problem = ELSEWHERE
             return
@@ -362,7 +362,7 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
         if pid in ranks:
             return ranks[pid]
         try:
-            with open(f"/proc/{pid}/stat", errors="replace") as file:  # noqa: PTH123
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             return None
@@ -376,6 +376,6 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
 def is_in_container() -> bool:
     """Whether processes have other numbers here than the kernel and its drivers use."""
     try:
-        return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE  # noqa: PTH115
+        return os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE
     except OSError:
         return False

@@ -18,17 +18,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 from ..emitter import claim_stdout, encode
 from ..events import FrameworkFacts, HostFactsPiece
 from .probe import ProbeRequest, run_probes
+from .usage import read_line, read_number
 
-_NVIDIA_QUERY = (
-    "nvidia-smi",
-    "--query-gpu=index,name,memory.total,driver_version,uuid",
-    "--format=csv,noheader,nounits",
-)
+_NVIDIA_COLUMNS = "--query-gpu=index,name,memory.total,driver_version,uuid"
 _MIB = 1024 * 1024
 
 
@@ -56,90 +52,43 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    memory = _read_memory_sizes()
     gpus, note = _query_gpus()
+    pressure = read_line("/proc/pressure/cpu", "some avg10=").partition(" ")[0]
+    threads_per_core = 0
+    for piece in read_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").split(","):
+        first, _, last = piece.partition("-")
+        threads_per_core += int(last or first) - int(first) + 1 if piece else 1
     return Machine(
         name=platform.node(),
-        cpu=_read_cpu_model(),
+        # platform.processor() would start a process.
+        cpu=read_line("/proc/cpuinfo", "model name").partition(":")[2].strip() or platform.machine(),
         cores=list_usable_cores(),
-        threads_per_core=_count_threads_per_core(),
-        memory_bytes=memory.get("MemTotal", 0),
-        memory_available_bytes=memory.get("MemAvailable", 0),
+        threads_per_core=threads_per_core,
+        memory_bytes=(read_number("/proc/meminfo", "MemTotal:") or 0) * 1024,
+        memory_available_bytes=(read_number("/proc/meminfo", "MemAvailable:") or 0) * 1024,
         gpus=gpus,
         gpu_note=note,
         load=os.getloadavg()[0],
-        pressure=read_cpu_pressure(),
+        pressure=float(pressure) if pressure else None,
     )
 
 
 def list_usable_cores() -> tuple[int, ...]:
-    """Return the cores that this process may use, limited by a container's quota."""
+    """Return the cores that this process may use, limited by a container's quota: cgroup v2's cpu.max or v1's."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    quota = _read_container_quota()
-    return tuple(allowed[: max(1, int(quota))] if quota else allowed)
-
-
-def _read_container_quota() -> float | None:
-    """Return the number of cores by cgroup v2's cpu.max or v1's cfs_quota; None without a limit."""
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        limit_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None
-    return limit_us / period_us if limit_us > 0 else None
-
-
-def read_cpu_pressure() -> float | None:
-    try:
-        first = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
-    return next((float(word[6:]) for word in first.split() if word.startswith("avg10=")), None)
-
-
-def _read_memory_sizes() -> dict[str, int]:
-    sizes = {}
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            name, _, size = line.partition(":")
-            sizes[name] = int(size.split()[0]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return sizes
-
-
-def _read_cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()  # platform.processor() would start a process
-
-
-def _count_threads_per_core() -> int:
-    try:
-        siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return 1
-    count = 0
-    for piece in siblings.split(","):
-        first, _, last = piece.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
+    limit, _, period = read_line("/sys/fs/cgroup/cpu.max").partition(" ")
+    if not limit:
+        limit, period = (read_line(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    quota = int(limit) / int(period) if limit.isdigit() and period.isdigit() else len(allowed)
+    return tuple(allowed[: max(1, int(quota))])
 
 
 def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
     if shutil.which("nvidia-smi") is None:
         return (), "no nvidia-smi on this machine"
     try:
-        done = subprocess.run(_NVIDIA_QUERY, capture_output=True, text=True, timeout=30, check=False)
+        query = ["nvidia-smi", _NVIDIA_COLUMNS, "--format=csv,noheader,nounits"]
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return (), f"nvidia-smi did not answer: {error}"
     if done.returncode != 0:
@@ -263,13 +212,6 @@ class HostFacts:
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
     request = HostFactsRequest.from_json(sys.stdin.readline())
-    text = json.dumps(inspect_host(request), default=vars)
-    for start in range(0, len(text), _PIECE):
-        os.write(out, encode(HostFactsPiece(text[start : start + _PIECE])))
-    return 0
-
-
-def inspect_host(request: HostFactsRequest) -> HostFacts:
     modules = tuple(sorted({module for search in request.frameworks.values() for module in search.modules}))
     machine = read_machine()  # before the frameworks make it busy
     locations = {
@@ -280,16 +222,24 @@ def inspect_host(request: HostFactsRequest) -> HostFacts:
         name: location.python if location else (*request.frameworks[name].pythons, sys.executable)[0]
         for name, location in locations.items()
     }
-    return HostFacts(
+    try:
+        disk_free_bytes = shutil.disk_usage(os.path.expanduser(request.folder)).free
+    except OSError:
+        disk_free_bytes = None
+    facts = HostFacts(
         machine=machine,
         addresses=list_addresses(),
         reached_at=find_reached_address(),
-        disk_free_bytes=_measure_free_disk(request.folder),
+        disk_free_bytes=disk_free_bytes,
         python=sys.executable,
         python_version=sys.version.split()[0],
         frameworks=locations,
         probes=run_probes(pythons, request.probes),
     )
+    text = json.dumps(facts, default=vars)
+    for start in range(0, len(text), _PIECE):
+        os.write(out, encode(HostFactsPiece(text[start : start + _PIECE])))
+    return 0
 
 
 def list_addresses() -> dict[str, str]:
@@ -302,18 +252,14 @@ def list_addresses() -> dict[str, str]:
             except OSError:
                 continue  # it has none
             by_interface[name] = socket.inet_ntoa(answer[20:24])
-    outward = _find_outward_interface()
-    return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
-
-
-def _find_outward_interface() -> str | None:
-    """Return the interface of the default route."""
+    outward = None
     try:
-        with open("/proc/net/route") as file:  # noqa: PTH123
+        with open("/proc/net/route") as file:
             rows = [line.split() for line in file.readlines()[1:]]
+        outward = next((row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"), None)
     except OSError:
-        return None
-    return next((row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"), None)
+        pass
+    return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
 
 
 def find_reached_address() -> str:
@@ -325,14 +271,14 @@ def find_reached_address() -> str:
 def find_data_home() -> str:
     """Return the folder of this user's data. As for the controller (folders.py), a relative path counts as unset."""
     folder = os.environ.get("XDG_DATA_HOME", "")
-    return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")  # noqa: PTH111, PTH117
+    return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")
 
 
 def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[str, ...]) -> FrameworkLocation | None:
     """Return the first interpreter that has these modules: of those named, this one, and the environments made here.
     Each interpreter is asked once, for ``all_modules``.
     """
-    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))]  # noqa: PTH118, PTH207
+    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))]
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
         versions = _find_versions(path, all_modules) if path else {}
@@ -349,10 +295,3 @@ def _find_versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
     return versions
-
-
-def _measure_free_disk(folder: str) -> int | None:
-    try:
-        return shutil.disk_usage(os.path.expanduser(folder)).free  # noqa: PTH111
-    except OSError:
-        return None

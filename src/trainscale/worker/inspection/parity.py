@@ -7,6 +7,7 @@ The controller compares the numbers. Training starts from varied weights (models
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from .. import plugins
 from ..data.source import Normalization, make_batch
 from ..emitter import Emitter
-from ..events import ParityDone
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
@@ -51,61 +51,47 @@ def _compute(job: Job, emit: Emitter) -> None:
         # The path that real images take, and the layers that training leaves out, in the timed precision.
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
-    macs = adapter.proof.macs()
-    seconds = time.perf_counter() - began
-    counts = {"parameters": parameters, "macs": macs, "versions": adapter.versions()}
-    emit.send_arrays(arrays, counts)
-    emit(ParityDone(parameters, macs, seconds))
+    counts = {"parameters": parameters, "macs": adapter.proof.macs(), "versions": adapter.versions()}
+    emit.send_arrays(arrays, counts, began)
     adapter.leave()
 
 
 def _train(adapter: Adapter, job: Job) -> NamedArrays:
     import numpy as np
 
-    batch = make_batch(job, adapter.place)
-    arrays: NamedArrays = {f"before/{name}": fold(values) for name, values in adapter.proof.weights().items()}
-    for number, head in enumerate(adapter.proof.logits(batch)):
+    proof, batch = adapter.proof, make_batch(job, adapter.place)
+    arrays: NamedArrays = {}
+
+    def add_weights(part: str) -> None:
+        arrays.update({f"{part}/{name}": fold(values) for name, values in proof.weights().items()})
+
+    add_weights("before")
+    for number, head in enumerate(proof.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
-    statistics = adapter.proof.statistics()
+    # The logits may have changed the running statistics, which differs between frameworks.
+    statistics = {name: np.array(values, np.float64) for name, values in proof.statistics().items()}
+
+    def add_statistics(part: str, steps: int) -> None:
+        """Add what the steps have added to the running statistics, with the unbiased variance."""
+        for name, values in proof.statistics().items():
+            added = np.asarray(values, np.float64) - (1 - BATCH_NORM_MOMENTUM) ** steps * statistics[name]
+            graph = proof.catalogue_graph
+            if name.endswith(".variance") and proof.has_biased_variance and graph is not None:
+                count = job.batch * math.prod(graph.layer(name.rpartition(".")[0]).shape[1:])  # values in a mean
+                added *= count / max(count - 1, 1)
+            arrays[f"{part}/{name}"] = added
+
     losses = []
     for step in range(job.measure.steps):
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())
         if step == 0:
-            arrays.update({f"first/{name}": fold(values) for name, values in adapter.proof.weights().items()})
-            arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "first-statistics", steps=1))
+            add_weights("first")
+            add_statistics("first-statistics", steps=1)
     arrays["losses"] = np.array(losses, dtype=np.float64)
-    arrays.update({f"after/{name}": fold(values) for name, values in adapter.proof.weights().items()})
-    arrays.update(_compute_new_statistics(adapter, job.batch, statistics, "statistics", job.measure.steps))
+    add_weights("after")
+    add_statistics("statistics", job.measure.steps)
     return arrays
-
-
-def _compute_new_statistics(adapter: Adapter, batch: int, before: NamedArrays, part: str, steps: int) -> NamedArrays:
-    """Return what the steps added to the running statistics, with the unbiased variance.
-
-    The logits may have changed the statistics before, which differs between frameworks.
-    """
-    import numpy as np
-
-    arrays = {}
-    for name, values in adapter.proof.statistics().items():
-        kept = (1 - BATCH_NORM_MOMENTUM) ** steps
-        added = np.asarray(values, np.float64) - kept * np.asarray(before[name], np.float64)
-        if name.endswith(".variance") and adapter.proof.has_biased_variance:
-            added *= _compute_bias_correction(adapter, name, batch)
-        arrays[f"{part}/{name}"] = added
-    return arrays
-
-
-def _compute_bias_correction(adapter: Adapter, name: str, batch: int) -> float:
-    """Return n / (n - 1) for the n values over which a batch norm averages."""
-    graph = adapter.proof.catalogue_graph
-    if graph is None:
-        return 1.0
-    count = batch
-    for side in graph.layer(name.rpartition(".")[0]).shape[1:]:
-        count *= side
-    return count / max(count - 1, 1)
 
 
 def _measure_dropout(adapter: Adapter) -> NamedArrays:

@@ -23,7 +23,7 @@ _PACKAGE = re.compile(r"(?:intel|amd)-rapl:\d+")
 def read_line(path: str, start: str = "") -> str:
     """Return the rest of the first line that starts so; empty if there is none, or if the file cannot be read."""
     try:
-        with open(path, errors="replace") as file:  # noqa: PTH123
+        with open(path, errors="replace") as file:
             return next((line[len(start) :].strip() for line in file if line.startswith(start)), "")
     except OSError:
         return ""
@@ -55,7 +55,7 @@ def sum_children_peak_bytes() -> int | None:
 
     Memory that they share is counted in each of them.
     """
-    files = glob.glob("/proc/self/task/*/children")  # noqa: PTH207
+    files = glob.glob("/proc/self/task/*/children")
     peaks = [read_peak_bytes(pid) for file in files for pid in read_line(file).split()]
     return sum(filter(None, peaks)) or None
 
@@ -77,7 +77,7 @@ def count_available_bytes() -> int:
     kib = read_number("/proc/meminfo", "MemAvailable:")
     available = [kib * 1024 if kib is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
-        with open("/proc/self/cgroup") as file:  # noqa: PTH123
+        with open("/proc/self/cgroup") as file:
             groups = [line.strip().split(":", 2) for line in file]
     except OSError:
         groups = []
@@ -114,7 +114,7 @@ def read_process_usage() -> Usage:
     """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     # Time in which its threads were ready to run but had no core; None if the kernel does not count it.
-    waits = [read_line(file).split() for file in glob.glob("/proc/self/task/*/schedstat")]  # noqa: PTH207
+    waits = [read_line(file).split() for file in glob.glob("/proc/self/task/*/schedstat")]
     core_wait_seconds = sum(int(fields[1]) for fields in waits if fields) / 1e9 if any(waits) else None
     return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, core_wait_seconds)
 
@@ -166,7 +166,7 @@ def open_counter(job: Job) -> EnergyCounter:
 
         return EnergyCounter() if job.device.shared or read_gpu() is None else EnergyCounter("nvml", read_gpu)
 
-    packages = [path for path in glob.glob(f"{RAPL}/*") if _PACKAGE.fullmatch(os.path.basename(path))]  # noqa: PTH119, PTH207
+    packages = [path for path in glob.glob(f"{RAPL}/*") if _PACKAGE.fullmatch(os.path.basename(path))]
 
     def read_packages() -> float | None:
         microjoules = [read_number(f"{path}/energy_uj") for path in packages]

@@ -39,7 +39,7 @@ _LONGEST_IN_TAIL = 1000  # characters
 _LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
 _CANNOT_START = 127  # the exit code that shells use
-_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")  # noqa: PTH100, PTH118, PTH120
+_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
 
 

@@ -21,7 +21,7 @@ def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
     ancestor = os.getppid()
     while parent and ancestor != parent and ancestor > 1:  # a wrapper script may stand between
         try:
-            with open(f"/proc/{ancestor}/stat") as file:  # noqa: PTH123
+            with open(f"/proc/{ancestor}/stat") as file:
                 ancestor = int(file.read().rpartition(")")[2].split()[1])
         except OSError:
             return  # this cannot be known here

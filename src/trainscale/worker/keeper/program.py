@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     values = json.loads(sys.stdin.readline())
     if "prepare" in values:
         request = FolderRequest(**values)
-        problem = _prepare(os.path.expanduser(request.prepare), request.archive)  # noqa: PTH111
+        problem = _prepare(os.path.expanduser(request.prepare), request.archive)
         os.write(1, encode(FolderState(problem)))
         return 0
     return _become(ProgramJob(**values))
@@ -75,11 +75,11 @@ def _prepare(folder: str, archive: str | None) -> str:
     """Return what is wrong with the folder; empty if nothing is."""
     try:
         if archive is not None:
-            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            os.makedirs(folder, exist_ok=True)
             with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive)), mode="r:gz") as tar:
                 tar.extractall(folder, **_AS_PACKED)
-        if not os.path.isdir(folder):  # noqa: PTH112
-            return "is a file there" if os.path.exists(folder) else "is not there"  # noqa: PTH110
+        if not os.path.isdir(folder):
+            return "is a file there" if os.path.exists(folder) else "is not there"
         if not os.access(folder, os.X_OK):
             return "may not be entered there"
     except (OSError, tarfile.TarError) as error:
@@ -94,7 +94,7 @@ def _become(job: ProgramJob) -> int:
         signal.signal(number, signal.SIG_DFL)
     program = job.command[0]
     try:
-        os.chdir(os.path.expanduser(job.folder))  # noqa: PTH111
+        os.chdir(os.path.expanduser(job.folder))
     except OSError as error:
         print(f"cannot enter the folder {job.folder}: {error.strerror}", file=sys.stderr)
         return _NOT_EXECUTABLE

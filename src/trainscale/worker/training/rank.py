@@ -15,6 +15,7 @@ from .. import plugins
 from ..compiled_programs import open_cache
 from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
+from ..data.seen import pack_flags
 from ..data.source import open_source
 from ..emitter import Emitter, HeartbeatSender, claim_stdout
 from ..events import Hello, MemoryLimit, RankError, Ready
@@ -170,7 +171,7 @@ def _train(
     if job.save_weights:
         import numpy as np
 
-        np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)  # noqa: PTH118
+        np.savez(os.path.join(job.save_weights, f"rank{job.rank}.npz"), **weights)
     sample.weights_digest = compute_weights_digest(weights)
     witness.observe_window(weights, all_steps)
     heartbeat.phase = "closing steps"
@@ -178,7 +179,8 @@ def _train(
     if has_real_data:
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
         tracker = source.tracker
-        report.seen = SeenByRank(job.rank, source.facts.train, tuple(tracker.epochs.values()), tracker.pack_flags())
+        flags = "" if tracker.flags is None else pack_flags(tracker.flags)
+        report.seen = SeenByRank(job.rank, source.facts.train, tuple(tracker.epochs.values()), flags)
     source.close()
     if job.explain and not job.config.trains_epochs:  # last, because it changes the weights
         window_seconds = sample.window_seconds

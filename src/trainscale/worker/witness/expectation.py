@@ -40,10 +40,9 @@ from .. import plugins
 from ..data.facts import SYNTHETIC
 from ..data.source import DatasetSource, make_samples
 from ..emitter import Emitter, HeartbeatSender
-from ..events import ExpectationDone
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
-from ..inspection.usage import count_available_bytes, read_host_peak_bytes
+from ..inspection.usage import count_available_bytes
 from ..job import Job
 from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.rank import CannotCompute, run_job
@@ -64,8 +63,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     heartbeat = HeartbeatSender(emit)
     plugins.use(job.plugins, job.python_path)  # and all cores: nothing is measured meanwhile
     arrays = choose_arrays(job, count_available_bytes())
-    emit.send_arrays(compute_expectation(job, arrays, heartbeat), {"arithmetic": arrays.arithmetic})
-    emit(ExpectationDone(time.perf_counter() - began, read_host_peak_bytes()))
+    emit.send_arrays(compute_expectation(job, arrays, heartbeat), {"arithmetic": arrays.arithmetic}, began)
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:

@@ -445,9 +445,9 @@ def let_every_rank_write() -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(value)
-            os.replace(temporary, os.path.join(str(cache._path), f"{key}-cache"))  # noqa: PTH105, PTH118
+            os.replace(temporary, os.path.join(str(cache._path), f"{key}-cache"))
         except OSError:
-            os.unlink(temporary)  # noqa: PTH108
+            os.unlink(temporary)
             raise
 
     compiler._cache_write = write_as_first

@@ -248,7 +248,7 @@ class TensorFlowAdapter(Adapter, Proof):
     def _list_cached(self) -> set[str]:
         """Return the names of the cache's complete files. XLA's temporary files have other endings."""
         try:
-            names = os.listdir(self._cache_folder) if self._cache_folder else []  # noqa: PTH208
+            names = os.listdir(self._cache_folder) if self._cache_folder else []
         except OSError:
             return set()
         return {name for name in names if name.endswith(".pb")}
