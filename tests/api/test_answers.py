@@ -37,7 +37,7 @@ def test_explain_has_the_parts_and_the_text_of_the_command(folder: Path) -> None
         f"{point['sentence']}." for point in document["points"]
     ]
     assert explanation.text == printed(folder, "explain", "first")
-    assert explanation.verdicts[0].partition(": ")[2] in explanation._repr_html_()
+    assert explanation.verdicts[0].partition(": ")[2] in explanation._repr_markdown_()
 
 
 def test_best_has_the_choices_of_the_command(folder: Path) -> None:
@@ -50,7 +50,7 @@ def test_best_has_the_choices_of_the_command(folder: Path) -> None:
         assert choice.configuration == (leader["name"] if leader else None)
         assert (choice.value.mean if choice.value else None) == (leader["value"]["mean"] if leader else None)
     assert best.choices[1].configuration
-    assert best.choices[1].configuration in best._repr_html_()
+    assert best.choices[1].configuration in best._repr_markdown_()
     assert best.text == printed(folder, "best", "first", "second", "--by", "efficiency", "--markdown")
 
 
@@ -69,7 +69,7 @@ def test_compare_has_the_ratios_and_the_gate_of_the_command(folder: Path) -> Non
     assert point.ratio.mean == pytest.approx(160 / 190)
     arguments = ("compare", one_series, str(folder / "second"), "--threshold", "2%", "--devices", "2", "--markdown")
     assert comparison.text == printed(folder, *arguments, code=1)
-    assert "regression beyond" in comparison._repr_html_()
+    assert "regression beyond" in comparison._repr_markdown_()
 
 
 def test_compare_without_a_gate_has_no_outcome(folder: Path) -> None:

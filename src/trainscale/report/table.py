@@ -37,6 +37,16 @@ class Grid:
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.header) for row in self.rows), self.title
 
+    def select(self, columns: Sequence[int]) -> Grid:
+        """Return the grid with only these columns."""
+        header, *rows = (tuple(row[index] for index in columns) for row in (self.header, *self.rows))
+        left = tuple(place for place, index in enumerate(columns) if index in self.left)
+        return replace(self, header=header, rows=tuple(rows), left=left)
+
+    def drop_empty_columns(self) -> Grid:
+        empty = ("", numbers.MISSING)
+        return self.select([i for i in range(len(self.header)) if any(row[i] not in empty for row in self.rows)])
+
 
 # ---- Markdown
 
@@ -112,9 +122,7 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
             parts.append([])
         parts[-1].append(index)
     for part in parts:
-        shown = (0, *part)
-        rows = tuple(tuple(row[i] for i in shown) for row in grid.rows)
-        yield replace(grid, header=tuple(grid.header[i] for i in shown), rows=rows)
+        yield grid.select((0, *part))
 
 
 def make_series_table(all_series: Sequence[Series]) -> RenderableType:

@@ -283,10 +283,8 @@ class BestChoices:
 
         return render_markdown(self)
 
-    def _repr_html_(self) -> str:
-        from .text import render_html
-
-        return render_html(self)
+    def _repr_markdown_(self) -> str:
+        return self.text
 
 
 def find_best(runs: Sequence[Run], question: Question) -> BestChoices:

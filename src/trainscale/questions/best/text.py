@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from textwrap import fill
-from typing import Any
 
 from ...analyse.statistics import Interval
 from ...report import numbers
@@ -63,25 +62,25 @@ _MEANINGS = {
 
 def make_best_grid(work: Work, question: Question) -> Grid | None:
     """Return the table of a work: a row for each device count that has an answer. None if there is none."""
-    leaders = work.leaders
-    if not leaders:
+    if not work.leaders:
         return None
-    heading, write = _VALUES.get(question.by, ("", None))
-    columns: list[tuple[str, Callable[[Candidate], str]]] = [
-        ("devices", lambda leader: numbers.format_integer(leader.devices)),
-        ("best configuration", lambda leader: leader.name),
+    heading, write = _VALUES.get(question.by, ("", lambda interval: ""))
+    unit, cost = work.leaders[0].unit, "" if question.by == COST else "cost/million"
+    header = ("devices", "best configuration", heading, f"{unit}/s", "±", cost, "Wh/million", "repeats")
+    rows = [
+        (
+            numbers.format_integer(leader.devices),
+            leader.name,
+            write(leader.value) if leader.value else "",
+            numbers.format_rate(leader.samples_per_second.mean),
+            numbers.format_plus_minus(leader.samples_per_second),
+            _format_cost(leader.cost_per_million) if cost else "",
+            _format_cost(leader.energy_per_million),
+            numbers.format_integer(len(leader.good)),
+        )
+        for leader in work.leaders
     ]
-    if write:
-        columns.append((heading, lambda leader: write(leader.value) if leader.value else numbers.MISSING))
-    columns.append((f"{leaders[0].unit}/s", lambda leader: numbers.format_rate(leader.samples_per_second.mean)))
-    columns.append(("±", lambda leader: numbers.format_plus_minus(leader.samples_per_second)))
-    if question.price and question.by != COST:
-        columns.append(("cost/million", lambda leader: _format_cost(leader.cost_per_million)))
-    if any(leader.energy_per_million for leader in leaders):
-        columns.append(("Wh/million", lambda leader: _format_cost(leader.energy_per_million)))
-    columns.append(("repeats", lambda leader: numbers.format_integer(len(leader.good))))
-    rows = tuple(tuple(cell(leader) for _, cell in columns) for leader in leaders)
-    return Grid(work.title, tuple(name for name, _ in columns), rows, left=(1,))
+    return Grid(work.title, header, tuple(rows), left=(1,)).drop_empty_columns()
 
 
 def list_sentences(work: Work) -> Iterator[str]:
@@ -193,18 +192,6 @@ def render_markdown(best: BestChoices) -> str:
     return "\n".join([*blocks, explain_energy(best), ""])
 
 
-def render_html(best: BestChoices) -> str:
-    """Return the tables and sentences for a notebook."""
-    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
-
-    blocks = []
-    for work in best.works:
-        grid = make_best_grid(work, best.question)
-        table = render_grid(grid) if grid else ""
-        blocks.append(f"{render_heading(work.title, 4)}{table}{render_items(list_sentences(work))}")
-    return "".join([*blocks, render_paragraph(explain_numbers(best.question))])
-
-
 def render_json(best: BestChoices) -> str:
     """Return everything with full precision. docs/best.md describes every field."""
     question = best.question
@@ -215,56 +202,62 @@ def render_json(best: BestChoices) -> str:
         "accuracy": question.accuracy,
         "definition": explain_numbers(question),
         "energy": explain_energy(best),
-        "works": [_encode_work(work) for work in best.works],
-    }
-    return json.dumps(_replace_infinity(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _encode_work(work: Work) -> JsonObject:
-    return {
-        "title": work.title,
-        "answers": [
+        "works": [
             {
-                "devices": choice.devices,
-                "verdict": choice.verdict,
-                "leader": _encode_candidate(choice.leader) if choice.leader else None,
-                "others": [
-                    {**_encode_candidate(other.candidate), "lead": asdict(other.lead), "differs": other.differs}
-                    for other in choice.others
-                ],
-                "left_out": [
-                    {"name": out.name, "config": out.config.to_dict(), "reason": out.reason} for out in choice.left_out
+                "title": work.title,
+                "answers": [_encode_choice(choice) for choice in work.choices],
+                "steps": [
+                    {
+                        **asdict(step),
+                        "gained": _encode(step.gained),
+                        "factor": _encode(step.factor),
+                        "cost_per_million": _encode(step.cost_per_million),
+                    }
+                    for step in work.steps
                 ],
             }
-            for choice in work.choices
+            for work in best.works
         ],
-        "steps": [asdict(step) for step in work.steps],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _encode_choice(choice: BestChoice) -> JsonObject:
+    others = [
+        {**_encode_candidate(other.candidate), "lead": _encode(other.lead), "differs": other.differs}
+        for other in choice.others
+    ]
+    return {
+        "devices": choice.devices,
+        "verdict": choice.verdict,
+        "leader": _encode_candidate(choice.leader) if choice.leader else None,
+        "others": others,
+        "left_out": [
+            {"name": out.name, "config": out.config.to_dict(), "reason": out.reason} for out in choice.left_out
+        ],
     }
 
 
 def _encode_candidate(candidate: Candidate) -> JsonObject:
-    def encode(interval: Interval | None) -> JsonObject | None:
-        return asdict(interval) if interval else None
-
     return {
         "name": candidate.name,
         "config": candidate.config.to_dict(),
         "devices": candidate.devices,
         "hosts": candidate.hosts,
         "repeats": len(candidate.good),
-        "value": encode(candidate.value),
-        "samples_per_second": encode(candidate.samples_per_second),
+        "value": _encode(candidate.value),
+        "samples_per_second": _encode(candidate.samples_per_second),
         "unit": candidate.unit,
-        "cost_per_million": encode(candidate.cost_per_million),
-        "energy_per_million": encode(candidate.energy_per_million),
+        "cost_per_million": _encode(candidate.cost_per_million),
+        "energy_per_million": _encode(candidate.energy_per_million),
         "marks": list(candidate.marks),
     }
 
 
-def _replace_infinity(value: Any) -> Any:
-    """Replace infinity, which JSON does not have, by None."""
-    if isinstance(value, dict):
-        return {key: _replace_infinity(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_infinity(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _encode(interval: Interval | None) -> JsonObject | None:
+    """Encode an interval. JSON has no infinity; None stands for it."""
+    if interval is None:
+        return None
+    return {
+        name: value if value is not None and math.isfinite(value) else None for name, value in asdict(interval).items()
+    }

@@ -161,10 +161,8 @@ class RunComparison:
         """Whether any point has repeats enough on both sides for an interval, or has lost its result."""
         return any(point.ratio is None or point.ratio.low is not None for point in self.points)
 
-    def _repr_html_(self) -> str:
-        from .text import render_html
-
-        return render_html(self)
+    def _repr_markdown_(self) -> str:
+        return self.text
 
 
 def compare_runs(

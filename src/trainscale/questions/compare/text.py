@@ -270,9 +270,7 @@ def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
                 *_format_ratio_columns(point.efficiency_ratio),
             )
         )
-    kept = [index for index in range(len(header)) if any(row[index] not in ("", numbers.MISSING) for row in rows)]
-    cells = tuple(tuple(row[index] for index in kept) for row in rows)
-    return Grid(curve.b.title, tuple(header[index] for index in kept), cells, left=())
+    return Grid(curve.b.title, header, tuple(rows), left=()).drop_empty_columns()
 
 
 def print_text(comparison: RunComparison) -> None:
@@ -312,19 +310,6 @@ def render_markdown(comparison: RunComparison) -> str:
     if notes := list_notes(comparison):
         blocks += ["", *(f"- {escape(note)}" for note in notes)]
     return "\n".join(blocks) + "\n"
-
-
-def render_html(comparison: RunComparison) -> str:
-    """Return the comparison for a notebook."""
-    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
-
-    blocks = [render_heading(make_headline(comparison), 3), render_paragraph(describe_gate(comparison))]
-    for curve in comparison.curves:
-        blocks.append(render_items((f"A: {describe_side(curve.a)}", f"B: {describe_side(curve.b)}")))
-        blocks.append(render_paragraph(describe_curve(curve, comparison.margin)))
-        blocks.append(render_grid(make_curve_grid(curve, comparison)))
-    blocks.append(render_paragraph(explain_intervals(comparison)))
-    return "".join([*blocks, render_items(list_notes(comparison))])
 
 
 def render_json(comparison: RunComparison, exit_code: int) -> str:

@@ -158,10 +158,8 @@ class RunExplanation:
 
         return render_json(self._points, self._command)
 
-    def _repr_html_(self) -> str:
-        from .text import render_html
-
-        return render_html(self._points)
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
 
 def explain(run: Run) -> RunExplanation:

@@ -25,7 +25,7 @@ from ...report.numbers import (
     format_significant,
 )
 from ...report.table import Grid, escape
-from ...report.wording import format_device_count, join_names
+from ...report.wording import join_names
 from ...spec.config import STRONG
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.type_aliases import JsonObject
@@ -411,20 +411,6 @@ def render_markdown(points: Sequence[PointExplanation], command: str) -> str:
     if any(point.missing for point in points):
         blocks.append(f"\n{_MEASURES}\n\n    {command}")
     return "\n".join(blocks)
-
-
-def render_html(points: Sequence[PointExplanation]) -> str:
-    from ...report.notebook_display import render_grid, render_heading, render_items, render_paragraph
-
-    blocks = []
-    for point in points:
-        blocks += [
-            render_heading(f"{point.title} · {format_device_count(point.devices)}", 4),
-            render_paragraph(f"{describe_verdict(point)}."),
-            render_grid(_make_grid(point)),
-            render_items(list_notes(point)),
-        ]
-    return "".join(blocks)
 
 
 def render_json(points: Sequence[PointExplanation], command: str) -> str:

@@ -56,8 +56,7 @@ def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
     )
     widths = [max(map(cell_len, cells)) + 2 for cells in zip(header, *rows, strict=True)]
     kept = next(count for count in range(len(header), 0, -1) if count <= _FEWEST or sum(widths[:count]) <= width)
-    cells = tuple(row[:kept] for row in rows)
-    return Grid("Published scaling results", header[:kept], cells, note, left=(0, 3, 4, 5, 6))
+    return Grid("Published scaling results", header, tuple(rows), note, left=(0, 3, 4, 5, 6)).select(range(kept))
 
 
 def make_curve_grid(curve: PublishedCurve) -> Grid:
@@ -76,12 +75,9 @@ def make_curve_grid(curve: PublishedCurve) -> Grid:
         )
         for point in curve.points
     ]
-    kept = [i for i in range(len(header)) if any(row[i] not in ("", numbers.MISSING) for row in rows)]
-    cells = tuple(tuple(row[index] for index in kept) for row in rows)
     baseline = wording.format_device_count(curve.baseline.devices)
     note = f"Speed-up and efficiency are relative to {baseline}; the batch is that of a device. There are no intervals."
-    left = tuple(place for place, index in enumerate(kept) if not header[index])
-    return Grid(curve.title, tuple(header[index] for index in kept), cells, note, left=left)
+    return Grid(curve.title, header, tuple(rows), note, left=(len(header) - 1,)).drop_empty_columns()
 
 
 def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
