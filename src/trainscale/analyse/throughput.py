@@ -13,7 +13,7 @@ from itertools import chain
 from statistics import median
 
 from ..errors import InputError
-from ..record.trial import TrialRecord
+from ..record.trial import RankSample, TrialRecord
 from ..spec.config import Config
 from ..worker.data.facts import SYNTHETIC
 from ..worker.job import ASYNCHRONOUS
@@ -22,6 +22,11 @@ from .statistics import Interval, jitter, mean_interval
 
 def is_synchronous(config: Config) -> bool:
     return config.strategy not in ASYNCHRONOUS
+
+
+def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
+    """Return the seconds of a rank's window per step."""
+    return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
 
 
 def is_measured(record: TrialRecord) -> bool:

@@ -13,16 +13,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
-from ...analyse.throughput import is_measured, is_synchronous
+from ...analyse.throughput import compute_rank_step, is_measured, is_synchronous
 from ...record.trial import RankSample, TrialRecord
 from ...report.wording import join_names
 from ...spec.config import Config, PointKey, remove_exchange
 from ...worker.data.facts import SYNTHETIC
-from .ranks import SlowRank, compute_core_delays, compute_rank_step, find_slow_ranks
+
+if TYPE_CHECKING:
+    from .ranks import SlowRank
 
 WORK = "work"  # the step of one device that exchanges nothing
 CONTENTION = "contention"  # what devices take from each other while they exchange nothing
@@ -150,10 +152,12 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
             if other == config and 1 < count < devices and max(record.hosts for record in of_point) == 1
         ]
         near_devices = max(near_counts, default=0)
-    slow_ranks = find_slow_ranks(apart)
-    slow = {rank.rank for rank in slow_ranks}
+    slow_ranks: tuple[SlowRank, ...] = ()
     point_means = [compute_run_mean(record) for record in records]
-    if apart:
+    if apart:  # only --explain measures them
+        from .ranks import compute_core_delays, find_slow_ranks
+
+        slow_ranks = find_slow_ranks(apart)
         delays = compute_core_delays(records, one_device, apart)
         point_means = [
             replace(mean, core_delay=of_all, further_core_delay=of_one)
@@ -163,7 +167,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
         POINT: point_means,
         ONE_DEVICE: [compute_run_mean(record) for record in one_device],
         ALONE: [compute_run_mean(record) for record in points.get((config, 1), []) if config.strategy == "ps"],
-        APART: [compute_run_mean(record, slow) for record in apart],
+        APART: [compute_run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart],
         NEAR: [compute_run_mean(record) for record in points.get((config, near_devices), [])],
         NEAR_APART: [compute_run_mean(record) for record in points.get((without_exchange, near_devices), [])],
     }

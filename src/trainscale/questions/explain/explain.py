@@ -34,10 +34,10 @@ from .causes import (
     group_records,
     split_step,
 )
-from .ranks import GpuClocks, LimitedGpu, SlowRank, compute_core_share, compute_mean_clock, find_limited_gpus
 
 if TYPE_CHECKING:
     from ...runs import Run
+    from .ranks import GpuClocks, LimitedGpu, SlowRank
 
 # What stands out, besides a cause of causes.py.
 NOTHING = "nothing"  # the loss is small
@@ -278,10 +278,16 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     if not sources.apart:
         missing.append(f"the strategy independent on {devices} devices")
 
-    apart_ranks = [rank for record in sources.apart for rank in record.ranks]
-    clock_alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
-    clock_together = compute_mean_clock(apart_ranks)
-    clocks = GpuClocks(clock_alone, clock_together) if clock_alone is not None and clock_together is not None else None
+    core_share, clocks = None, None
+    limited_gpus: tuple[LimitedGpu, ...] = ()
+    if sources.apart or config.device == "cuda":
+        from .ranks import GpuClocks, compute_core_share, compute_mean_clock, find_limited_gpus
+
+        limited_gpus = find_limited_gpus(records)
+        apart_ranks = [rank for record in sources.apart for rank in record.ranks]
+        core_share, together = compute_core_share(apart_ranks), compute_mean_clock(apart_ranks)
+        alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
+        clocks = GpuClocks(alone, together) if alone is not None and together is not None else None
     ranks = [rank for record in records for rank in record.ranks]
     compared = (*records, *sources.apart, *sources.one_device)
     waits = [rank.waited_seconds / rank.window_seconds for rank in ranks if rank.waited_seconds is not None]
@@ -302,9 +308,9 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
         advice=None if equal_batch else advise_batch(times, batch, parts),
         equal_batch=equal_batch,
         slow_ranks=sources.slow_ranks,
-        core_share=compute_core_share(apart_ranks),
+        core_share=core_share,
         waited_share=max(waits, default=None),
-        limited_gpus=find_limited_gpus(records),
+        limited_gpus=limited_gpus,
         gpu_clocks=clocks,
         missing=tuple(missing),
         has_few_repeats=min(map(len, sources.means.values())) < LEAST_REPEATS,

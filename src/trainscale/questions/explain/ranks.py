@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_high, median_low
 
 from ...analyse.statistics import mean_interval
+from ...analyse.throughput import compute_rank_step
 from ...record.trial import RankSample, TrialRecord
 from ...spec.config import Config
 from ...worker.data.facts import SYNTHETIC
@@ -98,11 +99,6 @@ class SlowRank:
     def has_longer_steps(self) -> bool:
         """Whether its steps take clearly longer. Short windows may show only that it gets less of its core."""
         return self.factor > _SLOWER
-
-
-def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
-    """Return the seconds of a rank's window per step."""
-    return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:

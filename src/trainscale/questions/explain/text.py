@@ -9,6 +9,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ...analyse.checks import OTHER_CORES
 from ...analyse.statistics import Interval
@@ -27,12 +28,15 @@ from ...report.numbers import (
 from ...report.table import Grid, escape
 from ...report.wording import join_names
 from ...spec.config import STRONG
+from ...worker.data.facts import SYNTHETIC
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ...worker.type_aliases import JsonObject
-from . import causes, explain, ranks
+from . import causes, explain
 from .causes import COMMUNICATION, CONTENTION, ExplainedPart
 from .explain import PointExplanation, explain_records
-from .ranks import FULL_CORE, LimitedGpu, has_comparable_cores
+
+if TYPE_CHECKING:
+    from .ranks import LimitedGpu
 
 COLUMNS = 100
 _BAR = 30  # characters of 100 %
@@ -199,6 +203,8 @@ def _describe_contention(point: PointExplanation) -> str:
     text = "contention: the ranks slow each other down though they exchange nothing"
     cores = point.config.cores_per_device
     if point.config.device == "cpu" and point.core_share is not None:
+        from .ranks import FULL_CORE
+
         got = point.core_share / cores
         if got < FULL_CORE:
             others_ran = point.other_cores > OTHER_CORES
@@ -216,6 +222,8 @@ def _describe_contention(point: PointExplanation) -> str:
 
 def _describe_slow_rank(point: PointExplanation) -> str:
     """Return which rank is slow, since when, and whether the clock of its GPU or a missing core explains it."""
+    from . import ranks
+
     slow, further = point.slow_ranks[0], len(point.slow_ranks) - 1
     others = f" (and {further} more slow rank{'s' if further > 1 else ''})" if further else ""
     text = f"waiting for rank {slow.rank} on {slow.host or 'its host'}{others}, "
@@ -320,8 +328,8 @@ def list_notes(point: PointExplanation) -> list[str]:
             " of it may be theirs; an idle machine would tell"
         )
     window = point.shortest_window_seconds
-    tells_cores = has_comparable_cores(point.config) and point.core_share is not None
-    if window and window < _SHORT_WINDOW_SECONDS and not tells_cores:
+    has_cores = point.config.device == "cpu" and point.config.data == SYNTHETIC  # whose CPU time tells
+    if window and window < _SHORT_WINDOW_SECONDS and not (has_cores and point.core_share is not None):
         steps = int(float(f"{point.steps / window:.1e}"))  # of about a second, to two digits
         notes.append(
             f"the shortest windows took {format_seconds(window)} s, too short to tell late ranks from a slow exchange;"
