@@ -74,12 +74,12 @@ def compare(
 ) -> tuple[Check, ...]:
     """Return all checks. Each side gives its numbers in float64 and in float32, the timed precision.
 
-    Both are compared with the reference's float64; ``baseline`` is the reference's own float32.
+    All are compared with the reference's float64; ``baseline`` is its own float32.
     """
     (exact, baseline), (double, single) = reference, other
 
     def check_as_close(name: str, measure: Measure, part: str, allowance: Allowance) -> Check:
-        """Check that a float32 result is about as close to float64 as the reference's, and the reference's as it."""
+        """Check that float32 is about as close to float64 as the reference's, and the reverse."""
         first, own = (_check(name, measure, exact, side, part, allowance.most) for side in (baseline, single))
         if own.difference is None or first.difference is None:
             return own if own.difference is None else first
@@ -118,7 +118,7 @@ def compare(
 
 
 def judge(checks: Sequence[Check]) -> tuple[str, str]:
-    """Return the state and, if it is not proven, the reason: the first check that failed causes the later ones."""
+    """Return the state, and the first check that failed, which causes the later ones."""
     first = next((check for check in checks if not check.ok), None)
     return (FAILED, f"{first.name}: {first.words}") if first else (PROVEN, "")
 
@@ -141,7 +141,7 @@ def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part
 
 
 def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the largest difference of a value, relative to the largest value of its array."""
+    """Return the largest difference of a value, relative to the largest of its array."""
     worst, where = 0.0, ""
     theirs = b.select_part(part)
     for key, values in a.select_part(part).items():
@@ -163,7 +163,7 @@ def _measure_first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float
 def _measure_closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     """Return how differently training changed the kernel or matrix that is closest.
 
-    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding. With fewer bits none is.
+    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding.
     """
     lengths = _measure_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
@@ -173,7 +173,7 @@ def _measure_closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[flo
 
 
 def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return how differently training changed the tensor that differs most, relative to its change."""
+    """Return the largest difference of a tensor, relative to its change."""
     lengths = _measure_changes(a, b, part)
     typical = math.sqrt(sum(change**2 for change, _ in lengths.values()) / max(1, len(lengths)))
     least = max(_LEAST_CHANGE * typical, 1e-300)
@@ -183,13 +183,13 @@ def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tupl
 
 
 def _measure_total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return how differently training changed all weights together, relative to their change."""
+    """Return the difference of all weights together, relative to their change."""
     changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
     return math.hypot(*differences) / max(math.hypot(*changes), 1e-300), ""
 
 
 def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
-    """Return, for every tensor, how much training changed it and how much the two sides differ afterwards."""
+    """Return by how much each tensor changed, and by how much the two sides differ afterwards."""
     before, theirs = a.select_part("before/"), b.select_part(part)
     return {
         key: (math.dist(values, before["before/" + _shorten_key(key)]), math.dist(values, theirs[key]))
@@ -198,7 +198,7 @@ def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str,
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
-    """Check that every dropout layer drops its rate and scales the rest up to the same mean."""
+    """Check that every dropout layer drops its rate and scales the rest to the same mean."""
     expected, layers = reference.select_part("dropout/"), numbers.select_part("dropout/")
     mismatch = _find_mismatch(expected, layers)
     if mismatch:
@@ -220,7 +220,7 @@ def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Che
 
 
 def _check_pixels(numbers: ParityNumbers) -> list[Check]:
-    """Check that 8-bit images become the same numbers on the device as on the host."""
+    """Check that 8-bit images are the same numbers on device and host."""
     if "pixels" not in numbers.arrays:
         return []
     difference, wrong_labels = numbers.arrays["pixels"]
@@ -230,7 +230,7 @@ def _check_pixels(numbers: ParityNumbers) -> list[Check]:
 
 
 def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
-    """Return what only one side has; empty if both have the same arrays of the same sizes."""
+    """Return what only one side has, or in which sizes they differ; empty if in none."""
     if a.keys() != b.keys():
         unmatched = min(a.keys() ^ b.keys())
         return f"only one of the two has {_shorten_key(unmatched)}"

@@ -54,7 +54,7 @@ _LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Entry(Generic[Key]):
-    """A candidate with the speeds of its short trials so far. ``obstacle`` says why it can have no further one."""
+    """A candidate with the speeds of its short trials. ``obstacle`` says why it has no further one."""
 
     key: Key
     speeds: tuple[float, ...] = ()
@@ -84,7 +84,7 @@ class RaceState(Generic[Key]):
 
 
 def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
-    """Return where the race is after the trials so far. Speeds are looked at round by round, as they were measured."""
+    """Return the state of the race. Speeds are looked at round by round, as they were measured."""
     departures: list[Departure[Key]] = []
 
     def list_running() -> list[Entry[Key]]:
@@ -157,7 +157,7 @@ class Race:
 
 
 def count_most_rounds(repeats: int) -> int:
-    """Return the number of short trials after which the race of a candidate ends in any case."""
+    """Return the number of short trials after which a race ends in any case."""
     return max(_LEAST_ROUNDS, repeats - 1)
 
 
@@ -167,7 +167,7 @@ def replay_races(
     rounds: int,
     excluded: Mapping[Config, str] | None = None,
 ) -> list[Race]:
-    """Return the races of all points, the fewest devices first. ``excluded`` are configs that must not win, and why."""
+    """Return the races of all points, the fewest devices first. ``excluded`` must not win."""
     reasons = dict(excluded or {})
     reasons |= {r.trial.config: _describe(r.failure) for r in records if r.status == MISSING}
     short: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
@@ -218,7 +218,7 @@ def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) 
 
 
 def neutralise_choices(config: Config) -> Config:
-    """Return the config with the same value for every choice, so that configs of the same work become equal."""
+    """Return the config with the same value for every choice: configs of the same work are then equal."""
     neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
     neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}
     return replace(config, **neutral)

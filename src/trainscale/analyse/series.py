@@ -1,8 +1,4 @@
-"""Points with intervals, and series of points along the ladder, from the records of trials.
-
-This file puts together what other files compute: statistics.py, the speed of one trial in throughput.py, titles in
-titles.py, the flags of suspicious points in checks.py. What training to an accuracy came to is computed here.
-"""
+"""Points with intervals, and series of points along the ladder, from the records of trials."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ def column(meaning: str, unit: str = "", **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class EpochMeans:
-    """One epoch over the repeats that reached it. With a target accuracy, some repeats stop earlier than others."""
+    """One epoch over the repeats that reached it."""
 
     epoch: int  # from 1
     repeats: int
@@ -259,11 +255,10 @@ def build_series(
     accuracy: float | None = None,
     by_budget: bool = False,
 ) -> list[Series]:
-    """Return all series of a run, in order of first appearance. If a trial was recorded twice, the last record counts.
+    """Return all series of a run, in order of first appearance. The last record of a trial counts.
 
-    A series that ``parity`` does not find proven says so in its title, so that every table and plot shows it.
-    ``accuracy`` replaces the accuracy to which the run was to train, where the time to accuracy is computed.
-    ``by_budget``: a time budget decided how often each point was repeated, so intervals are those of a sequential rule.
+    A title says so if ``parity`` is not proven. ``accuracy`` replaces the accuracy to which the run was to train.
+    ``by_budget``: results decided the number of repeats, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in drop_superseded({record.trial: record for record in records}.values()):
@@ -318,7 +313,7 @@ def build_series(
 
 
 def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the records without the short trials of a search at points that also have a result in full."""
+    """Return the records without short trials at points that have a result in full."""
     all_records = list(records)
     in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
     return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
@@ -376,10 +371,9 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
 
 
 def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return the fields of a point about memory: the largest peak of a rank in any repeat, and the largest sum over the
-    ranks of a trial. A peak is None if no rank has a value; a sum needs all ranks.
+    """Return the fields of a point about memory: the largest peak of a rank and the largest sum over ranks.
 
-    Ranks reach their peaks at different times, so a sum is an upper limit, not what was in use at a moment.
+    A sum needs all ranks. It is an upper limit, because ranks reach their peaks at different times.
     """
     values: dict[str, Any] = {}
     for name in ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes", "loaders_peak_bytes"):
@@ -396,7 +390,7 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
 
 
 def summarise_learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
-    """Summarise the good repeats of a point. None if they trained no epoch. ``target`` replaces that of the config."""
+    """Summarise the good repeats of a point that trained epochs. ``target`` replaces that of the config."""
     trained = [record for record in records if record.epochs]
     if not trained:
         return None
@@ -412,16 +406,13 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
 
 
 def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
-    """Return the time of the first ``epochs``, or of all, and of the very first step, which no epoch includes.
-
-    It is of training alone, without validation.
-    """
+    """Return the time of the first ``epochs``, or of all, and of the first step. Validation is left out."""
     first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
     return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
 
 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
-    """Return the number of the first epoch that reached an accuracy, even if later ones did not."""
+    """Return the number of the first epoch that reached an accuracy."""
     return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
 
 
@@ -467,9 +458,7 @@ class HostBoundary:
 
 
 def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
-    """Return where points leave their first host. None if no device count separates those on one host from those on
-    several.
-    """
+    """Return where points leave their first host, if one device count separates the two."""
     devices_and_hosts = [(point.devices, point.hosts) for point in points]
     on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
     on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]

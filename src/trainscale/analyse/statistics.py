@@ -1,7 +1,7 @@
 """Means, ratios and spreads with their 95 % intervals: pure functions of numbers.
 
-The values are run means: one number per repeat, each from fresh processes. Steps within a run are correlated with each
-other, so no interval is computed from them; they only give the jitter.
+The values are run means, one per repeat. Steps within a run are correlated, so they only give the jitter.
+
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ MAD_TO_SIGMA = 1.4826
 class Interval:
     """A mean over run means with its 95 % interval.
 
-    ``low`` and ``high`` are None if there were fewer than three runs, or if the value is exact by definition (a
-    speed-up of 1 against itself).
+    ``low`` and ``high`` are None with fewer than three runs, and for exact values.
     """
 
     mean: float
@@ -57,9 +56,9 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the mean with Student's t interval. One or two values give no interval; none is an error.
+    """Return the mean with Student's t interval, which needs three values.
 
-    ``sequential``: the values themselves decided how many there are, as under a time budget.
+    ``sequential``: the values decided how many there are, as under a time budget.
     """
     if not values:
         raise ValueError("a mean needs at least one value")
@@ -71,11 +70,10 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
 
 
 def sequential_factor(count: int) -> float:
-    """Return how much wider an interval is where the values decide how many of them there are.
+    """Return how much wider an interval is where the values decide how many there are.
 
-    A rule that repeats until an interval is narrow stops too often when the values lie close together by chance. Then
-    the interval is too narrow, and Student's t covers less than 95 %. The factor makes up for it: it decides when to
-    stop, and it is part of the interval that is shown.
+    Such a rule stops too often when values lie close together by chance, so Student's t covers less than 95 %. The
+    factor makes up for it: it decides when to stop, and is part of the interval shown.
     """
     return 1 + _SEQUENTIAL / math.sqrt(count)
 
@@ -86,10 +84,7 @@ def _standard_error(values: Sequence[float], mean: float, sequential: bool) -> f
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the ratio of the means of two independent positive samples with its 95 % interval, as ``ratio`` does.
-
-    Either side with fewer than three values gives no interval. ``sequential`` is that of ``mean_interval``.
-    """
+    """Return the ratio of the means of two positive samples with its 95 % interval."""
     if not numerators or not denominators:
         raise ValueError("a ratio of means needs at least one value on each side")
     if min(*numerators, *denominators) <= 0:
@@ -103,17 +98,14 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], s
 
 
 def jitter(values: Sequence[float]) -> float:
-    """Return a standard deviation that a few outliers cannot move: 1.4826 · median absolute deviation.
-
-    Definition and name are those of tf_cnn_benchmarks.
-    """
+    """Return a standard deviation that outliers cannot move, as tf_cnn_benchmarks defines it."""
     centre = median(values)
     return MAD_TO_SIGMA * median(abs(value - centre) for value in values)
 
 
 @lru_cache(maxsize=1024)
 def student_t(probability: float, freedom: float) -> float:
-    """Return the quantile of Student's t distribution. ``freedom`` need not be whole (Welch's is not)."""
+    """Return the quantile of Student's t distribution."""
     if not 0 < probability < 1 or freedom <= 0:
         raise ValueError(f"no quantile at probability {probability} with {freedom} degrees of freedom")
     if probability < 0.5:
@@ -130,8 +122,8 @@ def student_t(probability: float, freedom: float) -> float:
 class Estimate:
     """A mean over run means.
 
-    ``error`` is the standard error divided by the mean, None where fewer than three repeats give no interval. If the
-    values decided how many repeats there are (``is_sequential``), it has the factor of that rule.
+    ``error`` is the standard error over the mean, None with fewer than three repeats. It has the factor of a
+    sequential rule.
     """
 
     mean: float
@@ -152,7 +144,7 @@ class Estimate:
         return self.error * math.sqrt(self.repeats) / factor
 
     def with_repeats(self, repeats: int, spread: float) -> Estimate:
-        """Return the estimate that this many repeats of this spread would give. An exact number stays."""
+        """Return the estimate that this many repeats of this spread would give."""
         if self.repeats is None:
             return self
         factor = sequential_factor(repeats) if self.is_sequential else 1.0
@@ -160,7 +152,7 @@ class Estimate:
 
 
 def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Estimate:
-    """Return the estimate behind a mean with its 95 % interval, as series and results.json have it."""
+    """Return the estimate behind a mean with its 95 % interval."""
     half = interval.half_width
     if half is None or repeats < LEAST_REPEATS:
         return Estimate(interval.mean, repeats, None, is_sequential)
@@ -169,15 +161,12 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
 
 
 def make_exact(value: float) -> Estimate:
-    """Return a number that is taken as it is, such as a speed that a contract names."""
+    """Return a number without error, such as a speed that a contract names."""
     return Estimate(value, None, 0.0)
 
 
 def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
-    """Return one estimate divided by another, times ``factor``, as an efficiency is made of two speeds.
-
-    It counts as repeated as often as the one with the fewer repeats, which gives the wider interval.
-    """
+    """Return one estimate over another, times ``factor``. It has the fewer repeats of the two."""
     counts = [part.repeats for part in (value, other) if part.repeats is not None]
     error = None if value.error is None or other.error is None else math.hypot(value.error, other.error)
     is_sequential = value.is_sequential or other.is_sequential
@@ -185,13 +174,11 @@ def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
 
 
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
-    """Return the product of the numerators over that of the denominators, with Welch's t interval on the log scale.
+    """Return the product of numerators over that of denominators, with Welch's t interval on the log scale.
 
-    The centre is exactly mean/mean, so that it agrees with the means wherever all are shown. By the delta method the
-    log of a mean has the variance s²/(n·mean²); they add up, and the degrees of freedom are Welch's. The log scale is
-    used because a ratio's limits cannot be negative, and because swapping the sides then gives 1/limits. There is no
-    interval if any estimate has no error. Where a rule that looked at the values chose the repeats of any, the degrees
-    of freedom are the fewest of all, because Welch's rely on spreads that are small by chance.
+    By the delta method the log of a mean has the variance s²/(n·mean²), and variances add up. On the log scale limits
+    stay positive, and swapping the sides gives 1/limits. Where a sequential rule chose any repeats, the degrees of
+    freedom are the fewest of all, because Welch's rely on spreads that are small by chance.
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
     reach = _compute_reach([*numerators, *denominators], confidence)
@@ -199,10 +186,10 @@ def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], conf
 
 
 def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: float) -> int | None:
-    """Return how many repeats on each side give an interval that reaches no further than ``reach`` (log scale).
+    """Return the repeats on each side for an interval no wider than ``reach`` (log scale).
 
-    The spread is that of the repeats so far, so the number is rough; a side without one is taken to have that of the
-    other. None if no spread is known, or if more than MOST_REPEATS would be needed.
+    The spread is that of the repeats so far; a side without one has that of the other. None if no spread is known, or
+    if more than MOST_REPEATS were needed.
     """
     known = [part.repeats for part in (first, second) if part.repeats is not None]
     measured = [part.spread for part in (first, second) if part.repeats is not None and part.spread is not None]

@@ -39,8 +39,7 @@ def is_measured(record: TrialRecord) -> bool:
 def compute_samples_per_second(record: TrialRecord) -> float:
     """Return the cluster-wide speed of one trial.
 
-    Synchronous workers share their steps, so the speed is all samples divided by the longest window. Asynchronous
-    workers start and end at different times and run at their own speeds, which add up.
+    Synchronous workers share their steps, so the longest window counts. Speeds of asynchronous ones add up.
     """
     ranks = record.ranks
     if is_synchronous(record.trial.config):
@@ -49,10 +48,7 @@ def compute_samples_per_second(record: TrialRecord) -> float:
 
 
 def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
-    """Return the speed on one batch that stayed on the device, in the same processes, after the window.
-
-    It is computed like ``compute_samples_per_second``. None if no such steps were taken.
-    """
+    """Return the speed on one batch that stayed on the device, measured after the window."""
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None
@@ -63,19 +59,13 @@ def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
 
 
 def compute_input_overhead(record: TrialRecord) -> float | None:
-    """Return (synthetic - real) / synthetic: the share of speed that reading, preparing and placing samples costs.
-
-    Both speeds are of the same processes, in one window after the other. Chance may make it negative.
-    """
+    """Return the share of speed that reading, preparing and placing samples costs. Chance may make it negative."""
     synthetic = compute_resident_samples_per_second(record)
     return None if synthetic is None else 1 - compute_samples_per_second(record) / synthetic
 
 
 def compute_waiting_share(record: TrialRecord) -> float | None:
-    """Return the share of the window in which the rank that waited most had no samples ready.
-
-    None for synthetic data, which is always ready.
-    """
+    """Return the share of the window without samples ready, on the rank that waited most."""
     if record.trial.config.data == SYNTHETIC:
         return None
     shares = [rank.waited_seconds / rank.window_seconds for rank in record.ranks if rank.waited_seconds is not None]
@@ -83,7 +73,7 @@ def compute_waiting_share(record: TrialRecord) -> float | None:
 
 
 def list_step_seconds(record: TrialRecord) -> list[float]:
-    """Return the step times. A synchronous step lasts as long as its slowest rank; asynchronous steps all count."""
+    """Return the step times. A synchronous step lasts as long as its slowest rank."""
     steps = [rank.step_seconds for rank in record.ranks]
     if is_synchronous(record.trial.config):
         return [max(step) for step in zip(*steps, strict=False)]  # checks.py flags a rank that lost lines
@@ -91,9 +81,9 @@ def list_step_seconds(record: TrialRecord) -> list[float]:
 
 
 def compute_step_jitter(record: TrialRecord) -> float | None:
-    """Return the robust standard deviation of the cluster-wide speed from step to step. None without step times.
+    """Return the robust standard deviation of the cluster-wide speed from step to step.
 
-    Asynchronous ranks share no steps: their deviations count as independent and add in quadrature.
+    Deviations of asynchronous ranks count as independent and add in quadrature.
     """
     if not is_synchronous(record.trial.config):
         spreads = []
@@ -147,9 +137,9 @@ def parse_price(text: str) -> Price:
 
 
 def compute_energy_per_sample(record: TrialRecord) -> float | None:
-    """Return the joules of a sample in the window, over all devices or hosts that were counted.
+    """Return the joules of a sample in the window.
 
-    None if a GPU was not counted or, on CPUs, not every host was: a part of the energy would look like all of it.
+    None if any GPU or, on CPUs, any host was not counted: a part would look like all of it.
     """
     sources = [rank.energy_source for rank in record.ranks if rank.energy_joules is not None]
     needed = len(record.ranks) if record.trial.config.device != "cpu" else record.hosts

@@ -33,7 +33,7 @@ _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
 def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
-    """Return for each config the text of the traits in which these configs differ. All fields are compared."""
+    """Return for each config the texts of the fields in which these configs differ."""
     others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
     traits = {**_TRAITS, **{name: _make_trait_writer(name) for name in others}}
     texts: dict[Config, list[str]] = {config: [] for config in configs}
@@ -50,7 +50,7 @@ def _make_trait_writer(name: str) -> Callable[[Config], str]:
 
 
 def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
-    """Return a unique title per config: model, framework and strategy, then only what still distinguishes them."""
+    """Return a unique title per config: model, framework, strategy, and what else differs."""
     models = _find_model_titles({config.model for config in configs})
     alike: defaultdict[tuple[str, ...], list[Config]] = defaultdict(list)
     for config in configs:
@@ -63,7 +63,7 @@ def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
 
 
 def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
-    """Return the strategy of each config, with precision, layout and compilation where these configs differ in them.
+    """Return the strategy of each config, with the settings in which these configs differ.
 
     The tables that use it have columns for network, framework and batch.
     """
@@ -74,7 +74,7 @@ def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
 
 
 def find_model_title(name: str) -> str:
-    """Return a model's name as people write it (AlexNet for ``alexnet``), or the name itself for a user's model."""
+    """Return a model's name as people write it, such as AlexNet."""
     info = resolve(name)
     return info.title if info else remove_unprintable(name)
 

@@ -43,7 +43,7 @@ Witnesses = Mapping[int, RankWitness]  # by rank
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What shows whether samples are random: of those of the first step, of rank 0 and of the last rank."""
+    """What shows whether the samples of the first step are random, on rank 0 and the last rank."""
 
     deviation: float  # the standard deviation of their values
     copies: float  # how many are copies of another one
@@ -80,9 +80,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """How much a correct trial may differ from its expectation, relatively: ``spreads`` times the spread, and no less
-    than these differences.
-    """
+    """How much a trial may differ, relatively: ``spreads`` times the spread, at least these values."""
 
     spreads: float
     loss: float
@@ -121,7 +119,7 @@ class RankCheck:
 
 
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
-    """Return the verdict on all good trials of a point: the first that is not proven. None in older journals."""
+    """Return the first verdict of a point's trials that is not proven. None in older journals."""
     verdicts = [record.witness for record in records if record.witness is not None]
     return next((verdict for verdict in verdicts if verdict.state != PROVEN), verdicts[0] if verdicts else None)
 
@@ -141,7 +139,7 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
 
 
 def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict:
-    """Return the verdict on a trial that was measured. Instead of an expectation, a text says why there is none."""
+    """Return the verdict on a measured trial. A text says why there is no expectation."""
     witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness is not None}
     checks: list[RankCheck] = []
     if isinstance(expectation, Expectation):
@@ -170,9 +168,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
 
 
 def _check_first_steps(record: TrialRecord, witnesses: Witnesses, expectation: Expectation) -> Iterator[RankCheck]:
-    """Compare losses, then all weights of each rank together, then single tensors: the first difference explains
-    most.
-    """
+    """Compare losses, all weights of each rank, single tensors: the first difference explains most."""
     limits = TOLERANCES[record.trial.config.precision]
     for step, expected in enumerate(expectation.losses):
         tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step])
@@ -216,9 +212,7 @@ def _check_first_steps(record: TrialRecord, witnesses: Witnesses, expectation: E
 
 
 def _check_closing_steps(record: TrialRecord, witnesses: Witnesses, expectation: Expectation) -> Iterator[RankCheck]:
-    """Compare the losses, then the gradients: of all weights, of the head's, of single tensors, and those of the ranks
-    with each other. A trial without closing steps has nothing to compare.
-    """
+    """Compare losses, then gradients: of all weights, the head, single tensors, between ranks."""
     limits = TOLERANCES[record.trial.config.precision]
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
     first_losses = expectation.initial_losses or expectation.losses[0]
@@ -295,7 +289,7 @@ def _find_worst_tensor(
     spreads: Mapping[str, float],
     limits: Tolerances,
 ) -> tuple[str, float, float] | None:
-    """Return the tensor that exceeds its tolerance most, with its difference and tolerance."""
+    """Return the tensor that exceeds its tolerance most, with difference and tolerance."""
     if not seen or not expected:
         return None
     unmatched = expected.keys() ^ seen.keys()
@@ -315,12 +309,12 @@ def _find_worst_tensor(
 
 
 def _select_sketch(sketches: Sequence[Sketch], rank: int) -> Sketch:
-    """Return the sketch of a rank, where there is one for all ranks or one for each."""
+    """Return the sketch of a rank: there is one for all ranks or one for each."""
     return sketches[rank] if len(sketches) > 1 else sketches[0]
 
 
 def _choose_worst(checks: Sequence[RankCheck]) -> list[RankCheck]:
-    """Return the check with the largest difference, in a list. Empty if no rank reported."""
+    """Return the check with the largest difference, in a list."""
 
     def find_size(check: RankCheck) -> float:
         return math.inf if check.check.difference is None else check.check.difference
@@ -356,9 +350,7 @@ def _format_share(difference: float) -> str:
 
 
 def _check_updates(record: TrialRecord, witnesses: Witnesses) -> Iterator[RankCheck]:
-    """Check how often the weights were updated: by the counters of the framework and of asynchronous servers, and by
-    what weight decay has left of the head.
-    """
+    """Count the updates of the weights: by framework, servers, and what weight decay left of the head."""
     config = record.trial.config
     checks = []
     for rank, witness in witnesses.items():
@@ -398,9 +390,9 @@ def _check_updates(record: TrialRecord, witnesses: Witnesses) -> Iterator[RankCh
 
 
 def _check_equal_weights(record: TrialRecord) -> list[RankCheck]:
-    """Check that ranks on one host that train together have the same weights at the end, to the last bit.
+    """Check that ranks of one host that train together end with the same weights, to the last bit.
 
-    Hosts of different kinds may round updates differently. There, a flag says so (checks.py).
+    Hosts of different kinds may round differently. There, a flag says so (checks.py).
     """
     digests = {rank.rank: rank.weights_digest for rank in record.ranks if rank.weights_digest and rank.witness}
     if not is_synchronous(record.trial.config) or record.hosts > 1 or len(digests) < 2:
@@ -413,9 +405,7 @@ def _check_equal_weights(record: TrialRecord) -> list[RankCheck]:
 
 
 def _check_clocks(record: TrialRecord, witnesses: Witnesses) -> Iterator[RankCheck]:
-    """Check that the device had done its work when the window ended, that the step times add up to the window, which
-    has the samples of its steps, and that a clock around the window agrees.
-    """
+    """Check the window: work left after it, the sum of its steps, its samples, a second clock."""
     batch, steps = record.trial.config.batch_per_device(record.trial.devices), record.steps
     unfinished, in_window, second_clock = [], [], []
     for sample in record.ranks:
@@ -462,7 +452,7 @@ def _check_random_samples(record: TrialRecord, expectation: Expectation) -> Iter
 
 
 def _check_samples(record: TrialRecord) -> list[RankCheck]:
-    """Check that the ranks trained on different samples, and together on all that an epoch should have."""
+    """Check that the ranks trained on different samples, together on all of an epoch."""
     if not record.samples_seen:
         return []
     problem = find_sample_problem(record.trial.config.batch_per_device(record.trial.devices), record.samples_seen)
@@ -470,12 +460,11 @@ def _check_samples(record: TrialRecord) -> list[RankCheck]:
 
 
 def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
-    """Return the first thing that is wrong with the samples of the ranks, each with batches of ``batch``, or None.
+    """Return the first problem of the samples of the ranks, or None.
 
-    The first epoch is compared exactly, finished or not: no sample twice, on one rank or on two. Finished epochs have
-    the right number of samples on every rank. A later epoch that leaves no sample over must have every sample once, by
-    the sum of hashes (a wrong set passes with a probability of 2⁻⁶¹). A later epoch that leaves samples over is
-    compared only for ranks with the same samples.
+    The first epoch, finished or not, has no sample twice. Finished epochs have the right number of samples on every
+    rank, and no two ranks the same. One that leaves no sample over has every sample once, by the sum of hashes (a wrong
+    set passes with a probability of 2⁻⁶¹).
     """
     try:
         first_epochs = {entry.rank: unpack_flags(entry.flags) for entry in ranks if entry.flags}
