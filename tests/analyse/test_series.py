@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from factories import (
     MXNET,
     MXNET_LADDER,
     curve,
     failed_record,
+    learning_config,
+    learning_record,
     make_config,
     make_rank,
     make_record,
@@ -15,7 +20,18 @@ from factories import (
     record_at,
 )
 
-from trainscale.analyse.series import Interval, build_series
+from trainscale.analyse.series import (
+    HostBoundary,
+    Interval,
+    Point,
+    Series,
+    build_series,
+    compute_training_seconds,
+    count_epochs_to,
+    find_common_boundary,
+    find_host_boundary,
+    summarise_learning,
+)
 from trainscale.record.trial import TrialRecord
 
 
@@ -129,16 +145,6 @@ def test_a_trial_that_claims_success_without_samples_is_a_failure() -> None:
     assert series.points[0].status == "lost"
 
 
-def test_the_largest_memory_and_the_slowest_start_count() -> None:
-    ranks = [
-        make_rank(0, [0.1] * 3, 32, device_peak_bytes=5, host_peak_bytes=7, startup_seconds=1.0),
-        make_rank(1, [0.1] * 3, 32, device_peak_bytes=9, host_peak_bytes=3, startup_seconds=4.0),
-    ]
-    (series,) = build_series([make_record(devices=2, ranks=ranks)])
-    (point,) = series.points
-    assert (point.device_peak_bytes, point.host_peak_bytes, point.startup_seconds) == (9, 7, 4.0)
-
-
 def test_series_keep_the_order_of_the_run_and_points_that_of_the_ladder() -> None:
     second, first = make_config(model="vgg16"), make_config()
     records = [record_at(9.0, second, 4), record_at(5.0, first, 2), record_at(3.0, second, 1)]
@@ -149,3 +155,178 @@ def test_series_keep_the_order_of_the_run_and_points_that_of_the_ladder() -> Non
 
 def test_no_records_give_no_series() -> None:
     assert build_series([]) == []
+
+
+# ---- memory: the largest over ranks and repeats, and the largest sum
+
+
+def make_point(*repeats: list[dict[str, Any]]) -> Point:
+    records = [
+        make_record(
+            devices=len(ranks),
+            repeat=repeat,
+            ranks=[make_rank(n, [0.1] * 3, 32, **values) for n, values in enumerate(ranks)],
+        )
+        for repeat, ranks in enumerate(repeats)
+    ]
+    (series,) = build_series(records)
+    return series.points[0]
+
+
+def test_the_largest_is_over_all_ranks_and_the_sum_is_of_one_repeat() -> None:
+    names = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
+    memory = make_point(
+        [dict.fromkeys(names, 5), dict.fromkeys(names, 5)],
+        [dict.fromkeys(names, 8), dict.fromkeys(names, 1)],
+    )
+    for name in names:
+        assert (getattr(memory, name), getattr(memory, f"{name}_sum")) == (8, 10)
+
+
+def test_a_sum_needs_every_ranks_figure() -> None:
+    memory = make_point([{"nvml_peak_bytes": 5}, {"nvml_note": "no driver"}])
+    assert (memory.nvml_peak_bytes, memory.nvml_peak_bytes_sum, memory.nvml_note) == (5, None, "no driver")
+
+
+def test_what_nobody_counted_is_not_there() -> None:
+    memory = make_point([{}, {}])
+    assert (memory.device_peak_bytes, memory.device_peak_bytes_sum, memory.nvml_peak_bytes) == (None, None, None)
+    assert (memory.nvml_note, memory.loaders_peak_bytes) == ("", None)
+
+
+def test_loaders_are_told_apart_from_their_rank() -> None:
+    memory = make_point(
+        [{"host_peak_bytes": 7, "loaders_peak_bytes": 3}, {"host_peak_bytes": 6, "loaders_peak_bytes": 4}]
+    )
+    assert (memory.host_peak_bytes, memory.loaders_peak_bytes) == (7, 4)
+
+
+# ---- where a ladder leaves its first host
+
+
+def climb(hosts: dict[int, int], **config: object) -> Series:
+    """A series with these numbers of hosts by device count."""
+    records = curve(make_config(**config), {devices: 10.0 * devices for devices in hosts})
+    (series,) = build_series([replace(record, hosts=hosts[record.trial.devices]) for record in records])
+    return series
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ({1: 1, 2: 1, 4: 2, 8: 4}, HostBoundary(2, 4, 2, 4)),
+        ({1: 1, 2: 2}, HostBoundary(1, 2, 2, 2)),
+        ({1: 1, 2: 1, 4: 1}, None),
+        ({1: 2, 2: 2}, None),
+        ({1: 2, 2: 1, 4: 2}, None),
+        ({}, None),
+    ],
+    ids=["filled", "one a host", "one host", "several from the start", "no count separates them", "nothing"],
+)
+def test_the_boundary_is_between_the_last_count_on_one_host_and_the_first_on_several(
+    hosts: dict[int, int], expected: HostBoundary | None
+) -> None:
+    assert find_host_boundary(climb(hosts).points if hosts else ()) == expected
+
+
+def test_series_that_are_on_several_hosts_throughout_do_not_blur_the_others() -> None:
+    apart = climb({1: 2, 2: 2, 4: 3}, strategy="ps", servers=1)
+    assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == HostBoundary(2, 4, 2, 2)
+    assert find_common_boundary([apart]) is None
+
+
+def test_series_that_leave_their_first_host_at_different_counts_have_none_in_common() -> None:
+    dealt = climb({1: 1, 2: 2, 4: 2}, placement="round-robin")
+    assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), dealt]) is None
+
+
+def test_a_failed_point_counts_with_the_hosts_that_it_was_on() -> None:
+    records = curve(make_config(), {1: 10.0, 2: 19.0, 4: None})
+    (series,) = build_series([replace(record, hosts=2 if record.trial.devices == 4 else 1) for record in records])
+    assert find_host_boundary(series.points) == HostBoundary(2, 4, 2, 2)
+
+
+# ---- training to an accuracy
+
+
+def test_a_trial_that_measures_speed_learns_nothing() -> None:
+    (series,) = build_series([make_record()])
+    assert series.points[0].learning is None
+    assert not series.learns
+
+
+def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> None:
+    record = learning_record(valid=(0.5, 0.7), seconds=40.0)
+    assert compute_training_seconds(record) == pytest.approx(82.0)
+    assert compute_training_seconds(record, 1) == pytest.approx(42.0)
+    learning = summarise_learning([record])
+    assert learning is not None
+    assert (learning.epoch_seconds.mean, learning.training_seconds.mean) == pytest.approx((40.0, 82.0))
+
+
+def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
+    config = learning_config(epochs=9, until_accuracy=0.8)
+    records = [
+        learning_record(config, repeat=0, valid=(0.5, 0.80)),
+        learning_record(config, repeat=1, valid=(0.5, 0.7, 0.82)),
+    ]
+    learning = summarise_learning(records)
+    assert learning is not None
+    assert learning.valid_accuracy.mean == pytest.approx(0.81)
+    assert learning.train_accuracy.mean == pytest.approx(0.86)
+    assert [(epoch.epoch, epoch.repeats) for epoch in learning.epochs] == [(1, 2), (2, 2), (3, 1)]
+    assert learning.epochs[1].valid_accuracy.mean == pytest.approx(0.75)
+
+
+def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
+    record = learning_record(valid=(0.5, 0.8, 0.79, 0.9), seconds=40.0)
+    assert [count_epochs_to(record, target) for target in (0.4, 0.8, 0.9, 0.95)] == [1, 2, 4, None]
+    learning = summarise_learning([record], target=0.8)
+    assert learning is not None
+    assert learning.to_accuracy is not None
+    assert learning.to_accuracy.seconds is not None
+    assert learning.to_accuracy.seconds.mean == pytest.approx(82.0)
+    assert learning.to_accuracy.epochs == 2
+
+
+def test_the_target_is_the_configs_unless_another_is_asked_for() -> None:
+    record = learning_record(learning_config(until_accuracy=0.7), valid=(0.5, 0.7))
+    by_config, by_argument = summarise_learning([record]), summarise_learning([record], target=0.5)
+    assert by_config is not None
+    assert by_argument is not None
+    assert by_config.to_accuracy is not None
+    assert by_argument.to_accuracy is not None
+    assert (by_config.to_accuracy.target, by_argument.to_accuracy.target) == (0.7, 0.5)
+    without = summarise_learning([learning_record()])
+    assert without is not None
+    assert without.to_accuracy is None
+
+
+def test_there_is_no_mean_time_of_those_repeats_alone_that_were_lucky() -> None:
+    records = [learning_record(repeat=0, valid=(0.9,)), learning_record(repeat=1, valid=(0.6,))]
+    learning = summarise_learning(records, target=0.8)
+    assert learning is not None
+    assert learning.to_accuracy is not None
+    assert (learning.to_accuracy.reached, learning.to_accuracy.repeats) == (1, 2)
+    assert learning.to_accuracy.seconds is None
+
+
+def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
+    good, bad = learning_record(repeat=0), learning_record(repeat=1)
+    bad = replace(bad, epochs=tuple(replace(epoch, train_loss=None) for epoch in bad.epochs))
+    learning = summarise_learning([good, bad])
+    assert learning is not None
+    assert learning.epochs[0].train_loss is None
+    assert learning.epochs[0].valid_loss == pytest.approx(0.5)
+
+
+def test_speed_counts_training_images_over_training_time_alone() -> None:
+    (series,) = build_series([learning_record(valid=(0.5, 0.7), seconds=40.0)])
+    point = series.points[0]
+    assert point.samples_per_second is not None
+    assert point.samples_per_second.mean == pytest.approx(128 * 20 / 80)
+
+
+def test_the_journal_round_trip_keeps_what_was_learnt() -> None:
+    records = [learning_record(repeat=repeat) for repeat in range(2)]
+    assert build_series(TrialRecord.from_dict(record.to_dict()) for record in records) == build_series(records)

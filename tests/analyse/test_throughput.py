@@ -8,6 +8,8 @@ import pytest
 from factories import make_config, make_rank, make_record
 
 from trainscale.analyse.throughput import (
+    Price,
+    compute_energy_per_sample,
     compute_input_overhead,
     compute_resident_samples_per_second,
     compute_samples_per_second,
@@ -15,21 +17,26 @@ from trainscale.analyse.throughput import (
     compute_waiting_share,
     is_measured,
     list_step_seconds,
+    parse_price,
 )
+from trainscale.errors import InputError
 
 
-@pytest.mark.parametrize("strategy", ["local", "allreduce", "ps", "sharded"])
-def test_synchronous_speed_is_all_images_over_the_longest_window(strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "speed"),
+    [
+        ("local", 640 / 1.25),
+        ("allreduce", 640 / 1.25),
+        ("ps", 640 / 1.25),
+        ("sharded", 640 / 1.25),
+        ("ps-async", 320 / 1.0 + 320 / 1.25),
+        ("independent", 320 / 1.0 + 320 / 1.25),
+    ],
+)
+def test_synchronous_workers_share_the_longest_window_and_speeds_of_others_add_up(strategy: str, speed: float) -> None:
     ranks = [make_rank(0, [0.1] * 10, 32), make_rank(1, [0.125] * 10, 32)]
     record = make_record(make_config(strategy=strategy), 2, ranks=ranks)
-    assert compute_samples_per_second(record) == pytest.approx(640 / 1.25)
-
-
-@pytest.mark.parametrize("strategy", ["ps-async", "independent"])
-def test_asynchronous_speeds_add_up(strategy: str) -> None:
-    ranks = [make_rank(0, [0.1] * 10, 32), make_rank(1, [0.2] * 10, 32)]
-    record = make_record(make_config(strategy=strategy), 2, ranks=ranks)
-    assert compute_samples_per_second(record) == pytest.approx(320 / 1.0 + 320 / 2.0)
+    assert compute_samples_per_second(record) == pytest.approx(speed)
 
 
 def test_a_synchronous_step_lasts_as_long_as_its_slowest_rank() -> None:
@@ -67,23 +74,11 @@ def test_a_trial_without_samples_is_not_measured() -> None:
     assert is_measured(make_record())
 
 
-def test_synthetic_speed_is_that_of_the_slowest_ranks_resident_steps() -> None:
-    ranks = [
-        make_rank(rank, [0.1] * 10, 32, resident_steps=5, resident_seconds=seconds)
-        for rank, seconds in enumerate((0.4, 0.5))
-    ]
-    record = make_record(make_config(data="cifar10"), 2, ranks=ranks)
-    assert compute_resident_samples_per_second(record) == pytest.approx(320 / 0.5)
-    assert compute_input_overhead(record) == pytest.approx(0.0)
-
-
-def test_synthetic_speeds_of_asynchronous_ranks_add_up() -> None:
-    ranks = [
-        make_rank(rank, [0.1] * 10, 32, resident_steps=5, resident_seconds=seconds)
-        for rank, seconds in enumerate((0.4, 0.5))
-    ]
-    record = make_record(make_config(data="cifar10", strategy="ps-async", servers=1), 2, ranks=ranks)
-    assert compute_resident_samples_per_second(record) == pytest.approx(160 / 0.4 + 160 / 0.5)
+@pytest.mark.parametrize(("strategy", "speed"), [("allreduce", 320 / 0.5), ("ps-async", 160 / 0.4 + 160 / 0.5)])
+def test_synthetic_speed_is_that_of_resident_steps(strategy: str, speed: float) -> None:
+    ranks = [make_rank(n, [0.1] * 10, 32, resident_steps=5, resident_seconds=0.4 + 0.1 * n) for n in range(2)]
+    record = make_record(make_config(data="cifar10", strategy=strategy), 2, ranks=ranks)
+    assert compute_resident_samples_per_second(record) == pytest.approx(speed)
 
 
 def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
@@ -103,3 +98,47 @@ def test_the_rank_that_waited_most_speaks_for_the_trial() -> None:
 
 def test_nobody_waits_for_synthetic_images() -> None:
     assert compute_waiting_share(make_record(ranks=[make_rank(0, [0.1] * 10, 32, waited_seconds=0.0)])) is None
+
+
+# ---- prices and energy
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [
+        ("32.77/host-hour", Price(32.77, "host")),
+        ("2.5/device-hour", Price(2.5, "device")),
+        (" .5/Device-Hour ", Price(0.5, "device")),
+    ],
+)
+def test_a_price_has_an_amount_and_a_unit(text: str, price: Price) -> None:
+    assert parse_price(text) == price
+
+
+@pytest.mark.parametrize("text", ["32.77", "2.5/hour", "x/host-hour", "0/host-hour", "-1/host-hour", "", "1/gpu-hour"])
+def test_what_is_no_price_is_refused_and_the_valid_forms_are_named(text: str) -> None:
+    with pytest.raises(InputError, match=r"32\.77/host-hour or 2\.5/device-hour"):
+        parse_price(text)
+
+
+def test_a_price_counts_hosts_or_devices() -> None:
+    assert Price(36.0, "host").compute_price_per_second(devices=16, hosts=2) == pytest.approx(0.02)
+    assert Price(36.0, "device").compute_price_per_second(devices=16, hosts=2) == pytest.approx(0.16)
+
+
+@pytest.mark.parametrize(
+    ("joules", "device", "hosts", "expected"),
+    [
+        ((300.0, 200.0), "cuda", 1, 5.0),
+        ((300.0, None), "cuda", 1, None),  # a GPU that was not counted
+        ((500.0, None), "cpu", 1, 5.0),  # one rank counts its host
+        ((500.0, None), "cpu", 2, None),
+        ((None, None), "cpu", 1, None),
+    ],
+)
+def test_the_energy_of_a_sample_is_known_where_everything_was_counted(
+    joules: tuple[float | None, ...], device: str, hosts: int, expected: float | None
+) -> None:
+    ranks = [make_rank(rank, [0.1] * 5, 10, energy_joules=value) for rank, value in enumerate(joules)]
+    record = make_record(make_config(device=device, batch=10), len(joules), ranks=ranks, hosts=hosts)
+    assert compute_energy_per_sample(record) == (None if expected is None else pytest.approx(expected))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from factories import make_config
 
-from trainscale.analyse.titles import describe_differences, find_model_title, make_series_titles
+from trainscale.analyse.titles import describe_differences, find_model_title, make_series_titles, make_strategy_labels
 from trainscale.spec.config import Config
 
 
@@ -53,3 +53,16 @@ def test_configs_that_do_not_differ_have_no_differences() -> None:
 def test_a_users_own_model_is_called_what_the_user_calls_it() -> None:
     assert find_model_title("my_package.nets:build") == "my_package.nets:build"
     assert find_model_title("net\x1b[31m\x00") == "net"
+
+
+def test_a_label_is_the_strategy_and_only_what_differs() -> None:
+    configs = [make_config(), make_config(precision="bf16", strategy="ps", servers=2)]
+    assert list(make_strategy_labels(configs).values()) == ["allreduce fp32", "ps:2 bf16"]
+    assert list(make_strategy_labels(configs[:1]).values()) == ["allreduce"]
+    both = [make_config(compile=True, layout="nhwc"), make_config()]
+    assert list(make_strategy_labels(both).values()) == ["allreduce nhwc compiled", "allreduce nchw eager"]
+
+
+def test_the_ladders_of_a_study_have_their_scaling_in_their_labels() -> None:
+    configs = [make_config(), make_config(scaling="strong", batch=64)]
+    assert list(make_strategy_labels(configs).values()) == ["allreduce weak", "allreduce strong"]

@@ -63,25 +63,21 @@ def search(room: int, start: int, most: int = 65_536) -> list[int]:
     return [attempt.batch for attempt in attempts]
 
 
-def test_it_doubles_until_memory_runs_out_then_halves_in_between_and_tries_what_it_found_again() -> None:
-    assert search(room=700, start=64) == [64, 128, 256, 512, 1024, 768, 640, 704, 672, 672]
-
-
-def test_below_64_it_finds_the_very_batch() -> None:
-    assert search(room=13, start=2) == [2, 4, 8, 16, 12, 14, 13, 13]
-
-
-def test_a_start_that_does_not_fit_is_halved() -> None:
-    assert search(room=5, start=16) == [16, 8, 4, 6, 5, 5]
-
-
-def test_when_not_even_one_fits_it_ends() -> None:
-    assert search(room=0, start=4) == [4, 2, 1]
-
-
-def test_a_bound_that_still_fits_is_tried_and_none_above_it() -> None:
-    assert search(room=10**9, start=64, most=200) == [64, 128, 200, 200]
-    assert search(room=10**9, start=64, most=32) == [32, 32]
+@pytest.mark.parametrize(
+    ("room", "start", "most", "tried"),
+    [
+        (700, 64, 65_536, [64, 128, 256, 512, 1024, 768, 640, 704, 672, 672]),
+        (13, 2, 65_536, [2, 4, 8, 16, 12, 14, 13, 13]),  # below 64 it finds the very batch
+        (5, 16, 65_536, [16, 8, 4, 6, 5, 5]),  # a start that does not fit is halved
+        (0, 4, 65_536, [4, 2, 1]),
+        (10**9, 64, 200, [64, 128, 200, 200]),  # a bound that still fits is tried, and none above it
+        (10**9, 64, 32, [32, 32]),
+    ],
+)
+def test_batches_are_doubled_then_bisected_and_the_result_is_tried_again(
+    room: int, start: int, most: int, tried: list[int]
+) -> None:
+    assert search(room, start, most) == tried
 
 
 @pytest.mark.parametrize("start", [1, 2, 16, 100, 256, 1024])

@@ -1,20 +1,38 @@
-"""Which trial comes next, by a fixed number of repeats and by a time budget."""
+"""Which trial comes next, by a fixed number of repeats, by a time budget and by the width of intervals."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from this_machine import cpus
 
 from trainscale.analyse.series import build_series
-from trainscale.analyse.statistics import mean_interval
-from trainscale.measure.order import NextTrial, choose_next_trial, find_hopeless_points
+from trainscale.analyse.statistics import Estimate, mean_interval
+from trainscale.errors import InputError
+from trainscale.measure.context import make_spec
+from trainscale.measure.order import (
+    LEAST_STEPS,
+    MOST_REPEATS,
+    NextTrial,
+    Repeated,
+    TrialTimes,
+    choose_counts,
+    choose_next_trial,
+    choose_point,
+    compute_variance_ratio,
+    compute_within_variance,
+    find_hopeless_points,
+    list_intervals,
+)
+from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, HANG, LOST, OUT_OF_MEMORY, TIMEOUT, Failure, RankSample, TrialRecord
-from trainscale.spec.config import Trial
-from trainscale.spec.experiment import Experiment
+from trainscale.spec.config import Config, Trial
+from trainscale.spec.experiment import Experiment, make_experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Measure
 
@@ -54,28 +72,14 @@ def shape(steps: list[NextTrial]) -> list[tuple[int, int]]:
 # ---- a fixed number of repeats
 
 
-def test_the_fixed_order_is_that_of_the_plan() -> None:
-    plan = a_plan(4, repeats=2)
-    steps, _ = play(plan)
+def test_the_fixed_order_is_that_of_the_plan_with_its_counts_and_no_time_limit() -> None:
+    plan = a_plan(4, repeats=2, warmup=3, steps=7)
+    steps, done = play(plan)
     assert [step.trial for step in steps] == plan.list_trials()
     assert shape(steps) == [(1, 0), (2, 0), (4, 0), (4, 1), (2, 1), (1, 1)]
-
-
-def test_fixed_steps_have_the_plans_counts_and_no_time_limit() -> None:
-    steps, _ = play(a_plan(repeats=1, warmup=3, steps=7))
     assert {step.measure for step in steps} == {Measure(3, 7, None)}
-
-
-def test_what_is_done_is_skipped() -> None:
-    plan = a_plan(repeats=2)
-    trials = plan.list_trials()
-    steps, _ = play(plan, records=[good(trials[0]), good(trials[2])])
-    assert [step.trial for step in steps] == [trials[1], trials[3]]
-
-
-def test_a_complete_run_has_no_next_step() -> None:
-    plan = a_plan(repeats=2)
-    assert choose_next_trial(plan, [good(trial) for trial in plan.list_trials()]) is None
+    rest, _ = play(plan, records=[done[0], done[2]])
+    assert [step.trial for step in rest] == [steps[n].trial for n in (1, 3, 4, 5)]
 
 
 def on_two(status: str) -> Callable[[Trial], TrialRecord]:
@@ -93,11 +97,11 @@ def test_what_will_fail_again_is_given_up_at_once(status: str, settings: dict[st
     assert find_hopeless_points(done) == {(plan.configs[0], 2)}
 
 
-@pytest.mark.parametrize("status", [CRASH, LOST])
 @pytest.mark.parametrize("settings", [{"repeats": 4}, {"budget": 600.0}], ids=["repeats", "budget"])
-def test_anything_else_may_fail_twice(status: str, settings: dict[str, Any]) -> None:
-    steps, _ = play(a_plan(**settings), on_two(status))
-    assert [step.trial.repeat for step in steps if step.trial.devices == 2] == [0, 1]
+def test_anything_else_may_fail_twice(settings: dict[str, Any]) -> None:
+    for status in (CRASH, LOST):
+        steps, _ = play(a_plan(**settings), on_two(status))
+        assert [step.trial.repeat for step in steps if step.trial.devices == 2] == [0, 1]
 
 
 def test_one_crash_among_good_trials_gives_nothing_up() -> None:
@@ -162,24 +166,27 @@ def test_a_failed_repeat_is_replaced_before_an_interval_counts() -> None:
 
 def test_points_that_are_good_enough_get_nothing_more() -> None:
     noise = [1.0, 1.5, 0.7, 1.2]
-    steps, _ = play(
-        a_plan(budget=300.0),
-        lambda trial: good(trial, 1000.0 * (noise[trial.repeat % 4] if trial.devices == 2 else 1.0)),
-    )
+
+    def outcome(trial: Trial) -> TrialRecord:
+        return good(trial, 1000.0 * (noise[trial.repeat % 4] if trial.devices == 2 else 1.0))
+
+    steps, _ = play(a_plan(budget=300.0), outcome)
     taken = Counter(step.trial.devices for step in steps)
-    assert taken[1] == 4
-    assert taken[2] > 4
+    assert taken[1] == 4 < taken[2]
 
 
 def noisy(trial: Trial) -> TrialRecord:
     return good(trial, 1000.0 * (1.0 + 0.3 * (trial.repeat % 3)))
 
 
-def test_a_budget_ends_when_it_is_used() -> None:
+def test_a_budget_ends_when_it_is_used_also_by_a_run_that_is_continued() -> None:
     plan = a_plan(budget=120.0)
-    _, done = play(plan, noisy)
+    whole, done = play(plan, noisy)
     used = sum(record.seconds for record in done)
     assert 120.0 - 12.0 <= used <= 120.0  # nothing is begun that cannot end within it, and no trial's time is wasted
+    assert choose_next_trial(plan, done) is None
+    rest, _ = play(plan, noisy, records=done[:3])
+    assert [step.trial for step in rest] == [step.trial for step in whole[3:]]
 
 
 def test_failed_trials_count_against_the_budget() -> None:
@@ -192,21 +199,6 @@ def test_failed_trials_count_against_the_budget() -> None:
 def test_every_point_is_measured_once_even_past_the_budget() -> None:
     steps, _ = play(a_plan(4, budget=10.0), noisy)
     assert shape(steps) == [(1, 0), (2, 0), (4, 0)]
-
-
-def test_a_resumed_run_counts_the_time_already_used() -> None:
-    plan = a_plan(budget=120.0)
-    whole, _ = play(plan, noisy)
-    _, first = play(plan, noisy)
-    rest, done = play(plan, noisy, records=first[:3])
-    assert [step.trial for step in rest] == [step.trial for step in whole[3:]]
-    assert sum(record.seconds for record in done) <= 120.0
-
-
-def test_a_used_budget_resumed_has_nothing_left_to_do() -> None:
-    plan = a_plan(budget=120.0)
-    _, done = play(plan, noisy)
-    assert choose_next_trial(plan, done) is None
 
 
 def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
@@ -266,3 +258,218 @@ def test_after_a_budget_the_points_beside_the_ladder_are_measured_too() -> None:
     further = steps[len(plain) :]
     assert {step.trial.config.strategy for step in further} == {"independent"}
     assert all(step.measure.seconds is not None for step in further)
+
+
+# ---- how many steps a window has
+
+MOST = Measure(10, 100)
+
+
+def trials(count: int, within: float, between: float, seed: int = 1, **values: float) -> list[TrialTimes]:
+    """Trials with steps of ``step`` seconds that cost ``overhead`` besides."""
+    source = random.Random(seed)
+    step, overhead, steps = values.get("step", 0.1), values.get("overhead", 10.0), int(values.get("steps", 100))
+    made = []
+    for _ in range(count):
+        own = step * source.gauss(1, between)
+        seconds = [own * source.gauss(1, within) for _ in range(steps)]
+        made.append(TrialTimes(overhead + sum(seconds), sum(seconds), seconds))
+    return made
+
+
+def test_the_ratio_is_that_of_the_variances() -> None:
+    ratio = compute_variance_ratio([trials(400, 0.05, 0.01)])
+    assert ratio == pytest.approx(25.0, rel=0.2)
+    assert compute_variance_ratio([trials(200, 0.05, 0.01, seed) for seed in (2, 3)]) == pytest.approx(25.0, rel=0.25)
+
+
+def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
+    own = trials(400, 0.05, 0.02)
+    counts = choose_counts(own, [own], Measure(10, 10_000))
+    assert counts is not None
+    assert counts.steps == pytest.approx((10.0 / 0.1 * 6.25) ** 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("within", "between", "steps"), [(0.001, 0.05, LEAST_STEPS), (0.3, 0.0001, 100)])
+def test_windows_are_neither_tiny_nor_longer_than_steps_says(within: float, between: float, steps: int) -> None:
+    own = trials(50, within, between)
+    assert choose_counts(own, [own], MOST) == Measure(10, steps)
+
+
+def test_a_warm_up_that_costs_much_is_shortened_with_its_window() -> None:
+    slow = trials(50, 0.03, 0.02, step=2.0, steps=20)
+    counts = choose_counts(slow, [slow], MOST)
+    assert counts is not None
+    assert counts.warmup == 2
+    fast = trials(50, 0.03, 0.02, step=0.01)
+    counts = choose_counts(fast, [fast], MOST)
+    assert counts is not None
+    assert counts.warmup == 10
+
+
+def test_too_few_repeats_or_no_steps_tell_nothing() -> None:
+    assert compute_variance_ratio([trials(3, 0.05, 0.01)]) is None
+    assert compute_variance_ratio([trials(2, 0.05, 0.01), trials(2, 0.05, 0.01, 2)]) is None
+    assert compute_variance_ratio([trials(2, 0.05, 0.01, seed) for seed in range(3)]) is not None
+    own = trials(4, 0.05, 0.01)
+    assert choose_counts([], [own], MOST) is None
+    assert choose_counts([replace(own[0], steps=())], [own], MOST) is None
+
+
+def test_steps_that_drift_vary_more_than_their_neighbours_show() -> None:
+    """Alternating steps cancel out in a block, slow waves do not."""
+    alternating = [0.1 + 0.01 * (-1) ** number for number in range(100)]
+    waves = [0.1 + 0.01 * (-1) ** (number // 20) for number in range(100)]
+    calm, rough = compute_within_variance(alternating), compute_within_variance(waves)
+    assert calm is not None
+    assert rough is not None
+    assert rough > 50 * calm
+    assert compute_within_variance([0.1]) is None
+
+
+def record_of(trial: Trial, times: TrialTimes) -> TrialRecord:
+    samples = 8 * len(times.steps)
+    ranks = tuple(
+        RankSample(rank, "here", samples, times.window_seconds, tuple(times.steps)) for rank in range(trial.devices)
+    )
+    return TrialRecord(trial, "ok", "2026", times.seconds, warmup=10, steps=len(times.steps), ranks=ranks)
+
+
+@pytest.mark.parametrize("settings", [{"until_interval": 0.01}, {"until_interval": 0.01, "budget": 9000.0}])
+def test_a_run_shortens_windows_of_slow_steps_as_soon_as_it_knows_how_they_vary(settings: dict[str, float]) -> None:
+    plan = a_plan(2, **settings)
+    source = random.Random(4)
+    records: list[TrialRecord] = []
+    counts = []
+    for _ in range(8):
+        step = choose_next_trial(plan, records)
+        assert step is not None
+        counts.append(step.measure.steps)
+        (times,) = trials(1, 0.02, 0.03, source.randrange(1000), step=1.0, steps=min(20, step.measure.steps))
+        records.append(record_of(step.trial, times))
+    assert counts[:5] == [100] * 5  # a ladder of two points has three repeats beyond the first after five trials
+    assert set(counts[6:]) == {LEAST_STEPS}
+
+
+def test_without_a_stopping_rule_all_windows_are_as_long_as_steps_says() -> None:
+    plan = a_plan(1, repeats=8)
+    records = [
+        record_of(Trial(plan.configs[0], 1, repeat), times) for repeat, times in enumerate(trials(6, 0.01, 0.05))
+    ]
+    step = choose_next_trial(plan, records)
+    assert step is not None
+    assert (step.measure.warmup, step.measure.steps, step.measure.seconds) == (10, 100, None)
+
+
+# ---- --until-interval: which point is repeated, and when the run is done
+
+CONFIG = Config("torch", "mnist", 8, "allreduce", 28, 10)
+ONE, MANY = (CONFIG, 1), (CONFIG, 64)
+
+
+def repeated(cv: float, repeats: int, cost: float, baseline: tuple[Config, int] | None = None) -> Repeated:
+    error = cv / repeats**0.5
+    return Repeated(Estimate(100.0, repeats, error, is_sequential=True), cost, baseline)
+
+
+def test_a_narrow_ladder_is_done() -> None:
+    points = {ONE: repeated(0.001, 4, 10), MANY: repeated(0.001, 4, 640, ONE)}
+    assert choose_point(points, 0.01) is None
+    assert 0.001 < max(width for _, width in list_intervals(points)) < 0.01
+
+
+def test_the_cheap_baseline_gets_its_share() -> None:
+    """Repeats tend to CV/√cost: beside a point of 64 devices the baseline has eight times its repeats."""
+    repeats = {ONE: 4, MANY: 4}
+    while (
+        point := choose_point(
+            {ONE: repeated(0.02, repeats[ONE], 10), MANY: repeated(0.02, repeats[MANY], 640, ONE)}, 0.012
+        )
+    ) is not None:
+        repeats[point] += 1
+    assert 5 < repeats[ONE] / repeats[MANY] < 9
+
+
+def test_a_speed_that_is_wide_by_itself_is_repeated_whatever_it_costs() -> None:
+    points = {ONE: repeated(0.001, 4, 10), MANY: repeated(0.05, 4, 640, ONE)}
+    assert choose_point(points, 0.01) == MANY
+
+
+def test_a_baseline_that_is_part_of_more_wide_intervals_gains_more() -> None:
+    others = {(CONFIG, n): repeated(0.01, 8, 10, ONE) for n in (2, 4, 8)}
+    assert choose_point({ONE: repeated(0.01, 8, 25), **others}, 0.01) == ONE
+    assert choose_point({ONE: repeated(0.01, 8, 25), (CONFIG, 2): others[CONFIG, 2]}, 0.01) == (CONFIG, 2)
+
+
+def test_nothing_is_repeated_for_ever() -> None:
+    assert choose_point({ONE: repeated(0.9, MOST_REPEATS, 10)}, 0.01) is None
+    assert choose_point({ONE: repeated(0.9, MOST_REPEATS - 1, 10)}, 0.01) == ONE
+
+
+def make_noise(cv: float, seed: int = 1) -> Callable[[Trial], TrialRecord]:
+    source = random.Random(seed)
+
+    def outcome(trial: Trial) -> TrialRecord:
+        return good(trial, 1e6 * trial.devices * source.gauss(1, cv), 12.0)
+
+    return outcome
+
+
+def test_a_quiet_ladder_takes_four_rounds() -> None:
+    steps, _ = play(a_plan(4, until_interval=0.01, warmup=3, steps=7), make_noise(0.0005))
+    assert Counter(step.trial.devices for step in steps) == {1: 4, 2: 4, 4: 4}
+    assert [step.trial.devices for step in steps[:6]] == [1, 2, 4, 4, 2, 1]
+    assert {step.measure for step in steps} == {Measure(3, 7, 8.0, 20)}  # trials of 12 s cost 8 s besides their steps
+
+
+@pytest.mark.parametrize("target", [0.01, 0.02])
+def test_in_the_end_all_intervals_of_the_report_are_narrow(target: float) -> None:
+    plan = a_plan(4, until_interval=target)
+    steps, records = play(plan, make_noise(0.012))
+    (series,) = build_series(records, by_budget=RunInfo(make_spec(plan)).is_sequential)
+    for point in series.points:
+        assert (point.samples_per_second.relative or 1) <= target  # type: ignore[union-attr]
+        assert point.devices == 1 or (point.efficiency.relative or 1) <= target  # type: ignore[union-attr]
+    counts = Counter(step.trial.devices for step in steps)
+    assert counts[1] > counts[4] >= 4
+
+
+def test_a_point_that_cannot_run_does_not_hold_up_the_others() -> None:
+    steps, _ = play(
+        a_plan(4, until_interval=0.01),
+        lambda trial: bad(trial, OUT_OF_MEMORY) if trial.devices == 4 else make_noise(0.0005)(trial),
+    )
+    assert Counter(step.trial.devices for step in steps) == {1: 4, 2: 4, 4: 1}
+    steps, _ = play(a_plan(1, until_interval=0.01), lambda trial: bad(trial, OUT_OF_MEMORY))
+    assert len(steps) == 1
+
+
+def test_a_budget_limits_it() -> None:
+    steps, _ = play(a_plan(2, until_interval=0.001, budget=12.0 * 14), make_noise(0.02))
+    assert len(steps) == 14
+    assert all(step.measure.seconds is not None for step in steps)
+
+
+def test_the_setting_is_part_of_the_run() -> None:
+    spec = make_spec(a_plan(2, until_interval=0.01))
+    assert spec["until_interval"] == 0.01
+    assert "repeats" not in spec
+    assert RunInfo(spec).is_sequential
+    assert not RunInfo(make_spec(a_plan(2))).is_sequential
+
+
+@pytest.mark.parametrize("other", ["repeats", "epochs", "until_accuracy", "search"])
+def test_it_excludes_what_decides_the_repeats_otherwise(other: str) -> None:
+    with pytest.raises(InputError, match="exclude each other"):
+        make_experiment({"until_interval": 0.01, other: 3})
+
+
+def test_under_a_budget_all_devices_wait_so_the_baseline_costs_as_much() -> None:
+    shares = []
+    for further in ({}, {"budget": 12.0 * 2000}):
+        counts: Counter[int] = Counter()
+        for seed in range(5):
+            steps, _ = play(a_plan(4, until_interval=0.01, **further), make_noise(0.012, seed))
+            counts.update(step.trial.devices for step in steps)
+        shares.append(counts[1] / counts[4])
+    assert shares[0] > 1.2 * shares[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -121,9 +120,3 @@ def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
     with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass
-
-
-def test_the_script_is_accepted_by_the_shells_that_are_here() -> None:
-    for shell in ("sh", "bash"):
-        done = subprocess.run([shell, "-n"], input=watching._SCRIPT, text=True, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")

@@ -143,22 +143,15 @@ def memory_problem(limit: int, sizes: dict[int, int], batch: int) -> str:
     return record.failure.message if record and record.failure else ""
 
 
-def test_memory_is_estimated_linearly_from_two_smaller_batches() -> None:
+def test_memory_is_estimated_linearly_from_two_smaller_batches_if_there_is_a_limit() -> None:
     sizes = {8: 600 * MIB, 16: 1000 * MIB}  # 50 MiB an image
-    assert memory_problem(2 * 1801 * MIB, sizes, 32) == ""
+    assert memory_problem(2 * 1801 * MIB, sizes, 32) == memory_problem(0, sizes, 32) == ""
+    assert memory_problem(2 * MIB, {8: 600 * MIB}, 32) == ""
     assert memory_problem(2 * 1799 * MIB, sizes, 32) == (
         "not tried: it would need about 1.8 GiB by its batches 8 (0.6 GiB) and 16 (1.0 GiB), and there are 1.8 GiB"
     )
-
-
-def test_memory_is_not_estimated_from_one_batch_or_without_a_limit() -> None:
-    assert memory_problem(2 * MIB, {8: 600 * MIB}, 32) == ""
-    assert memory_problem(0, {8: 600 * MIB, 16: 1000 * MIB}, 32) == ""
-
-
-def test_a_trial_in_full_is_never_skipped() -> None:
     plan = make_search(memory_bytes=1)
-    assert skip_for_memory(plan, Trial(plan.configs[0], 2, 0), []) is None
+    assert skip_for_memory(plan, Trial(plan.configs[0], 2, 0), []) is None  # a trial in full is never skipped
 
 
 # ---- what is recorded and shown

@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 from factories import learning_config
+from submitted import plan_of_two_nodes, record
 from watched_runs import CONFIG, begin, records, run_info
 
 from trainscale.errors import InputError
 from trainscale.measure import watching
+from trainscale.measure.context import make_spec
 from trainscale.measure.measure import RunListener
 from trainscale.measure.order import NextTrial, choose_next_trial
-from trainscale.measure.watching import make_plan_of_run, watch_run
+from trainscale.measure.watching import FollowedRun, make_plan_of_run, watch_run
 from trainscale.record import journal as journals
 from trainscale.record.batches import Attempt, Search, write_batches
 from trainscale.record.journal import Journal, is_being_measured, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import CRASH, MISSING, TrialRecord
 from trainscale.spec.config import AUTO
 from trainscale.spec.plan import Plan
 
@@ -120,14 +122,7 @@ def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path
         appends = [lambda record=record: journal.append(record) for record in all_records[1:]]
         end = watch_run(Source(directory, lambda: None, *appends), seen.show)
     keys = [record.trial.key for record in all_records]
-    assert seen.events == [
-        ("begins", keys[1]),
-        ("ends", keys[1]),
-        ("begins", keys[2]),
-        ("ends", keys[2]),
-        ("begins", keys[3]),
-        ("ends", keys[3]),
-    ]
+    assert seen.events == [(event, key) for key in keys[1:] for event in ("begins", "ends")]
     assert end.is_complete
     assert [record.trial.key for record in end.records] == keys
 
@@ -182,3 +177,62 @@ def test_the_points_are_shown_once_their_batches_are_known(tmp_path: Path) -> No
         watch_run(Source(directory, lambda: None, find), seen.show)
     assert seen.plan is not None
     assert [c.batch for c in seen.plan.configs] == [32]
+
+
+# ---- a run of a batch job
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.setenv("PATH", "/nonesuch")
+    return plan_of_two_nodes()
+
+
+@pytest.fixture
+def journal(plan: Plan, tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(tmp_path / "run", RunInfo(make_spec(plan))) as journal:
+        yield journal
+
+
+@pytest.mark.processes
+def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journal) -> None:
+    run = FollowedRun(journal.directory, plan)
+    assert run.has_begun
+    for trial in plan.list_trials():
+        step = run.find_next_trial()
+        assert step is not None
+        assert step.trial == trial
+        assert not run.is_complete
+        journal.append(record(trial))
+        assert run.has_new_records
+        assert [record.trial for record in run.read_new_records()] == [trial]
+        assert run.read_new_records() == []
+    assert run.is_complete
+
+
+@pytest.mark.processes
+def test_a_run_that_has_not_begun_is_not_complete(plan: Plan, tmp_path: Path) -> None:
+    run = FollowedRun(tmp_path / "none", plan)
+    assert [run.has_begun, run.is_complete, run.has_every_record(), run.has_new_records] == [False] * 4
+
+
+@pytest.mark.processes
+def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, journal: Journal) -> None:
+    first, *others = plan.list_trials()
+    for trial in others:
+        journal.append(record(trial))
+    journal.append(record(first, CRASH))
+    assert FollowedRun(journal.directory, plan).is_complete
+    run = FollowedRun(journal.directory, plan, retry_failed=True)
+    assert not run.is_complete
+    assert run.has_every_record()
+    journal.append(record(first))
+    run.read_new_records()
+    assert run.is_complete
+
+
+@pytest.mark.processes
+def test_frameworks_that_are_missing_are_not_waited_for(plan: Plan, journal: Journal) -> None:
+    for trial in plan.list_round(0):
+        journal.append(record(trial, MISSING))
+    assert FollowedRun(journal.directory, plan).is_complete

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
+
+from full_run import full_records
+
 from trainscale.errors import InputError
-from trainscale.record.decoding import DecodingError
+from trainscale.record.decoding import DecodingError, decode_object
+from trainscale.record.journal import read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import (
     SCHEMA,
@@ -50,13 +58,12 @@ FAILED = replace(
 
 
 def test_a_record_survives_its_line() -> None:
-    for record in (GOOD, FAILED):
-        assert TrialRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
-
-
-def test_a_record_is_ok_by_its_status_alone() -> None:
-    assert GOOD.ok
-    assert not FAILED.ok
+    failed = replace(GOOD, status="crash", failure=Failure("crash", "rank 0: \u00fc", 0, ("a", "b")))
+    for record in (GOOD, FAILED, failed, *full_records()):
+        line = json.dumps(record.to_dict())
+        assert decode_record(line, "") == TrialRecord.from_dict(json.loads(line))
+    assert decode_record(json.dumps(GOOD.to_dict()), "") == GOOD
+    assert (GOOD.ok, FAILED.ok) == (True, False)
 
 
 def test_a_line_carries_the_schema_the_key_and_the_config() -> None:
@@ -74,12 +81,9 @@ def test_what_this_version_does_not_know_is_dropped() -> None:
     values["ranks"][0]["colour"] = "blue"
     values["config"]["colour"] = "blue"
     assert TrialRecord.from_dict(values) == GOOD
-
-
-def test_a_failure_may_hold_what_this_version_does_not_know_too() -> None:
-    values = json.loads(json.dumps(FAILED.to_dict()))
-    values["failure"]["colour"] = "blue"
-    assert TrialRecord.from_dict(values) == FAILED
+    failed = json.loads(json.dumps(FAILED.to_dict()))
+    failed["failure"]["colour"] = "blue"
+    assert TrialRecord.from_dict(failed) == FAILED
 
 
 def test_a_run_survives_its_file() -> None:
@@ -205,3 +209,32 @@ def test_provenance_that_cannot_be_is_named(provenance: dict[str, str], message:
 def test_provenance_of_the_wrong_type_is_named(name: str, wrong: object) -> None:
     with pytest.raises(DecodingError, match=name):
         RunInfo.from_dict({"spec": {}, "provenance": {name: wrong}})
+
+
+# ---- the quick decoder gives the same as the standard library
+
+
+def test_fields_that_an_older_line_does_not_have_get_their_defaults() -> None:
+    needed = ("schema", "config", "devices", "repeat", "status", "started", "seconds")
+    values = {name: value for name, value in GOOD.to_dict().items() if name in needed}
+    assert decode_record(json.dumps(values), "").to_dict() == TrialRecord.from_dict(values).to_dict()
+
+
+def test_records_of_one_config_share_it() -> None:
+    first, second = (decode_record(json.dumps(GOOD.to_dict()), "") for _ in range(2))
+    assert first.trial.config is second.trial.config
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "a\rb", "\ud800", str(10**30)])
+def test_what_only_the_standard_decoder_treats_as_it_should_is_left_to_it(text: str) -> None:
+    line = json.dumps({**GOOD.to_dict(), "notes": [text]})
+    assert decode_record(line, "").notes == tuple(decode_object(line)["notes"])
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").write_text("damaged\n")
+    for was_enabled in (False, True):
+        (gc.enable if was_enabled else gc.disable)()
+        with pytest.raises(InputError):
+            read_trials(tmp_path)
+        assert gc.isenabled() is was_enabled
