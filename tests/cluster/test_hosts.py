@@ -8,7 +8,7 @@ import pytest
 
 from trainscale.cluster.hosts import HostAccess, read_hosts, select_first_hosts
 from trainscale.errors import InputError
-from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.launch.launchers.settings import SshSettings
 from trainscale.launch.launchers.target import find_target
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment

@@ -9,10 +9,8 @@ from typing import ClassVar
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.ray import RaySettings
-from trainscale.launch.launchers.slurm import SlurmSettings
+from trainscale.launch.launchers.settings import RaySettings, SlurmSettings, YarnSettings
 from trainscale.launch.launchers.target import list_launcher_groups
-from trainscale.launch.launchers.yarn import YarnSettings
 from trainscale.spec.experiment import Experiment, make_experiment, read_experiment_file
 from trainscale.spec.groups import (
     ClusterSettings,

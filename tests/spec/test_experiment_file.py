@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.launch.launchers.slurm import SlurmSettings
+from trainscale.launch.launchers.settings import SlurmSettings
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment

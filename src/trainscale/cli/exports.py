@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter, write_file
-from ..launch.launchers.slurm import SlurmSettings
-from ..launch.launchers.ssh import SshSettings
+from ..launch.launchers.settings import SlurmSettings, SshSettings
 from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
 from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -11,8 +12,7 @@ from rich.table import Table
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
 from ..launch.hosts import connect_cluster
-from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
-from ..launch.launchers.target import find_target
+from ..launch.launchers.target import find_target, run_once_inside_mpi
 from ..launch.trial.jobs import place_trial
 from ..measure.context import choose_directory, make_short_measure, make_spec
 from ..measure.expectations import estimate_seconds
@@ -24,6 +24,9 @@ from ..spec.devices import Slot, count_hosts
 from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import read_job_settings
+
+if TYPE_CHECKING:
+    from ..launch.launchers.inside_mpi import InsideMpiLauncher
 
 
 def main(argv: list[str]) -> int:

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.allocation import SLURM, is_inside_slurm, read_legacy_settings
 from ..errors import InputError, TrainscaleError, explain_unknown
-from ..launch.launchers.inside_mpi import InsideMpiLauncher, run_once_inside_mpi
-from ..launch.launchers.target import list_launcher_groups
+from ..launch.launchers.target import list_launcher_groups, run_once_inside_mpi
 from ..measure.submission import should_submit
 from ..runs import Run, RunInterrupted, load, measure
 from ..spec.experiment import make_experiment
@@ -21,6 +20,9 @@ from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
 from .views import CommandView, JsonView, QuietView, TextView, add_view_flags, check_view_flags
+
+if TYPE_CHECKING:
+    from ..launch.launchers.inside_mpi import InsideMpiLauncher
 
 
 def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> int:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
-from ..launch.launchers.slurm import SlurmSettings
+from ..launch.launchers.settings import SlurmSettings
 from ..measure.context import choose_directory
 from ..measure.measure import RunListener
 from ..measure.submission import (

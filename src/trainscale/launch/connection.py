@@ -20,8 +20,6 @@ from ..errors import TrainscaleError
 from ..worker.events import MARK, Bootstrap, Ports
 from ..worker.job import PortsRequest, encode_request
 from .events import AnyEvent, ReceivedEvent, decode_line
-from .ssh_errors import explain_ssh_error
-from .worker_archive import build_archive, make_bootstrap_line
 
 READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
@@ -114,6 +112,8 @@ class KeeperConnection(ABC):
     def become_ready(self, deadline: float) -> None:
         """Copy the worker to the host if necessary, and wait until the keeper answers."""
         if self.remote_dir is not None and self.copied is None:
+            from .worker_archive import build_archive, make_bootstrap_line
+
             self.write(make_bootstrap_line(self.remote_dir, "keeper"))
             answer = self._await(Bootstrap, deadline)
             self.copied = answer.has is False
@@ -208,6 +208,8 @@ class KeeperConnection(ABC):
         return self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
 
     def _explain(self, message: str) -> HostError:
+        from .ssh_errors import explain_ssh_error
+
         error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")
         return HostError(self.host, error.reason, remedy=error.remedy)
 

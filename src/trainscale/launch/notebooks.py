@@ -19,8 +19,8 @@ from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
 from ..spec.devices import Host
 from . import notebook_host
-from .launchers.slurm import SlurmSettings
-from .launchers.ssh import SshSettings, make_shell_command, make_ssh_command
+from .launchers.settings import SlurmSettings, SshSettings
+from .launchers.ssh import make_shell_command, make_ssh_command
 from .ssh_errors import explain_ssh_error
 from .worker_archive import RUN_FIRST_LINE
 

@@ -21,7 +21,6 @@ from ..analyse.witness import apply_verdict
 from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, InputError, TrainscaleError
 from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
-from ..launch.launchers.inside_mpi import InsideMpiLauncher
 from ..launch.launchers.target import find_target
 from ..launch.trial.jobs import list_plugins
 from ..launch.trial.state import TrialState
@@ -47,6 +46,7 @@ from .order import NextTrial, choose_next_trial, skip_for_memory
 from .parity import check_parity
 
 if TYPE_CHECKING:
+    from ..launch.launchers.inside_mpi import InsideMpiLauncher
     from ..runs import Run
 
 # A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, is_inside_slurm, parse_exit_code, parse_status
 from ..cluster.hosts import find_devices
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.slurm import SlurmSettings
+from ..launch.launchers.settings import SlurmSettings
 from ..record.files import write_atomically
 from ..record.journal import RUN, SLURM, check_directory
 from ..spec.devices import Host

@@ -21,7 +21,8 @@ from typing import IO, Protocol
 from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.ssh import SshSettings, make_ssh_command
+from ..launch.launchers.settings import SshSettings
+from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
 from ..record.batches import read_batches
 from ..record.journal import RUN, TRIALS, Journal, is_being_measured, read_run, read_trials

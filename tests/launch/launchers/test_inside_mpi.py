@@ -28,10 +28,9 @@ from trainscale.launch.launchers.inside_mpi import (
     InsideMpiLauncher,
     RendezvousFile,
     group_by_machine,
-    run_once_inside_mpi,
     serve_as_host,
 )
-from trainscale.launch.launchers.target import find_target
+from trainscale.launch.launchers.target import find_target, run_once_inside_mpi
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import make_experiment
 

@@ -31,7 +31,7 @@ from trainscale.launch.launchers.mpi import (
     identify_mpi,
     make_ssh_wrapper_script,
 )
-from trainscale.launch.launchers.ssh import SshSettings
+from trainscale.launch.launchers.settings import SshSettings
 from trainscale.launch.ssh_errors import explain_ssh_error
 from trainscale.spec.devices import Host
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from ...cluster.allocation import MpiWorld, find_mpi_world
+from ...cluster.allocation import MpiWorld
 from ...cluster.hosts import HostAccess, HostRequest
 from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
@@ -37,15 +37,8 @@ _CONNECT_SECONDS = 5.0
 _LOOPBACK = "127.0.0.1"
 
 
-def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main`` in one process, however many an mpirun started with this command line.
-
-    ``main`` gets a launcher for the hosts of the mpirun, or None outside of an mpirun. The other processes return when
-    the first has.
-    """
-    world = find_mpi_world(os.environ)
-    if world is None:
-        return main(None)
+def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
+    """Run ``main`` in rank 0 with a launcher for the hosts of the mpirun. The other ranks return when it is done."""
     rendezvous = RendezvousFile.of(world, arguments)
     # Forget that this is a process of an MPI job, because what it starts is not. mpirun may have bound it to one core,
     # but it uses a whole host. And nobody looks at the terminal that Open MPI gives to its processes.

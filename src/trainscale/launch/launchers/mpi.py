@@ -35,7 +35,8 @@ from .callback import (
     find_outward_address,
     make_callback_program,
 )
-from .ssh import SshSettings, UsesSsh, make_shell_command, make_ssh_command
+from .settings import SshSettings
+from .ssh import UsesSsh, make_shell_command, make_ssh_command
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30

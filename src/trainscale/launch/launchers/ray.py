@@ -11,35 +11,20 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from ...errors import InputError, TrainscaleError
-from ...spec.settings import NAME, SettingGroup, setting
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
 from ..callback import LauncherProcess
 from ..events import AnyEvent, decode_line
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
+from .settings import RaySettings
 
 CLIENT = Path(__file__).resolve().parent / "ray_client.py"
 # ray_client.py sets the variables.
 _NUMBER, _ADDRESS = 'os.environ.pop("TRAINSCALE_NUMBER")', 'os.environ.pop("TRAINSCALE_ADDRESS")'
-
-
-@dataclass(frozen=True)
-class RaySettings(SettingGroup):
-    table: ClassVar[str] = "ray"
-    title: ClassVar[str] = "Ray"
-
-    ray_address: str | None = setting(
-        NAME,
-        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
-        default_text="RAY_ADDRESS, else the cluster of this machine",
-        metavar="ADDRESS",
-    )
 
 
 class RayLauncher(LeasedHostsLauncher):

@@ -8,13 +8,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from ...cluster.allocation import read_gpus_per_host
-from ...spec.settings import LINES, NAME, SettingGroup, setting
 from ..connection import KeeperConnection
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
+from .settings import SlurmSettings
 from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
@@ -59,32 +57,6 @@ _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-
 _TASK_END = re.compile(
     r"^srun: error: (?P<hosts>\S+): tasks? (?P<task>\d+)\S*: (?P<reason>(?!Terminated).+)$", re.MULTILINE
 )
-
-
-@dataclass(frozen=True)
-class SlurmSettings(SettingGroup):
-    """The settings of a job that is submitted."""
-
-    table: ClassVar[str] = "slurm"
-    title: ClassVar[str] = "Slurm"
-
-    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
-    time: str | None = setting(
-        NAME,
-        "time limit of a submitted job, such as 2:00:00",
-        default_text="estimated from the plan",
-        metavar="TIME",
-    )
-    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
-    gres: str | None = setting(
-        NAME,
-        "generic resources of a submitted job",
-        default_text="gpu:N with --device cuda and -g N",
-        metavar="LIST",
-    )
-    sbatch: tuple[str, ...] = setting(
-        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
-    )
 
 
 class SlurmLauncher(CallbackLauncher):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
 
 from ...cluster.hosts import HostAccess, HostList
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
-from ...spec.settings import NAME, SWITCH, SettingGroup, setting
 from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher, PipeLauncher
+from .settings import SshSettings
 
 # A user's configuration must not change these, because a program uses the connection, not a person.
 _OPTIONS = (
@@ -25,21 +22,6 @@ _OPTIONS = (
     "ClearAllForwardings=yes",  # only one connection at a time can forward a port
     "LogLevel=INFO",  # less would hide what went wrong
 )
-
-
-@dataclass(frozen=True)
-class SshSettings(SettingGroup):
-    """The settings of every launcher that uses ssh."""
-
-    table: ClassVar[str] = "ssh"
-    title: ClassVar[str] = "ssh"
-
-    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
-    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
-
-    @property
-    def config_path(self) -> Path | None:
-        return Path(self.ssh_config).expanduser() if self.ssh_config else None
 
 
 class UsesSsh(Launcher):

@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ...cluster.allocation import MPI, choose_launcher
+from ...cluster.allocation import MPI, choose_launcher, find_mpi_world
 from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
 from ...errors import InputError, explain_unknown
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from .base import Launcher
+from .settings import LAUNCHER_SETTINGS
+
+if TYPE_CHECKING:
+    from .inside_mpi import InsideMpiLauncher
 
 # "module:class"; a module that begins with a dot is in this package.
 LAUNCHERS: dict[str, str] = {
@@ -39,7 +44,8 @@ def load_launcher(name: str) -> type[Launcher]:
 
 def list_launcher_groups() -> tuple[type[SettingGroup], ...]:
     """Return the groups of settings that launchers declare, each once."""
-    groups = dict.fromkeys(load_launcher(name).settings_type for name in LAUNCHERS)
+    from_plugins = [load_launcher(name).settings_type for name in LAUNCHERS if not LAUNCHERS[name].startswith(".")]
+    groups: dict[type[SettingGroup], None] = dict.fromkeys([*LAUNCHER_SETTINGS, *from_plugins])
     return tuple(group for group in groups if group.settings())
 
 
@@ -102,3 +108,15 @@ def find_target(
         ),
     )
     return Target(launcher_class, access, experiment.select_settings(launcher_class.settings_type))
+
+
+def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
+    """Run ``main`` in one process, however many an mpirun started with this command line. It gets a launcher for the
+    hosts of the mpirun, or None outside of an mpirun.
+    """
+    world = find_mpi_world(os.environ)
+    if world is None:
+        return main(None)
+    from .inside_mpi import run_inside_mpi
+
+    return run_inside_mpi(world, arguments, main)

@@ -11,18 +11,18 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 from ...cluster.hosts import HostAccess
 from ...cluster.yarn import YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
-from ...spec.settings import LINES, NAME, SettingGroup, setting
+from ...spec.settings import SettingGroup
 from ..callback import Caller, LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address, make_callback_program
 from .leased import LeasedHostsLauncher
+from .settings import YarnSettings
 from .yarn_application import SubmittedApplication, find_error, summarise_diagnostics
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
@@ -30,20 +30,6 @@ _LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; by default it ends an
 _MEGABYTES_PER_DEVICE = 4096  # YARN ends a container that uses more than it requested
 _RESERVED = ("jar", "appname", "queue", "num_containers", "timeout", "shell_command", "shell_script", "shell_args")
 _CONTAINER_FOLDER = "."  # YARN removes it with the container
-
-
-@dataclass(frozen=True)
-class YarnSettings(SettingGroup):
-    table: ClassVar[str] = "yarn"
-    title: ClassVar[str] = "YARN"
-
-    queue: str | None = setting(NAME, "YARN queue", default_text="default")
-    yarn: tuple[str, ...] = setting(
-        LINES,
-        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
-        default=(),
-        metavar="OPTION",
-    )
 
 
 class YarnLauncher(LeasedHostsLauncher):
