@@ -212,11 +212,11 @@ def measure(
         journal,
         interruption,
     ):
-        from .report.outputs import write_outputs  # needs libraries: check_can_report names the one that is missing
+        from .report.outputs import write_report  # needs libraries: check_can_report names the one that is missing
 
         run = Run.from_records(journal.run, journal.records, read_parity(journal.directory), journal.directory)
         try:
-            problem = write_outputs(run.directory, run.info, run.records, run.parity).no_charts
+            problem = write_report(run.directory, [run]).no_charts
             is_good = all(record.ok or record.status == SKIPPED for record in run.records)
             if problem:
                 view.warn(f"charts are missing: {problem}")

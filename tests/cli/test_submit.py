@@ -17,10 +17,10 @@ from trainscale.measure.context import make_spec
 from trainscale.measure.submission import SlurmJob, quote_option
 from trainscale.measure.watching import FollowedRun
 from trainscale.record.journal import Journal, open_journal
-from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import CRASH, LOST, OK, TrialRecord
+from trainscale.record.trial import CRASH, LOST, OK
 from trainscale.report import outputs
+from trainscale.runs import Run
 from trainscale.spec.plan import Plan
 
 ODD = """it's; "odd" 100 % #1"""
@@ -107,13 +107,11 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
     """Directories and numbers of records of the reports that would be written. Drawing takes a second."""
     written: list[tuple[Path, int]] = []
 
-    def note(
-        directory: Path, run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict]
-    ) -> outputs.Outputs:
-        written.append((directory, len(records)))
+    def note(directory: Path, runs: Sequence[Run]) -> outputs.Outputs:
+        written.append((directory, len(runs[0].records)))
         return outputs.Outputs([])
 
-    monkeypatch.setattr(outputs, "write_outputs", note)
+    monkeypatch.setattr(outputs, "write_report", note)
     return written
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import altair as alt
 import pytest
 from factories import learning_config, learning_record, make_run
-from reported import reported
+from reported import reported, write_outputs
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.report.charts import draw_accuracy, draw_accuracy_over_time
 from trainscale.report.drawing import to_svg
 from trainscale.report.html import render_report_html
-from trainscale.report.outputs import write_outputs
 
 SVG = "{http://www.w3.org/2000/svg}"
 CONFIG = learning_config(until_accuracy=0.8)

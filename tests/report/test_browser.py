@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 import pytest
 from factories import curve, make_config, make_run
+from reported import write_outputs
 
 from trainscale.report.options import ReportOptions
-from trainscale.report.outputs import write_outputs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

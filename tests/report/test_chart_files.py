@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from factories import curve, learning_record, make_config, make_run
+from reported import write_outputs
 
 from trainscale.errors import InputError
 from trainscale.report.options import ReportOptions, read_formats
-from trainscale.report.outputs import write_outputs
 
 CHARTS = {"comparison_graph", "images_per_sec", "efficiency", "memory", "time_parts", "step_times_1"}
 

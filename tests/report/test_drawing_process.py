@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from command import SUPPORT
 from factories import curve, make_config, make_run
+from reported import write_outputs
 
 from trainscale.report import drawing_process
 from trainscale.report.charts import draw_speedup
 from trainscale.report.drawing import to_svg
 from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert, end_drawing
-from trainscale.report.outputs import write_outputs
 
 pytestmark = pytest.mark.processes
 
@@ -28,7 +28,7 @@ import resource, sys
 sys.path[:0] = sys.argv[2:]
 from factories import curve, make_config, make_run
 from pathlib import Path
-from trainscale.report.outputs import write_outputs
+from reported import write_outputs
 resource.setrlimit(resource.RLIMIT_AS, (40_960_000_000, 40_960_000_000))
 records = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
 outputs = write_outputs(Path(sys.argv[1]), make_run(), records)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from factories import curve, make_config, make_run
+from reported import write_outputs
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -22,7 +23,6 @@ from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import VegaSpec, to_svg
-from trainscale.report.outputs import write_outputs
 from trainscale.report.table import make_series_table
 
 SPEEDS = {1: 100.0, 2: 190.0, 4: 340.0, 8: None}

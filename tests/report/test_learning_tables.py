@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from factories import failed_record, learning_config, learning_record, make_config, make_run, record_at
+from reported import write_outputs
 from rich.cells import cell_len
 from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
-from trainscale.report.outputs import write_outputs
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
 from trainscale.report.table import Grid, TerminalGrid, render_markdown, split_grid
 from trainscale.runs import Run

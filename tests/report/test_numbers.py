@@ -19,14 +19,14 @@ def spaced(text: str) -> str:
     [(30.4, "30.40"), (457.07, "457.1"), (61938.36, "61,938"), (0.001234567, "0.001235"), (0.0, "0.000")],
 )
 def test_significant_digits_never_round_whole_digits_off(value: float, expected: str) -> None:
-    assert spaced(numbers.format_significant(value)) == expected
+    assert spaced(numbers.format_number(value)) == expected
 
 
 def test_what_does_not_exist_is_a_dash_not_a_zero() -> None:
     dash = numbers.MISSING
-    assert numbers.format_rate(None) == numbers.format_times(None) == numbers.format_efficiency(None) == dash
+    assert numbers.format_number(None) == numbers.format_times(None) == numbers.format_efficiency(None) == dash
     assert numbers.format_size(None) == numbers.format_milliseconds(None) == numbers.format_integer(None) == dash
-    assert numbers.format_significant(math.nan) == dash
+    assert numbers.format_number(math.nan) == dash
     assert (
         numbers.format_plus_minus(None)
         == numbers.format_plus_minus(Interval(3.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from factories import curve, make_config, mxnet_records
 
 from trainscale.analyse.series import build_series
-from trainscale.report.originals import list_summary_lines, make_original_files
+from trainscale.report.outputs import list_summary_lines, make_original_files
 
 TYPED = {"resnet152": "resnet"}
 

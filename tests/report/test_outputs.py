@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from factories import curve, make_config, make_run, mxnet_records
-
-from trainscale.report.outputs import write_outputs
+from reported import write_outputs
 
 MAIN = {"report.html", "report.md", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from factories import curve, make_config, make_run
+from reported import write_outputs
 from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
-from trainscale.report.outputs import write_outputs
 from trainscale.report.table import make_series_table
 
 RECORDS = [

@@ -65,7 +65,7 @@ def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
 
 
 def test_the_page_the_markdown_and_the_pictures_name_no_host(tmp_path: Path) -> None:
-    from trainscale.report.outputs import write_outputs
+    from reported import write_outputs
 
     for folder, options in (("hidden", ReportOptions()), ("shown", ReportOptions(show_hosts=True))):
         write_outputs(tmp_path / folder, make_run(**RUN_OPTIONS), RECORDS, options=options)

@@ -81,7 +81,7 @@ def many_records(series: int = 200, repeats: int = 5) -> list[TrialRecord]:
 
 
 def write_page(folder: Path, records: list[TrialRecord], run: RunInfo | None = None) -> Path:
-    from trainscale.report.outputs import write_outputs
+    from reported import write_outputs
 
     write_outputs(folder, run or full_run(), records)
     return folder / "report.html"

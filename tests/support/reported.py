@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from factories import make_run
 
 from trainscale.analyse.series import Series
 from trainscale.analyse.throughput import Price
+from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.details import PageDetails, choose_charted, make_details
+from trainscale.report.options import ReportOptions
+from trainscale.report.outputs import Outputs, write_report
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
@@ -26,3 +30,14 @@ def details_of(
     """Return the sections of the page of a run."""
     runs = [Run.from_records(make_run(), records)]
     return make_details(runs, choose_charted(runs), redaction or Redaction(), price)
+
+
+def write_outputs(
+    directory: Path,
+    info: RunInfo,
+    records: Sequence[TrialRecord],
+    verdicts: Sequence[Verdict] = (),
+    options: ReportOptions | None = None,
+) -> Outputs:
+    """Write the report of a run whose journal is in memory."""
+    return write_report(directory, [Run.from_records(info, records, verdicts)], options)

@@ -157,7 +157,7 @@ def _find_hosts_file() -> tuple[str, str] | None:
 
 
 def _write_files(run: Run, typed_names: dict[str, str]) -> None:
-    from ..report.originals import list_summary_lines, make_original_files
+    from ..report.outputs import list_summary_lines, make_original_files
 
     files = make_original_files(run.series, typed_names)
     for name, text in files.items():

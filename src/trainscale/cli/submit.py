@@ -176,10 +176,10 @@ def describe_end(status: JobStatus) -> str:
 
 def _finish_results(followed: FollowedRun) -> int:
     """Write and print the results. Return the exit code of a run that ended."""
-    from ..report.outputs import write_outputs
+    from ..report.outputs import write_report
 
     run = Run(followed.directory)
-    outputs = write_outputs(run.directory, run.info, run.records, run.parity)
+    outputs = write_report(run.directory, [run])
     print_results(run)
     print_missing_charts(outputs.no_charts)
     return 0 if all(record.ok for record in run.records) else 1

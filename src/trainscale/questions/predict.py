@@ -22,7 +22,7 @@ from ..analyse.series import Point, Series
 from ..analyse.statistics import CONFIDENCE, Interval
 from ..errors import InputError
 from ..record.run import RunInfo
-from ..report.numbers import THIN, format_limits, format_percent, format_rate
+from ..report.numbers import THIN, format_limits, format_number, format_percent
 from ..report.table import Grid, TerminalGrid, escape, render_markdown
 from ..spec.config import Config
 from .published.curves import PublishedCurve, read_curves
@@ -269,9 +269,9 @@ def describe_held_out(held_out: HeldOut, unit: str) -> str:
     is_inside = low is not None and high is not None and low <= held_out.measured <= high
     error = held_out.predicted.mean / held_out.measured - 1
     return (
-        f"Test on this curve: from its smaller points, {format_rate(held_out.predicted.mean)} {unit}/s"
+        f"Test on this curve: from its smaller points, {format_number(held_out.predicted.mean)} {unit}/s"
         f" ({format_limits(held_out.predicted)}) are predicted for {held_out.devices} devices;"
-        f" {format_rate(held_out.measured)} were measured: {abs(error) * 100:.1f}{THIN}% too"
+        f" {format_number(held_out.measured)} were measured: {abs(error) * 100:.1f}{THIN}% too"
         f" {'high' if error > 0 else 'low'}, {'inside' if is_inside else 'OUTSIDE'} the interval."
     )
 
@@ -328,7 +328,7 @@ def _make_grid(predicted: PredictedSeries) -> Grid:
             if share and share.low is not None and share.high is not None:
                 limits = f"{share.low * 100:.0f}–{share.high * 100:.0f}{THIN}%"
             percent = format_percent(share.mean if share else None)
-            rate = format_rate(speed.mean if speed else None)
+            rate = format_number(speed.mean if speed else None)
             rows.append((f"{item.devices}{mark}", rate, format_limits(speed), percent, limits))
     series = predicted.series
     header = ("devices", f"{series.unit}/s", "95 % interval", "efficiency", "95 % interval")

@@ -182,8 +182,11 @@ def _make_rows(
             value, rate = get(point), point.samples_per_second
             if value is None or rate is None:
                 continue
-            limits, per_device = numbers.format_limits(point.speedup), numbers.format_rate(rate.mean / point.devices)
-            cluster = f"{numbers.format_rate(rate.mean)} {point.unit}/s {numbers.format_plus_minus(rate)}".strip()
+            limits, per_device = (
+                numbers.format_limits(point.speedup),
+                numbers.format_number(rate.mean / point.devices),
+            )
+            cluster = f"{numbers.format_number(rate.mean)} {point.unit}/s {numbers.format_plus_minus(rate)}".strip()
             batch = f"{point.batch_per_device} per device, {point.global_batch} global"
             tooltip = {
                 "Speed-up": numbers.format_times(point.speedup) + (f" ({limits})" if limits else ""),

@@ -15,24 +15,11 @@ from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.compiled_programs import NONE
 from . import numbers
-from .numbers import format_efficiency, format_integer, format_milliseconds, format_seconds, format_size, format_times
+from .numbers import format_efficiency, format_integer, format_milliseconds, format_size, format_times
 
 _POINT = {item.name: item.metadata for item in fields(Point)}
 
 TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.md; those of report.html
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How a column is shown to people. ``heading`` has two lines; ``{unit}`` is what the network calls a sample."""
-
-    heading: tuple[str, str]
-    format: Callable[[Any], str]
-    rank: int = 0  # on a narrow terminal, columns of the highest rank are left out first
-    style: str = ""  # in the terminal
-    where: tuple[str, ...] = (TERMINAL, PAGE)
-    beside: bool = False  # on the page: small, in the cell of the column before it
-    of_failed: bool = False  # points without a result fill it too
 
 
 @dataclass(frozen=True)
@@ -42,6 +29,8 @@ class Column:
     ``get`` is a path of attributes from the point, by default ``name``, or a function. ``in_files`` is the name in
     results.csv and results.json if it is not ``name``. With ``ends``, the value is an Interval, and results.csv has
     three columns: the mean under the plain name, and its ends.
+
+    A column that people see has a ``heading`` of two lines, in which ``{unit}`` is what the network calls a sample.
     """
 
     name: str
@@ -53,7 +42,13 @@ class Column:
     in_json: bool = True
     ends: bool = False
     unusual: Callable[[Any], bool] | None = None  # a column of results.csv only where this holds for a value
-    shown: Shown | None = None
+    heading: tuple[str, str] | None = None
+    format: Callable[[Any], str] = str
+    rank: int = 0  # on a narrow terminal, columns of the highest rank are left out first
+    style: str = ""  # in the terminal
+    where: tuple[str, ...] = (TERMINAL, PAGE)
+    beside: bool = False  # on the page: small, in the cell of the column before it
+    of_failed: bool = False  # points without a result fill it too
 
     def read(self, series: Series, point: Point) -> Any:
         if callable(self.get):
@@ -67,32 +62,32 @@ class Column:
         return (self.in_files or self.name).format(unit=unit)
 
     def format_cell(self, series: Series, point: Point) -> str:
-        assert self.shown is not None
-        return self.shown.format(self.read(series, point))
+        return self.format(self.read(series, point))
 
     def format_heading(self, unit: str) -> tuple[str, str]:
-        assert self.shown is not None
-        first, second = self.shown.heading
+        first, second = self.heading or ("", "")
         return first.format(unit=unit), second.format(unit=unit)
 
 
 def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
     """Return the columns of a table of these series: those in which a good point has a value."""
     pairs = [(series, point) for series in all_series for point in series.points]
-
-    def has_values(column: Column) -> bool:
+    shown = []
+    for column in COLUMNS:
+        if column.heading is None or where not in column.where:
+            continue
         if column.name == "hosts":
-            return any(point.hosts > 1 for _, point in pairs)
-        if column.name == "flagged":
-            return True
-        if where == PAGE and column.name == "efficiency_versus_local":
+            has_values = any(point.hosts > 1 for _, point in pairs)
+        elif column.name == "efficiency_versus_local" and where == PAGE:
             # A local series is its own baseline: a column of 100 % would be useless.
-            return any(point.efficiency_versus_local for series, point in pairs if series.config.strategy != "local")
-        cells = (column.format_cell(series, point) for series, point in pairs if point.ok)
-        return any(cell.strip() not in ("", numbers.MISSING) for cell in cells)
-
-    shown = [(column, column.shown) for column in COLUMNS if column.shown and where in column.shown.where]
-    return [column for column, how in shown if how.rank == 0 or has_values(column)]
+            others = [point for series, point in pairs if series.config.strategy != "local"]
+            has_values = any(point.efficiency_versus_local for point in others)
+        else:
+            cells = (column.format_cell(series, point) for series, point in pairs if point.ok)
+            has_values = any(cell.strip() not in ("", numbers.MISSING) for cell in cells)
+        if has_values or column.rank == 0 or column.name == "flagged":
+            shown.append(column)
+    return shown
 
 
 def find_memory_peak(point: Point) -> int | None:
@@ -117,7 +112,11 @@ def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) ->
 
 
 def _format_mean_rate(rate: Interval | None) -> str:
-    return numbers.format_rate(rate.mean if rate else None)
+    return numbers.format_number(rate.mean if rate else None)
+
+
+def _format_two_digits(value: float | None) -> str:
+    return numbers.format_number(value, 2)  # more would be noise
 
 
 def _draw_bar(share: Interval | None) -> str:
@@ -160,42 +159,42 @@ COLUMNS: tuple[Column, ...] = (
     _of_config("weight_decay", "weight decay of the optimizer"),
     _of_config("schedule", "how the learning rate changes"),
     _of_config("warmup_epochs", "epochs in which the learning rate rises", "epochs"),
-    _of_point("devices", shown=Shown(("", "devices"), format_integer, 0, "bold", of_failed=True)),
-    _of_point("hosts", shown=Shown(("", "hosts"), format_integer, 2, of_failed=True)),
-    _of_point("batch_per_device", shown=Shown(("batch/", "device"), format_integer, 5, of_failed=True)),
-    _of_point("global_batch", shown=Shown(("global", "batch"), format_integer, 6, of_failed=True)),
+    _of_point("devices", heading=("", "devices"), format=format_integer, style="bold", of_failed=True),
+    _of_point("hosts", heading=("", "hosts"), format=format_integer, rank=2, of_failed=True),
+    _of_point("batch_per_device", heading=("batch/", "device"), format=format_integer, rank=5, of_failed=True),
+    _of_point("global_batch", heading=("global", "batch"), format=format_integer, rank=6, of_failed=True),
     _of_point("repeats"),
     _of_point("unit", in_csv=False, in_json=False),
     _of_point(
         "samples_per_second", in_files="{unit}_per_second_cluster", ends=True,
-        shown=Shown(("{unit}/s", "cluster"), _format_mean_rate, 0, "bold"),
+        heading=("{unit}/s", "cluster"), format=_format_mean_rate, style="bold",
     ),
     Column(
         "plus_minus", "half the interval of the throughput, relative to it", "share",
         "samples_per_second.relative", in_files="plus_minus_relative",
-        shown=Shown(("", "±"), numbers.format_relative_error, 2, "dim", beside=True),
+        heading=("", "±"), format=numbers.format_relative_error, rank=2, style="dim", beside=True,
     ),
     Column(
         "samples_per_second_per_device", "throughput divided by devices", "samples/s",
         lambda _, point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None,
         in_files="{unit}_per_second_per_device",
-        shown=Shown(("{unit}/s", "per device"), _format_mean_rate, 7),
+        heading=("{unit}/s", "per device"), format=_format_mean_rate, rank=7,
     ),
     _of_point(
         "jitter", in_files="jitter_{unit}_per_second_cluster",
-        shown=Shown(("jitter", "{unit}/s"), numbers.format_jitter, 9),
+        heading=("jitter", "{unit}/s"), format=_format_two_digits, rank=9,
     ),
-    _of_point("speedup", ends=True, shown=Shown(("", "speed-up"), format_times, 1)),
-    _of_point("efficiency", ends=True, shown=Shown(("", "efficiency"), format_efficiency, 1, "bold")),
+    _of_point("speedup", ends=True, heading=("", "speed-up"), format=format_times, rank=1),
+    _of_point("efficiency", ends=True, heading=("", "efficiency"), format=format_efficiency, rank=1, style="bold"),
     Column(
         "efficiency_bar", "the efficiency as a bar", get="efficiency", in_csv=False, in_json=False,
-        shown=Shown(("", ""), _draw_bar, 11, "cyan", (TERMINAL,)),
+        heading=("", ""), format=_draw_bar, rank=11, style="cyan", where=(TERMINAL,),
     ),
-    _of_point("efficiency_versus_local", ends=True, shown=Shown(("vs", "local"), format_efficiency, 10)),
+    _of_point("efficiency_versus_local", ends=True, heading=("vs", "local"), format=format_efficiency, rank=10),
     _of_point(
-        "step_seconds", in_files="step_seconds_median", shown=Shown(("step", "ms"), format_milliseconds, 4)
+        "step_seconds", in_files="step_seconds_median", heading=("step", "ms"), format=format_milliseconds, rank=4
     ),
-    _of_point("input_overhead", ends=True, shown=Shown(("input", "overhead"), numbers.format_overhead, 3)),
+    _of_point("input_overhead", ends=True, heading=("input", "overhead"), format=numbers.format_overhead, rank=3),
     _of_point("waiting_share"),
     _of_learning("epochs_trained", "epochs trained", "epochs", "last.epoch"),
     _of_learning(
@@ -209,7 +208,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _of_learning(
         "valid_accuracy", "accuracy after the last epoch on validation samples", "share", "valid_accuracy", ends=True,
-        shown=Shown(("valid", "accuracy"), numbers.format_accuracy, 1, "bold"),
+        heading=("valid", "accuracy"), format=numbers.format_accuracy, rank=1, style="bold",
     ),
     _of_learning(
         "accuracy_target", "validation accuracy that was to be reached", "share", "to_accuracy.target"
@@ -219,23 +218,23 @@ COLUMNS: tuple[Column, ...] = (
     _of_learning(
         "seconds_to_accuracy", "training time to the accuracy of the run", "s", "to_accuracy.seconds", ends=True
     ),
-    _of_point("startup_seconds", shown=Shown(("start-up", "s"), format_seconds, 12)),
-    _of_point("first_step_seconds", shown=Shown(("1st step", "s"), format_seconds, 13)),
+    _of_point("startup_seconds", heading=("start-up", "s"), format=_format_two_digits, rank=12),
+    _of_point("first_step_seconds", heading=("1st step", "s"), format=_format_two_digits, rank=13),
     _of_point(
         "compilation", unusual=bool,  # empty in older journals
-        shown=Shown(("compile", "cache"), lambda state: "" if state == NONE else state, 14, beside=True),
+        heading=("compile", "cache"), format=lambda state: "" if state == NONE else state, rank=14, beside=True,
     ),
-    _of_point("device_peak_bytes", shown=Shown(("memory", "device"), format_size, 8, where=(PAGE,))),
+    _of_point("device_peak_bytes", heading=("memory", "device"), format=format_size, rank=8, where=(PAGE,)),
     _of_point("device_peak_bytes_sum"),
     _of_point("nvml_peak_bytes"),
     _of_point("nvml_peak_bytes_sum"),
-    _of_point("host_peak_bytes", shown=Shown(("memory", "host"), format_size, 8, where=(PAGE,))),
+    _of_point("host_peak_bytes", heading=("memory", "host"), format=format_size, rank=8, where=(PAGE,)),
     _of_point("host_peak_bytes_sum"),
     _of_point("loaders_peak_bytes"),
     Column(
         "peak_memory", "largest peak of a rank: on its GPU, or on CPUs of its host", "bytes",
         lambda _, point: find_memory_peak(point), in_csv=False, in_json=False,
-        shown=Shown(("peak", "memory"), format_size, 8, where=(TERMINAL,)),
+        heading=("peak", "memory"), format=format_size, rank=8, where=(TERMINAL,),
     ),
     Column("status", "ok, or why there is no result"),
     Column("reason", "one line on why there is no result; empty for a good point", in_json=False),
@@ -255,7 +254,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "flagged", "whether a check found something",
         get=lambda _, point: bool(point.flags), in_csv=False, in_json=False,
-        shown=Shown(("", "status"), lambda flagged: "ok ⚑" if flagged else "ok", 3, where=(TERMINAL,)),
+        heading=("", "status"), format=lambda flagged: "ok ⚑" if flagged else "ok", rank=3, where=(TERMINAL,),
     ),
 )  # fmt: skip
 COLUMN = {column.name: column for column in COLUMNS}

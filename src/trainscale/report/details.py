@@ -124,7 +124,7 @@ def make_details(
         time_sentences=sentences,
         commands=commands,
         best=_make_best_tables(runs, price, redaction),
-        searches=[redaction.redact_grid(grid) for run in runs for grid in make_search_grids(run)],
+        searches=[replace(grid, rows=redaction.redact(grid.rows)) for run in runs for grid in make_search_grids(run)],
         costs=make_cost_grid(runs, price),
         failures=make_failure_grid([series for run in runs for series in select_series_in_full(run)]),
         left_out=sum(len(select_series_in_full(run)) for run in runs) - len(charted),
@@ -169,7 +169,7 @@ def find_verdict(
         devices, one_device = wording.format_devices_and_hosts(point), wording.format_device_count(1)
         factor = numbers.format_times(point.speedup).removesuffix("×")
         slower, faster = f"slower than {one_device}, {factor} times as fast", f"{factor} times as fast as {one_device}"
-        rate = f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s"
+        rate = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
         efficiency = f"{numbers.format_efficiency(point.efficiency)} efficiency"
         result = f"{devices} are {slower if point.speedup.mean < 1 else faster}: {rate}, {efficiency}"
     by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
@@ -188,7 +188,7 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     rows = []
     for point in points:
         for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
-            share, milliseconds = f"{percentage}{numbers.THIN}%", numbers.format_significant(part.seconds * 1000, 3)
+            share, milliseconds = f"{percentage}{numbers.THIN}%", numbers.format_number(part.seconds * 1000, 3)
             devices = numbers.format_integer(point.devices)
             rows.append((point.title, devices, part.part, share, format_limits(part), milliseconds))
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
@@ -234,14 +234,14 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
     rows = []
     for series, point, energy in points:
         speed = point.samples_per_second.mean if point.samples_per_second else 0.0
-        row = [series.title, numbers.format_integer(point.devices), numbers.format_rate(speed)]
+        row = [series.title, numbers.format_integer(point.devices), numbers.format_number(speed)]
         if price:
             cost = price.compute_price_per_second(point.devices, point.hosts) / speed * MILLION
-            row.append(numbers.format_significant(cost, 3))
+            row.append(numbers.format_number(cost, 3))
         if energy:
             watt_hours = energy.scaled(MILLION / JOULES_PER_WATT_HOUR)
-            watts = numbers.format_significant(energy.mean * speed, 3)
-            row += [numbers.format_significant(watt_hours.mean, 3), numbers.format_plus_minus(energy), watts]
+            watts = numbers.format_number(energy.mean * speed, 3)
+            row += [numbers.format_number(watt_hours.mean, 3), numbers.format_plus_minus(energy), watts]
         elif has_energy:
             row += [numbers.MISSING, "", numbers.MISSING]
         rows.append(tuple(row))

@@ -116,7 +116,7 @@ def _summarise(series: Series) -> tuple[str, str, list[str]]:
         return numbers.MISSING, "no result", []
     best = series.good[-1]
     where = wording.format_devices_and_hosts(best)
-    rate = numbers.format_rate(best.samples_per_second.mean if best.samples_per_second else None)
+    rate = numbers.format_number(best.samples_per_second.mean if best.samples_per_second else None)
     speed, spread = f"{rate} {best.unit}/s", numbers.format_plus_minus(best.samples_per_second)
     has_speedup = best.devices > 1 and best.speedup
     if best.learning:
@@ -138,7 +138,7 @@ def _list_columns(all_series: Sequence[Series]) -> list[dict[str, Any]]:
     """Return the columns of the tables of points. ``beside`` is a column that is shown small in the same cell."""
     columns: list[dict[str, Any]] = []
     for column in choose_shown(all_series, PAGE):
-        if column.shown and column.shown.beside:
+        if column.beside:
             columns[-1]["beside"] = column
         else:
             columns.append({"column": column, "beside": None})
@@ -177,5 +177,5 @@ def _format_value(value: Any, name: str = "") -> str:
     if isinstance(value, int) and name.endswith("_bytes"):
         return numbers.format_size(value)
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else numbers.format_significant(value)
+        return f"{value:.4g}" if abs(value) < 1e4 else numbers.format_number(value)
     return numbers.MISSING if value is None or value == "" else str(value)

@@ -14,9 +14,9 @@ MISSING = "–"
 _LOPSIDED = 0.25  # half an interval divided by its mean; there the upper half is a third wider than the lower
 
 
-def format_significant(value: float, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61,938."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return MISSING
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     decimals = max(0, digits - 1 - magnitude)
@@ -25,16 +25,6 @@ def format_significant(value: float, digits: int = 4) -> str:
 
 def format_integer(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
-
-
-def format_rate(value: float | None) -> str:
-    """Format samples per second."""
-    return MISSING if value is None else format_significant(value)
-
-
-def format_jitter(value: float | None) -> str:
-    """Format a spread of samples per second with two digits; more would be noise."""
-    return MISSING if value is None else format_significant(value, 2)
 
 
 def format_plus_minus(interval: Interval | None) -> str:
@@ -75,7 +65,7 @@ def format_limits(interval: Interval | None, digits: int = 3) -> str:
     """Format the limits of an interval: 3.80–3.96. Empty where there are none."""
     if interval is None or interval.low is None or interval.high is None:
         return ""
-    return f"{format_significant(interval.low, digits)}–{format_significant(interval.high, digits)}"
+    return f"{format_number(interval.low, digits)}–{format_number(interval.high, digits)}"
 
 
 def format_overhead(interval: Interval | None) -> str:
@@ -92,19 +82,15 @@ def format_accuracy(interval: Interval | None) -> str:
 
 
 def format_milliseconds(seconds: float | None) -> str:
-    return MISSING if seconds is None else format_significant(seconds * 1000, 3)
-
-
-def format_seconds(value: float | None) -> str:
-    return MISSING if value is None else format_significant(value, 2)
+    return MISSING if seconds is None else format_number(seconds * 1000, 3)
 
 
 def format_duration(value: float) -> str:
     """Format a measured time: 48.2 s, 12.3 min, 4.51 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if value >= 2 * length:
-            return f"{format_significant(value / length, 3)}{THIN}{unit}"
-    return f"{format_significant(value, 3)}{THIN}s"
+            return f"{format_number(value / length, 3)}{THIN}{unit}"
+    return f"{format_number(value, 3)}{THIN}s"
 
 
 def format_rough_duration(seconds: float) -> str:
@@ -133,7 +119,7 @@ def format_size(count: int | None) -> str:
         if value < 1024 or unit == "TiB":
             break
         value /= 1024
-    return f"{count}{THIN}B" if unit == "B" else f"{format_significant(value, 3)}{THIN}{unit}"
+    return f"{count}{THIN}B" if unit == "B" else f"{format_number(value, 3)}{THIN}{unit}"
 
 
 def format_gibibytes(count: int) -> str:

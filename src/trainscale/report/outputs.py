@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..analyse.series import Series
 from ..record.files import write_atomically
-from ..record.parity import Verdict
-from ..record.run import RunInfo
-from ..record.trial import TrialRecord
 from ..runs import Run
-from . import csv_json
-from .charts import FULL, list_charts
+from . import csv_json, wording
+from .charts import FULL, draw_speedup, draw_throughput, list_charts
 from .details import choose_charted, make_details
 from .drawing import to_svg
 from .drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert
@@ -23,6 +21,7 @@ from .provenance_tables import make_difference_grid
 from .redaction import Redaction, make_redaction
 
 _PNG_SCALE = 2.0  # pixels of a picture for each pixel of a chart
+_GRAPH = "comparison_graph.svg"
 
 
 @dataclass(frozen=True)
@@ -31,17 +30,6 @@ class Outputs:
 
     paths: list[Path]
     no_charts: str = ""  # why there are no charts, if they could not be drawn
-
-
-def write_outputs(
-    directory: Path,
-    run: RunInfo,
-    records: Sequence[TrialRecord],
-    verdicts: Sequence[Verdict] = (),
-    options: ReportOptions | None = None,
-) -> Outputs:
-    """Write every output of one run; see ``write_report``."""
-    return write_report(directory, [Run.from_records(run, records, verdicts, directory)], options)
 
 
 def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> Outputs:
@@ -93,3 +81,45 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
         return Outputs([page, text, *tables], str(error))
     drawn = [write_atomically(directory / name, content) for name, content in pictures.items()]
     return Outputs([page, text, *drawn, *tables])
+
+
+# ---- what the older scripts wrote to the current directory, and the summary that they printed at the end
+
+
+def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
+    """Return path and content. ``model_names``: what the person called each model, which names its files."""
+    configs = [series.config for series in all_series]
+    log_paths = csv_json.make_series_paths(configs, lambda _: "logs", model_names)
+    csv_paths = csv_json.make_series_paths(configs, csv_json.name_folder, model_names)
+    files: dict[str, str] = {}
+    for series in all_series:
+        if series.good:
+            files[f"{log_paths[series.config]}.csv"] = csv_json.render_series_csv(series)
+            files[f"{csv_paths[series.config]}.csv"] = csv_json.render_series_csv(series)
+    try:
+        pictures = {
+            f"{log_paths[series.config]}.svg": to_svg(draw_throughput([series]), standalone=True)
+            for series in all_series
+            if series.good
+        }
+        return {**files, **pictures, _GRAPH: to_svg(draw_speedup(all_series), standalone=True)} if files else {}
+    except ChartsUnavailable:
+        return files
+
+
+def list_summary_lines(all_series: Sequence[Series], files: Sequence[str]) -> list[str]:
+    """Return the last lines of the older scripts, followed by what failed."""
+    kind = "GPUs" if all(series.config.device == "cuda" for series in all_series) else "CPU devices"
+    counts = sorted({point.devices for series in all_series for point in series.good})
+    tables = sorted(path for path in files if path.endswith(".csv"))
+    lines = ["Summary:"]
+    if counts:
+        lines += [f"Completed tests on {', '.join(map(str, counts))} {kind}", "Data available in:", *tables]
+        if _GRAPH in files:
+            lines.append(f"Data plotted in graph: {_GRAPH}")
+    for series in all_series:
+        for point in series.points:
+            if not point.ok:
+                devices = wording.format_device_count(point.devices)
+                lines.append(f"Failed: {series.title} on {devices}: {point.reason}")
+    return lines

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..analyse.series import Point
+from ..record.trial import Failure
 from ..runs import Run
-from .table import Grid
 
 # Names that every machine has reveal nothing.
 _COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
@@ -37,16 +36,15 @@ class Redaction:
     def redact_text(self, text: str) -> str:
         return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
 
-    def redact_value(self, value: Any) -> Any:
-        """Return a value of the provenance with names replaced, also where they are keys."""
+    def redact(self, value: Any) -> Any:
+        """Return a value with names replaced in all texts that it holds, also where they are keys."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):
-            return {self.redact_value(key): self.redact_value(item) for key, item in value.items()}
-        return [self.redact_value(item) for item in value] if isinstance(value, list | tuple) else value
-
-    def redact_grid(self, grid: Grid) -> Grid:
-        return replace(grid, rows=tuple(tuple(map(self.redact_text, row)) for row in grid.rows))
+            return {self.redact(key): self.redact(item) for key, item in value.items()}
+        if isinstance(value, Failure):
+            return replace(value, **{name: self.redact(item) for name, item in vars(value).items()})
+        return type(value)(map(self.redact, value)) if isinstance(value, list | tuple) else value
 
     def redact_run(self, run: Run) -> Run:
         """Return the run with names replaced in run.json and in the series. The records of its trials stay as they are,
@@ -54,24 +52,20 @@ class Redaction:
         """
         if not self._pattern:
             return run
-        info = replace(run.info, provenance=self.redact_value(run.info.provenance))
-        all_series = [replace(series, points=tuple(map(self._redact_point, series.points))) for series in run.series]
-        return Run.from_records(info, run.records, run.parity, run.directory, run.label, all_series)
-
-    def _redact_point(self, point: Point) -> Point:
-        if not point.failures and not point.flags and not point.nvml_note:
-            return point
-        failures = [
-            replace(
-                failure,
-                message=self.redact_text(failure.message),
-                tail=tuple(map(self.redact_text, failure.tail)),
-                host=self.redact_text(failure.host),
+        info = replace(run.info, provenance=self.redact(run.info.provenance))
+        all_series = []
+        for series in run.series:
+            points = tuple(
+                replace(
+                    point,
+                    failures=self.redact(point.failures),
+                    flags=self.redact(point.flags),
+                    nvml_note=self.redact(point.nvml_note),
+                )
+                for point in series.points
             )
-            for failure in point.failures
-        ]
-        flags, note = tuple(map(self.redact_text, point.flags)), self.redact_text(point.nvml_note)
-        return replace(point, failures=tuple(failures), flags=flags, nvml_note=note)
+            all_series.append(replace(series, points=points))
+        return Run.from_records(info, run.records, run.parity, run.directory, run.label, all_series)
 
 
 def make_redaction(runs: Sequence[Run]) -> Redaction:

@@ -63,7 +63,7 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
         own = [config.framework, config.strategy_label]
         name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
         interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
-        speed = numbers.format_rate(interval.mean if interval else None)
+        speed = numbers.format_number(interval.mean if interval else None)
         rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
     unit = short[0].unit if short else IMAGES
     title = f"Search: {find_model_title(race.configs[0].model)} on {format_device_count(race.devices)}"
@@ -75,5 +75,5 @@ def describe_departure(departure: Departure[Config]) -> str:
     if departure.ratio is None:
         return departure.reason
     limits = numbers.format_limits(departure.ratio)
-    ratio = f"{numbers.format_significant(departure.ratio.mean, 3)}{f' ({limits})' if limits else ''}"
+    ratio = f"{numbers.format_number(departure.ratio.mean, 3)}{f' ({limits})' if limits else ''}"
     return f"after round {departure.round}: {departure.reason}, {ratio} of its speed"

@@ -76,7 +76,7 @@ def make_scaling_grid(series: Series) -> Grid:
     for point in series.points:
         cells = [column.format_cell(series, point) or numbers.MISSING for column in columns]
         if not point.ok:
-            is_known = [bool(column.shown and column.shown.of_failed) for column in columns]
+            is_known = [column.of_failed for column in columns]
             cells = [cell if known else numbers.MISSING for cell, known in zip(cells, is_known, strict=True)]
             cells[-1] = wording.describe_status_and_reason(point)
         rows.append(tuple(cells))
@@ -149,7 +149,7 @@ class SeriesTables:
             for column in columns
         }
         while len(columns) > 1 and sum(widths[c.name] + _GAP for c in columns) - _GAP > options.max_width:
-            columns.remove(max(columns, key=lambda column: column.shown.rank if column.shown else 0))
+            columns.remove(max(columns, key=lambda column: column.rank))
         table_width = sum(widths[column.name] + _GAP for column in columns) - _GAP
         for series in self.all_series:
             yield Text(series.title, style="bold")
@@ -168,11 +168,11 @@ class SeriesTables:
                     yield Text("┄" * table_width, style="dim", no_wrap=True)
                 row = Text(no_wrap=True, overflow="ellipsis")
                 for index, column in enumerate(columns):
-                    if column.shown is None or not (point.ok or column.shown.of_failed):
+                    if not point.ok and not column.of_failed:
                         break
                     cell = column.format_cell(series, point)
                     row.append(" " * _GAP if index else "")
-                    row.append(_align_right(cell, widths[column.name]), column.shown.style)
+                    row.append(_align_right(cell, widths[column.name]), column.style)
                 if not point.ok:
                     row.append("  ").append(f"✗ {wording.name_status(point.status)}", "bold red")
                     row.append(f": {point.reason}" if point.reason else "", "red")

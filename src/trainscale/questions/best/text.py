@@ -45,7 +45,7 @@ _VALUES: dict[str, tuple[str, Callable[[Interval], str]]] = {
     EFFICIENCY: ("efficiency", numbers.format_efficiency),
     TIME: ("time to accuracy", _add_spread(numbers.format_duration)),
     MEMORY: ("memory", _add_spread(lambda value: numbers.format_size(round(value)))),
-    COST: ("cost/million", _add_spread(numbers.format_significant)),
+    COST: ("cost/million", _add_spread(numbers.format_number)),
 }
 _MEANINGS = {
     SPEED: "Best is the highest speed of the whole cluster.",
@@ -72,7 +72,7 @@ def make_best_grid(work: Work, question: Question) -> Grid | None:
             numbers.format_integer(leader.devices),
             leader.name,
             write(leader.value) if leader.value else "",
-            numbers.format_rate(leader.samples_per_second.mean),
+            numbers.format_number(leader.samples_per_second.mean),
             numbers.format_plus_minus(leader.samples_per_second),
             _format_cost(leader.cost_per_million) if cost else "",
             _format_cost(leader.energy_per_million),
@@ -95,7 +95,7 @@ def list_sentences(work: Work) -> Iterator[str]:
         return
     step, unit = work.steps[-1], work.leaders[0].unit
     where = f"from {numbers.format_integer(step.before)} to {format_device_count(step.after)}"
-    gained = f"gains {numbers.format_rate(step.gained.mean)} {unit}/s"
+    gained = f"gains {numbers.format_number(step.gained.mean)} {unit}/s"
     if step.gained.mean <= 0:
         yield f"The last step, {where}, gains nothing."
     elif step.factor.mean == 0:
@@ -150,18 +150,18 @@ def explain_energy(best: BestChoices) -> str:
 def _format_times(lead: Interval) -> str:
     """Write a lead: 1.12 (1.05–1.19) times."""
     limits = numbers.format_limits(lead)
-    return f"{numbers.format_significant(lead.mean, 3)}{f' ({limits})' if limits else ''} times"
+    return f"{numbers.format_number(lead.mean, 3)}{f' ({limits})' if limits else ''} times"
 
 
 def _format_cost(interval: Interval | None) -> str:
     """Write a cost with its limits: 1.62 (1.43–1.88), or 1.62 (at least 1.1)."""
     if interval is None:
         return numbers.MISSING
-    mean = numbers.format_significant(interval.mean, 3)
+    mean = numbers.format_number(interval.mean, 3)
     if interval.low is None or interval.high is None:
         return mean
     if math.isinf(interval.high):
-        return f"{mean} (at least {numbers.format_significant(interval.low, 3)})"
+        return f"{mean} (at least {numbers.format_number(interval.low, 3)})"
     return f"{mean} ({numbers.format_limits(interval)})"
 
 

@@ -21,9 +21,8 @@ from ...report.numbers import (
     THIN,
     format_duration,
     format_integer,
+    format_number,
     format_percent,
-    format_seconds,
-    format_significant,
 )
 from ...report.table import Grid, escape
 from ...report.wording import join_names
@@ -84,14 +83,14 @@ def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
 
 
 def format_milliseconds(seconds: float) -> str:
-    return f"{format_significant(seconds * 1000, 3)}{THIN}ms"
+    return f"{format_number(seconds * 1000, 3)}{THIN}ms"
 
 
 def _format_bytes(count: float) -> str:
     """Format bytes in decimal units, as rates of networks are: 244 MB, 1.2 MB, 1.1 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
-            return f"{format_significant(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
+            return f"{format_number(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
     return f"{count:.0f}{THIN}B"
 
 
@@ -209,7 +208,7 @@ def _describe_contention(point: PointExplanation) -> str:
         if got < FULL_CORE:
             others_ran = point.other_cores > OTHER_CORES
             reason = "because other programs ran there, too" if others_ran else "so they share cores"
-            text += f". Each of them got {format_significant(got, 2)} of its core{'s' if cores > 1 else ''}, {reason}"
+            text += f". Each of them got {format_number(got, 2)} of its core{'s' if cores > 1 else ''}, {reason}"
         else:
             text += ". They have their cores to themselves, so they share memory bandwidth, caches or clock"
     if clocks := point.gpu_clocks:
@@ -232,7 +231,7 @@ def _describe_slow_rank(point: PointExplanation) -> str:
         if slow.since_step is not None and slow.since_seconds is not None:
             after = format_duration(slow.since_seconds)
             start = f"since step {slow.since_step} of the window ({after} after its start)"
-        text += f"whose steps take {format_significant(slow.factor, 2)} times as long as those of the others, {start}"
+        text += f"whose steps take {format_number(slow.factor, 2)} times as long as those of the others, {start}"
     else:
         text += "which does not get its core whole"
     if point.config.device == "cuda" and slow.gpu_mhz is not None and slow.others_gpu_mhz is not None:
@@ -245,7 +244,7 @@ def _describe_slow_rank(point: PointExplanation) -> str:
         if slow.reason == ranks.SLOW_DEVICE:
             return f"{text}. It had its core like the others, so the core itself is slower (clock, memory)"
         got, others_got = (
-            format_significant(share / point.config.cores_per_device, 2)
+            format_number(share / point.config.cores_per_device, 2)
             for share in (slow.core_share, slow.others_core_share)
         )
         text += f". It got {got} of its core, the others {others_got}"
@@ -324,7 +323,7 @@ def list_notes(point: PointExplanation) -> list[str]:
         notes.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
     if point.other_cores > OTHER_CORES:
         notes.append(
-            f"other programs used {format_significant(point.other_cores, 2)} cores while this was measured, so a part"
+            f"other programs used {format_number(point.other_cores, 2)} cores while this was measured, so a part"
             " of it may be theirs; an idle machine would tell"
         )
     window = point.shortest_window_seconds
@@ -332,8 +331,8 @@ def list_notes(point: PointExplanation) -> list[str]:
     if window and window < _SHORT_WINDOW_SECONDS and not (has_cores and point.core_share is not None):
         steps = int(float(f"{point.steps / window:.1e}"))  # of about a second, to two digits
         notes.append(
-            f"the shortest windows took {format_seconds(window)} s, too short to tell late ranks from a slow exchange;"
-            f" --steps {steps} makes them a second long"
+            f"the shortest windows took {format_number(window, 2)} s, too short to tell late ranks from a slow"
+            f" exchange; --steps {steps} makes them a second long"
         )
     gpus = point.limited_gpus
     if len(gpus) > _MOST_GPUS:

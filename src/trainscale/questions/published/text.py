@@ -68,7 +68,7 @@ def make_curve_grid(curve: PublishedCurve) -> Grid:
             numbers.format_integer(curve.count_hosts(point)),
             numbers.MISSING if point.batch_per_device is None else f"{point.batch_per_device:g}",
             numbers.format_integer(point.global_batch),
-            numbers.format_rate(point.per_second),
+            numbers.format_number(point.per_second),
             f"{curve.compute_speedup(point):.2f}×",
             f"{curve.compute_efficiency(point) * 100:.1f}{numbers.THIN}%",
             "━" * round(min(1.0, curve.compute_efficiency(point)) * _BAR_WIDTH),

@@ -15,7 +15,7 @@ from typing import Any
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...report import numbers, provenance_tables, wording
-from ...report.numbers import THIN, format_efficiency, format_integer, format_significant
+from ...report.numbers import THIN, format_efficiency, format_integer, format_number
 from ...report.table import Grid, escape, render_markdown, split_grid
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
@@ -101,7 +101,7 @@ def _make_ladder_section(ladder: Ladder) -> Section:
                 format_integer(point.devices),
                 format_integer(point.hosts),
                 format_integer(point.global_batch if is_weak else point.batch_per_device),
-                numbers.format_rate(speed.mean if speed else None),
+                numbers.format_number(speed.mean if speed else None),
                 numbers.format_plus_minus(speed).removeprefix("±") or numbers.MISSING,
                 numbers.format_times(point.speedup),
                 format_efficiency(point.efficiency),
@@ -127,7 +127,7 @@ def _describe_size(ladder: Ladder, devices: int) -> str:
     if point.samples_per_second is None:
         reason = wording.describe_status_and_reason(point)
         return f"{ladder.name}: no result on {format_device_count(devices)}, {reason}."
-    speed = f"{numbers.format_rate(point.samples_per_second.mean)} {point.unit}/s"
+    speed = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
     where = f" on {_format_nodes(point.hosts)}" if point.hosts > 1 else ""
     if point.efficiency is None:
         return f"{ladder.name}: {speed}{where}; no efficiency, because one device was not measured."
@@ -184,11 +184,11 @@ def _make_cost_section(study: Study, training: Training) -> Section:
                         ladder.scaling,
                         format_integer(point.devices),
                         format_integer(point.hosts),
-                        format_significant(cost.hours.mean, 3),
+                        format_number(cost.hours.mean, 3),
                         numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
-                        format_significant(cost.node_hours.mean, 3),
-                        format_significant(cost.device_hours.mean, 3),
-                        format_significant(energy.mean, 3) if energy else numbers.MISSING,
+                        format_number(cost.node_hours.mean, 3),
+                        format_number(cost.device_hours.mean, 3),
+                        format_number(energy.mean, 3) if energy else numbers.MISSING,
                     )
                 )
     header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
@@ -285,15 +285,15 @@ def format_with_error(interval: Interval) -> str:
     """Format a quantity with half its interval, in as many decimals as that has: 24.61 ± 0.12."""
     half = interval.half_width
     if not half:
-        return format_significant(interval.mean, 3)
-    error = format_significant(half, 2)
+        return format_number(interval.mean, 3)
+    error = format_number(half, 2)
     decimals = len(error.partition(".")[2])
     return f"{interval.mean:,.{decimals}f}{THIN}±{THIN}{error}"
 
 
 def _format_with_limits(interval: Interval, digits: int = 3) -> str:
     """Format a prediction, whose interval is lopsided: 2,842 (2,416–2,927)."""
-    return f"{format_significant(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
+    return f"{format_number(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
 
 
 def _format_nodes(count: int) -> str:
