@@ -10,7 +10,7 @@ from itertools import product
 
 from ..errors import InputError, explain_unknown, shorten
 from ..worker import models
-from ..worker.frameworks.catalog import STRATEGIES, WITH_SERVERS, Framework
+from ..worker.frameworks.catalog import LAYOUTS, STRATEGIES, WITH_SERVERS, Framework
 from .config import APART, AUTO, BESIDE, EACH_HOST, ROUND_ROBIN, STRONG, Config
 from .data import Dataset
 from .devices import AvailableDevices
@@ -116,7 +116,7 @@ def combine_choices(
     sides: tuple[str, ...]
     batches = (network.batch,) if network.batch is not None else work.batch or (config.batch,)
     strategies = choose_strategies(experiment, framework)
-    layouts = work.layout or (framework.choose_layout(config.device),)
+    layouts = work.layout or (framework.layouts.get(config.device, tuple(LAYOUTS))[0],)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
         if network.batch is None and not work.batch and config.scaling != STRONG:  # there the batch is part of the work

@@ -12,7 +12,7 @@ from ...spec.config import Config, Trial
 from ...spec.devices import LOOPBACK, AvailableDevices, Slot, place_processes
 from ...worker import models
 from ...worker.config import ALLOCATORS
-from ...worker.frameworks.catalog import FRAMEWORKS
+from ...worker.frameworks.catalog import FRAMEWORKS, WITH_SERVERS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, PluginReference, Task
 from ..launchers.base import ITS_START
 
@@ -43,8 +43,8 @@ class TrialSettings:
 
 def place_trial(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
-    schedulers = FRAMEWORKS[trial.config.framework].count_schedulers(trial.config.strategy)
-    return place_processes(trial.config, trial.devices, available, schedulers)
+    has_scheduler = FRAMEWORKS[trial.config.framework].scheduler and trial.config.strategy in WITH_SERVERS
+    return place_processes(trial.config, trial.devices, available, int(has_scheduler))
 
 
 def describe_device(device: Device) -> str:

@@ -76,12 +76,6 @@ class Framework:
     def usual_strategy(self) -> str:
         return next(name for name in (*_USUAL, *self.engines) if name in self.engines)
 
-    def choose_layout(self, device: str) -> str:
-        return self.layouts.get(device, tuple(LAYOUTS))[0]
-
-    def count_schedulers(self, strategy: str) -> int:
-        return int(self.scheduler and strategy in WITH_SERVERS)
-
     def load(self, job: Job | None) -> type[Adapter]:
         """Set the framework's environment variables, import it, and return its adapter's class."""
         if self.environment:

@@ -37,7 +37,7 @@ def make_torch_variables(framework: str, job: Job | None) -> dict[str, str]:
 def make_jax_variables(framework: str, job: Job | None) -> dict[str, str]:
     variables = {
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),  # XLA's own name for it
-        # Otherwise JAX takes three quarters of a GPU: ranks could not share one, and its peak would say nothing.
+        # Otherwise JAX takes three quarters of a GPU.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     if job is None:
@@ -67,8 +67,7 @@ def make_jax_variables(framework: str, job: Job | None) -> dict[str, str]:
 def make_tensorflow_variables(framework: str, job: Job | None) -> dict[str, str]:
     variables = {
         "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only
-        # Otherwise TensorFlow takes nearly all memory of every GPU that it sees. No other rank could share a GPU, and
-        # the memory that training needs could not be measured.
+        # Otherwise TensorFlow takes nearly all memory of every GPU that it sees.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
     if job is None:
@@ -78,8 +77,7 @@ def make_tensorflow_variables(framework: str, job: Job | None) -> dict[str, str]
         variables["TF_NUM_INTEROP_THREADS"] = str(choose_inter_op_threads(job))
     on_gpu = job.device.kind == "cuda" and job.role == "worker"
     variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index) if on_gpu else "-1"
-    # XLA's persistent cache holds what --compile compiles; tf.function alone keeps nothing. XLA writes a temporary file
-    # first and renames it, so several ranks may use one folder.
+    # XLA's cache holds what --compile compiles. It renames complete files, so several ranks may use one folder.
     folder, flags = choose_compiler_folder(job, "tensorflow"), os.environ.get("TF_XLA_FLAGS", "")
     if folder and not (job.keeps_compiled and XLA_CACHE_FLAG in flags):  # else it is the user's own folder
         variables["TF_XLA_FLAGS"] = f"{flags} {XLA_CACHE_FLAG}{folder}".strip()
@@ -96,7 +94,7 @@ def choose_inter_op_threads(job: Job) -> int:
 
 def make_keras_variables(framework: str, job: Job | None) -> dict[str, str]:
     backend = framework.partition("-")[2]
-    # Keras may import TensorFlow where it is installed, whatever the backend. It must be quiet and take no GPU memory.
+    # Keras may import TensorFlow whatever the backend.
     variables = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     if backend == "jax":
         variables.update(make_jax_variables(framework, job))
@@ -123,7 +121,6 @@ def make_mxnet_variables(framework: str, job: Job | None) -> dict[str, str]:
         # Otherwise cuDNN would compute 32-bit convolutions in TF32.
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
         if job.config.deterministic:
-            # Otherwise cuDNN takes its fastest algorithms, which may differ from run to run or add in any order.
             variables.update({"MXNET_ENFORCE_DETERMINISM": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0"})
     if job.config.strategy in WITH_SERVERS:
         # ps-lite: every process finds its peers through the scheduler, which is the last rank.
@@ -151,7 +148,7 @@ def make_network_variables(job: Job) -> dict[str, str]:
     """
     variables = {}
     if any(os.environ.get(name) for name in _PROXIES):
-        # A proxy is for the internet. Through it gRPC would never reach a peer, and wait forever.
+        # Through a proxy gRPC would never reach a peer, and wait forever.
         variables["no_grpc_proxy"] = ",".join(dict.fromkeys(job.addresses))
     if job.interface:
         variables["GLOO_SOCKET_IFNAME"] = job.interface

@@ -78,7 +78,6 @@ class JaxAdapter(Adapter, Proof):
 
     @classmethod
     def try_model(cls, config: Config) -> int:
-        """Build the network in host memory and trace it for one image, without computing it."""
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             network = networks.build_foreign(config, seed=0)
             networks.trace(network, config)
@@ -112,15 +111,14 @@ class JaxAdapter(Adapter, Proof):
         return self._place_parameters(jax.tree.map(np.zeros_like, self.network.parameters))
 
     def _place_parameters(self, parameters: Any) -> Any:
-        """Return copies on the device."""
         return jax.tree.map(lambda array: self._share(copy_to_device(array), _SAME), parameters)
 
     def _place_state(self, array: np.ndarray) -> jax.Array:
-        """Return an array of this rank alone as the state holds it, on the device."""
+        """Return an array of this rank alone, as the state holds it."""
         return copy_to_device(array)
 
     def _share(self, part: jax.Array, spec: P = _SPLIT) -> jax.Array:
-        """Return the array of all ranks, of which this rank has ``part`` on its device."""
+        """Return the array of all ranks, of which this rank has ``part``."""
         return part
 
     def _make_program(self) -> Any:
@@ -130,7 +128,7 @@ class JaxAdapter(Adapter, Proof):
     def _train(
         self, parameters: Any, momentum: Any, state: Any, images: jax.Array, labels: jax.Array, rate: Any
     ) -> Any:
-        """Take a whole step. Return new parameters, momentum and state, and this rank's loss."""
+        """Take a step. Return new parameters, momentum and state, and the loss."""
         key = None
         if self.network.random:
             key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
@@ -149,11 +147,11 @@ class JaxAdapter(Adapter, Proof):
         return *self._sgd(parameters, momentum, self._average(gradients), rate), after, loss
 
     def _gather(self, parameters: Any) -> Any:
-        """Return the parameters as the network wants them."""
+        """Return the whole parameters."""
         return parameters
 
     def _average(self, gradients: Any) -> Any:
-        """Return the mean of all ranks' gradients."""
+        """Return the mean over the ranks."""
         return gradients
 
     def _criterion(self, heads: Any, labels: jax.Array) -> Any:
@@ -164,7 +162,6 @@ class JaxAdapter(Adapter, Proof):
         return sum(weight * loss for weight, loss in zip(self.network.loss_weights, losses))
 
     def _sgd(self, parameters: Any, momentum: Any, gradients: Any, rate: Any) -> tuple[Any, Any]:
-        """Update as PyTorch does, with weight decay on every parameter."""
         keep, decay = self.config.momentum, self.config.weight_decay
         momentum = jax.tree.map(lambda v, g, w: keep * v + (g + decay * w), momentum, gradients, parameters)
         return jax.tree.map(lambda w, v: w - rate * v, parameters, momentum), momentum
@@ -176,7 +173,7 @@ class JaxAdapter(Adapter, Proof):
         return tuple(self._share(jax.device_put(array)) for array in arrays)
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[jax.Array, ...]:
-        """Send the 8-bit pixels, a quarter of the bytes of 32-bit numbers."""
+        """Send the 8-bit pixels, a quarter of the bytes."""
         if self._convert_pixels is None:
             values = (normalization.factors, normalization.offsets)
             factors, offsets = (np.array(channels, np.float32)[:, None, None] for channels in values)
@@ -187,11 +184,10 @@ class JaxAdapter(Adapter, Proof):
                 return images.astype(self._image_dtype), labels
 
             self._convert_pixels = jax.jit(convert)
-        # One call for both, because a call costs the host as much as the transfer of its arrays.
+        # One call for both: a call costs the host as much as the transfer.
         return tuple(self._share(array) for array in self._convert_pixels(pixels, labels.astype(np.int32)))
 
     def step(self, batch: tuple[jax.Array, ...]) -> jax.Array:
-        """Enqueue a step. Its loss is ready when the whole program is done."""
         rate = self._rates(self._steps)
         if rate != self._rate[0]:
             self._rate = rate, self._share(jax.device_put(np.asarray(rate, self._wide)), _SAME)
@@ -202,7 +198,7 @@ class JaxAdapter(Adapter, Proof):
         return self._loss
 
     def wait(self, ticket: jax.Array | None) -> None:
-        """Wait for the loss. All outputs of a program, so the weights too, are ready together."""
+        """Wait for the loss. All outputs of a program are ready together."""
         if ticket is not None:
             ticket.block_until_ready()
 
@@ -215,7 +211,7 @@ class JaxAdapter(Adapter, Proof):
         return float(losses), int(correct)
 
     def predict(self, batch: tuple[jax.Array, ...]) -> Any:
-        """Predict with the running statistics. Sharded weights are gathered once between two steps."""
+        # Sharded weights are gathered once between two steps.
         if self._gathered is None or self._gathered[0] != self._steps:
             on_host = self._gather_parameters(), self._read_state()["statistics"]
             self._gathered = self._steps, jax.device_put(on_host)
@@ -231,11 +227,10 @@ class JaxAdapter(Adapter, Proof):
         return self.network.canonical(self._gather_parameters())
 
     def _gather_parameters(self) -> Any:
-        """Return the parameters as numpy arrays, which the next step does not overwrite."""
+        """Return copies of the whole parameters in host memory."""
         return jax.tree.map(np.array, jax.device_get(self._parameters))  # device_get copies all at the same time
 
     def _read_state(self) -> Any:
-        """Return this rank's state as numpy arrays."""
         return jax.tree.map(copy_local_part, self._state)
 
     def set_dropout(self, active: bool) -> None:
@@ -246,11 +241,9 @@ class JaxAdapter(Adapter, Proof):
         self._parameters = self._place_parameters(self.network.native(weights))
 
     def counted_updates(self) -> int:
-        """Return the number that the compiled program has counted."""
         return int(self._read_state()["step"])
 
     def drain(self) -> None:
-        """Copy the smallest parameter to the host. All outputs of a program are ready together."""
         copy_local_part(min(jax.tree.leaves(self._parameters), key=lambda leaf: leaf.size))
 
     def statistics(self) -> NamedArrays:
@@ -292,7 +285,6 @@ class JaxAllreduceAdapter(JaxAdapter):
                 num_processes=job.workers,
                 process_id=job.rank,
                 cluster_detection_method="deactivate",  # a scheduler's variables may describe something else
-                # On the ranks' network only; on all networks if it is not known.
                 coordinator_bind_address=address if job.interface or job.coordinator.startswith("127.") else None,
             )
         self.make_mesh()
@@ -302,7 +294,7 @@ class JaxAllreduceAdapter(JaxAdapter):
         self._mesh = Mesh(np.array([devices[rank] for rank in range(self.job.workers)]), (_RANKS,))
 
     def leave(self) -> None:
-        """Shut down with all ranks together. One alone would keep the others at a barrier for a minute."""
+        # One rank alone would keep the others at a barrier for a minute.
         if self.job.workers > 1:
             jax.distributed.shutdown()
 
@@ -331,7 +323,7 @@ class JaxAllreduceAdapter(JaxAdapter):
         return jax.shard_map(function, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def _average(self, gradients: Any) -> Any:
-        # As one vector: on a CPU, the sixty tensors of a ResNet-18 one by one double the time of a step.
+        # As one vector: on a CPU, the tensors of a ResNet-18 one by one double the time of a step.
         vector, unravel = ravel_pytree(gradients)
         return unravel(lax.pmean(vector, _RANKS))
 
@@ -370,7 +362,6 @@ class JaxShardedAdapter(JaxAllreduceAdapter):
         return self._unravel(lax.all_gather(shard, _RANKS, tiled=True)[: self._size])
 
     def _average(self, gradients: Any) -> Any:
-        """Return this rank's share of the mean."""
         vector = jnp.pad(ravel_pytree(gradients)[0], (0, self._padding))
         return lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers
 
@@ -384,12 +375,11 @@ class JaxShardedAdapter(JaxAllreduceAdapter):
 
 
 def copy_local_part(array: jax.Array) -> np.ndarray:
-    """Return the part of an array that is on this rank's device."""
     return np.array(array.addressable_data(0))
 
 
 def copy_to_device(array: np.ndarray) -> jax.Array:
-    """Copy an array to the device. On a CPU it may share numpy's memory otherwise, and JAX could not donate that."""
+    # On a CPU an array may share numpy's memory, which JAX could not donate.
     return jnp.array(array, copy=True) if jax.default_backend() == "cpu" else jax.device_put(array)
 
 

@@ -51,7 +51,6 @@ class JaxNetwork:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
-    """Build a network in host memory, with the same initial weights on every rank."""
     graph = find_graph(config)
     if graph is None:
         return build_foreign(config, seed)
@@ -61,7 +60,6 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
         return values.ndim == 2 or (values.ndim == 4 and layout == "nhwc")
 
     def canonical(parameters: Any) -> NamedArrays:
-        """Return views: who needs the values in their order copies them, in several threads if there are many."""
         arrays = {parameter.name: np.asarray(parameters[parameter.name]) for parameter in graph.parameters()}
         return {name: transpose_back(values) if is_moved(values) else values for name, values in arrays.items()}
 
@@ -97,7 +95,6 @@ def build_foreign(config: Config, seed: int) -> JaxNetwork:
     dtype = choose_storage_dtype(config.precision)
 
     def apply(parameters: Any, statistics: Any, images: jax.Array, key: Any, **mode: Any) -> tuple[Any, Any]:
-        """Call the user's function, which is the same in every mode: in training and in prediction."""
         outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
         return tuple(list_heads(outputs)), statistics
 
@@ -159,7 +156,7 @@ def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays)
     if kind == "global_avg_pool":
         return x.mean(_SPATIAL[layout])
     if kind == "flatten":
-        # The channel is slowest in both layouts, so that the dense weights behind it are the canonical ones.
+        # The channel is slowest in both layouts, as in the canonical dense weights.
         return (x.transpose(0, 3, 1, 2) if layout == "nhwc" else x).reshape(x.shape[0], -1)
     if kind == "dense":
         result = x @ own["weight"].astype(x.dtype)
@@ -197,8 +194,7 @@ def _batch_norm(
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Normalize, in training by the batch's own statistics; return also the new running statistics.
 
-    It is never done in fewer than 32 bits. Mean and mean square take one pass over the images, which is the cost of a
-    batch norm.
+    It is never done in fewer than 32 bits. Mean and mean square take one pass over the images.
     """
     wide = images.astype(own["scale"].dtype)
     mean, variance = running
@@ -209,8 +205,7 @@ def _batch_norm(
         count = images.size // images.shape[_CHANNEL[layout]]
         fresh = (mean, variance * (count / max(count - 1, 1)))
         running = tuple(old + BATCH_NORM_MOMENTUM * (lax.stop_gradient(new) - old) for old, new in zip(running, fresh))
-    # One multiplication and one addition per value: to subtract the mean first makes a ResNet-50's step on an H200 4 %
-    # longer.
+    # To subtract the mean first makes a ResNet-50's step on an H200 4 % longer.
     factor = own["scale"] * lax.rsqrt(variance + layer.options["eps"])
     offset = own["shift"] - mean * factor
     result = wide * _align_with_channels(factor, layout) + _align_with_channels(offset, layout)
@@ -229,7 +224,7 @@ def _align_with_channels(values: jax.Array, layout: str) -> jax.Array:
 
 
 def trace(network: JaxNetwork, config: Config) -> Any:
-    """Return the operations of a forward pass of one image, without computing anything."""
+    """Return the operations of a forward pass of one image."""
     channels, *sides = models.find_samples(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
     images = jax.ShapeDtypeStruct(shape, choose_compute_dtype(config.precision))

@@ -54,7 +54,6 @@ class KerasAdapter(Adapter, Proof):
 
     @classmethod
     def try_model(cls, config: Config) -> int:
-        """Build the network and send the shape of an image through it."""
         networks.configure(config.precision, config.layout)
         network = networks.build_foreign(config, seed=0)
         network.model(keras.Input(networks.compute_image_shape(config)))
@@ -74,7 +73,7 @@ class KerasAdapter(Adapter, Proof):
             generator.state.assign(np.array([self.job.seed + self.job.rank, number << 20], generator.state.dtype))
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
-        """Return the optimizer. Its numbers are numpy's, because TensorFlow would make 32-bit ones of Python's."""
+        # The numbers are numpy's, because TensorFlow would make 32-bit ones of Python's.
         optimizer = Sgd(np.float64(self.config.learning_rate), momentum=np.float64(self.config.momentum))
         optimizer.build(self._model.trainable_variables)
         return optimizer
@@ -117,7 +116,7 @@ class KerasAdapter(Adapter, Proof):
         return keras.ops.convert_to_numpy(native(keras.ops.convert_to_tensor(values), training=True))
 
     def read_own_value(self, variable: Any) -> Any:
-        """Return a non-trainable variable's value on this rank as a numpy array."""
+        """Return a non-trainable variable's value on this rank."""
         return np.array(keras.ops.convert_to_numpy(variable.value))
 
     def write_own_value(self, variable: Any, value: Any) -> None:

@@ -47,7 +47,7 @@ class KerasNetwork:
         return sum(prod(variable.shape) for variable in self.model.trainable_variables)
 
     def to_canonical(self, values: list[Any]) -> NamedArrays:
-        """Return the values of the model's trainable variables by canonical name and in canonical layout."""
+        """Return values of the trainable variables by canonical name and in canonical layout."""
         arrays = {name: values[place] for name, place in self.places.items()}
         if self.graph is None:
             return arrays
@@ -61,7 +61,7 @@ class KerasNetwork:
 
 def configure(precision: str, layout: str) -> None:
     if precision == "fp64":
-        # Whatever its floatx, Keras computes means and products in 32 bits on JAX and PyTorch, by a table of its own.
+        # Otherwise, by this table, Keras computes means and products in 32 bits.
         dtypes = importlib.import_module("keras.src.backend.common.dtypes")
         dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
     keras.config.set_floatx("float64" if precision == "fp64" else "float32")
@@ -84,7 +84,6 @@ def compute_image_shape(config: Config) -> tuple[int, ...]:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> KerasNetwork:
-    """Build a network with the same initial weights on every rank."""
     graph = find_graph(config)
     if graph is None:
         return build_foreign(config, seed)
@@ -123,15 +122,14 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
     if kind == "dense":
         native = layers.Dense(options["features"], use_bias=options["bias"], kernel_initializer=_EMPTY, name=name)
     elif kind == "batch_norm":
-        # Keras' momentum is the weight of the old statistics. Its running variance uses the biased batch variance, and
-        # PyTorch's the unbiased one. Training does not depend on it, validation a little.
+        # Keras' momentum is the weight of the old statistics. Its running variance is the biased one.
         native = layers.BatchNormalization(channel_axis, 1 - BATCH_NORM_MOMENTUM, options["eps"], name=name)
     elif kind == "relu":
         native = layers.Activation("relu", name=name)
     elif kind == "global_avg_pool":
         native = layers.GlobalAveragePooling2D(name=name)
     elif kind == "flatten":
-        # In canonical order, in which the channel is slowest. Keras' own format would move it to the end.
+        # In canonical order, in which the channel is slowest.
         images = inputs[0] if is_channels_first() else layers.Permute((3, 1, 2), name=f"{name}_order")(inputs[0])
         return layers.Flatten(data_format="channels_last", name=name)(images)
     elif kind == "dropout":
@@ -167,7 +165,7 @@ def _slide(layer: Layer, sides: tuple[int, ...], images: Any) -> Any:
     pooling = layers.MaxPooling2D if kind == "max_pool" else layers.AveragePooling2D
     pooled = pooling(kernel, stride, mode, name=name)(images)
     if kind == "avg_pool" and is_padded and mode == "valid" and not counts_padding:
-        # The window's size over how many of its places are not padding, for each place of the output.
+        # The window's size over how many of its places are not padding.
         rows, columns = (axis[1] / count_inside(*axis) for axis in zip(sides, kernel, stride, padding))
         factors = np.outer(rows, columns).reshape(order_axes(len(rows), len(columns), 1, (1,)))
         pooled = pooled * ops.convert_to_tensor(factors, pooled.dtype)
@@ -222,7 +220,6 @@ def list_layers(model: keras.Model) -> list[keras.Layer]:
 
 
 def count_macs(model: keras.Model) -> int:
-    """Count the multiply-adds of one image by the kernels of the layers and the shapes of their outputs."""
     total = 0
     for layer in list_layers(model):
         kernel = getattr(layer, "kernel", None)

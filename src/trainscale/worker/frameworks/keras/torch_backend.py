@@ -41,7 +41,7 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = super().place_pixels(pixels, labels, normalization)
-        # On a GPU, PyTorch's channels-last images lie in memory as Keras wants them, but their axes are PyTorch's.
+        # PyTorch's channels-last images lie in memory as Keras wants them, but with other axes.
         return (images.permute(0, 2, 3, 1) if self.cuda and self._channels_last else images), labels
 
     def compute_heads(self, images: torch.Tensor, training: bool = True) -> list[torch.Tensor]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from math import prod
-from types import TracebackType
 from typing import Any
 
 import numpy
@@ -45,7 +44,6 @@ class MxnetAdapter(Adapter, Proof):
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
         self._dtype = "float64" if job.config.precision == "fp64" else "float32"
-        # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.config.trains_epochs else None
 
     @classmethod
@@ -89,8 +87,7 @@ class MxnetAdapter(Adapter, Proof):
         job, config = self.job, self.config
         # Losses are means over a rank's images; synchronous servers add the gradients of the ranks.
         summed = job.workers if config.strategy == "ps" else 1
-        # MXNet rounds these constants to float32, also in float64. That changes an update by 5e-8, less than the
-        # tolerance of a parity check.
+        # MXNet rounds these constants to float32, which changes an update by 5e-8.
         constants = {"momentum": config.momentum, "wd": config.weight_decay, "rescale_grad": 1 / summed}
         if config.trains_epochs:
             # The schedule counts the updates of all workers as one.
@@ -98,15 +95,14 @@ class MxnetAdapter(Adapter, Proof):
             optimizer = ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
         else:
             optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
-        # Sorted by size: MXNet updates four at a time and spends on each what the largest needs. In the order of the
-        # layers, where a kernel is between two small vectors, an update of ResNet-18 takes half as long again.
+        # MXNet updates four at a time and spends on each what the largest needs. In the order of the layers, an update
+        # of ResNet-18 takes half as long again.
         parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
         trainer = gluon.Trainer(parameters, optimizer, kvstore=store)
-        # The trainer would do this in its first step. Here it belongs to the start-up, and no gradient can reach a
-        # server before the weights.
+        # The trainer would do this in its first step. So no gradient can reach a server before the weights.
         trainer._init_kvstore()
         trainer._init_params()
         mx.nd.waitall()
@@ -120,13 +116,24 @@ class MxnetAdapter(Adapter, Proof):
         try:
             import mxnet  # noqa: F401
         except SystemExit as end:
-            return _read_statistics(end.__traceback__)
+            trace = end.__traceback__
         except Exception as error:
             # MXNet's own error type cannot be named: its import has just failed.
             if "bind failed" in str(error):
                 raise OSError(errno.EADDRINUSE, "Address already in use: the port of MXNet's scheduler") from error
             raise
-        raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
+        else:
+            raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
+        # The server's store is a local variable of the loop that has just ended; a scheduler has none. It updates in
+        # Python, with a momentum for each array that it holds. Without momentum its size is unknown.
+        while trace is not None:
+            updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
+            if updater is not None:
+                momenta = [momentum for momentum in updater.states.values() if momentum is not None]
+                size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
+                return ServerResult(updates=updater.optimizer.num_update, bytes=size if momenta else None)
+            trace = trace.tb_next
+        return ServerResult()
 
     def place(self, images: Any, labels: Any) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         return (
@@ -155,7 +162,6 @@ class MxnetAdapter(Adapter, Proof):
         ticket.wait_to_read()
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        """Push a gradient to the servers and pull what they make of it, under a key of its own."""
         if self._store is None:
             return None
         key = _EXCHANGE_KEYS + size
@@ -179,7 +185,6 @@ class MxnetAdapter(Adapter, Proof):
         return float(losses), int(correct)
 
     def predict(self, batch: tuple[mx.nd.NDArray, mx.nd.NDArray]) -> Any:
-        """Call the block outside of a record, where MXNet does not train."""
         return list_heads(self._block(batch[0]))[0].asnumpy()
 
     def weights(self) -> NamedArrays:
@@ -194,16 +199,16 @@ class MxnetAdapter(Adapter, Proof):
         return self._store is None
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        """Write in place: ``set_data`` would start the store anew, which MXNet refuses where it has servers."""
+        # In place: ``set_data`` would start the store anew, which MXNet refuses with servers.
         for name, values in weights.items():
             self._network.parameters[name].data()[:] = mx.nd.array(values, ctx=self._device, dtype=self._dtype)
 
     def counted_updates(self) -> int | None:
-        """Return the number that the optimizer has counted. Servers have an optimizer of their own."""
+        # Servers have an optimizer of their own.
         return int(self._trainer._optimizer.num_update) if self._store is None else None
 
     def drain(self) -> None:
-        """Copy a value of every parameter to the host. MXNet updates them one by one, in any order."""
+        # Of every parameter, because MXNet updates them one by one, in any order.
         for value in self._first_values:
             value.asnumpy()
 
@@ -215,7 +220,9 @@ class MxnetAdapter(Adapter, Proof):
         return statistics
 
     def _find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
-        return self._block.find_blocks(kind) if isinstance(self._block, networks.GraphBlock) else {}
+        layers = self.catalogue_graph.layers if self.catalogue_graph else ()
+        names = [layer.name for layer in layers if layer.kind == kind]
+        return {name: self._block.blocks[name] for name in names if name in self._block.blocks}
 
     def drop(self, layer: str, values: Any) -> Any:
         block = self._find_blocks("dropout")[layer]
@@ -237,22 +244,6 @@ class MxnetAdapter(Adapter, Proof):
         if self._store is None:
             return
         mx.nd.waitall()
-        # Servers and scheduler end when the last worker closes its store. It is closed here and not by the interpreter,
-        # which would do it at any time; without a handle it is not closed twice.
+        # Servers and scheduler end when the last worker closes its store. Without a handle it is not closed twice.
         self._store.__del__()
         self._store.handle = None
-
-
-def _read_statistics(trace: TracebackType | None) -> ServerResult:
-    """Read the server's store, a local variable of the loop that has just ended. A scheduler has none.
-
-    It updates weights in Python, with a momentum for each array that it holds. Without momentum its size is unknown.
-    """
-    while trace is not None:
-        updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
-        if updater is not None:
-            momenta = [momentum for momentum in updater.states.values() if momentum is not None]
-            size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
-            return ServerResult(updates=updater.optimizer.num_update, bytes=size if momenta else None)
-        trace = trace.tb_next
-    return ServerResult()

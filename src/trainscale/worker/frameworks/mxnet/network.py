@@ -42,19 +42,14 @@ class GraphBlock(gluon.HybridBlock):
         self._layers = [layer for layer in graph.layers if layer.kind != "input"]
         self._first = graph.layers[0].name
         self._heads = [head.layer for head in graph.heads]
-        self._blocks = {}
+        self.blocks = {}
         for layer in self._layers:
             if layer.kind == "dropout" and not dropout:
                 continue
             block = _make_block(layer, graph.input_shapes(layer)[0])
             if block is not None:
                 self.register_child(block, layer.identifier)
-                self._blocks[layer.name] = block
-
-    def find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
-        """Return the blocks of all layers of a kind, by the layer's name."""
-        names = [layer.name for layer in self._layers if layer.kind == kind]
-        return {name: self._blocks[name] for name in names if name in self._blocks}
+                self.blocks[layer.name] = block
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
         values = {self._first: images}
@@ -64,8 +59,8 @@ class GraphBlock(gluon.HybridBlock):
                 values[layer.name] = F.concat(*inputs, dim=1)
             elif layer.kind == "add":
                 values[layer.name] = inputs[0] + inputs[1]
-            elif layer.name in self._blocks:
-                values[layer.name] = self._blocks[layer.name](inputs[0])
+            elif layer.name in self.blocks:
+                values[layer.name] = self.blocks[layer.name](inputs[0])
             else:  # a dropout that was left out
                 values[layer.name] = inputs[0]
         outputs = [values[name] for name in self._heads]
@@ -122,7 +117,6 @@ class SwitchableDropout(gluon.HybridBlock):
         return values * F.BlockGrad(switched)
 
     def switch(self, on: bool) -> None:
-        """Change the number where it is, so that the trace reads the new one."""
         self.active.set_data(mx.nd.array([float(on)], dtype=self.active.dtype))
 
 
@@ -143,7 +137,6 @@ class Criterion(gluon.HybridBlock):
 
 
 def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: str) -> MxnetNetwork:
-    """Build a network on the device, with the same initial weights on every rank."""
     graph = find_graph(config)
     if graph is None:
         return build_foreign(config, seed, device, dtype)
@@ -177,8 +170,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
         else:
             parameter.reset_ctx(device)
     shape = models.find_samples(config.model).shape(config)
-    # The first images make shapes known. Recorded, because MXNet's inference leaves weights in a layout of its own,
-    # which kvstores cannot send.
+    # The first images make shapes known. MXNet's inference would leave weights in a layout that stores cannot send.
     with autograd.record():
         block(mx.nd.zeros((2, *shape), ctx=device, dtype=dtype))
     trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}
@@ -186,7 +178,6 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
 
 
 def count_macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
-    """Count the multiply-adds of one image, by the operations and shapes of the traced network."""
     symbol = mx.sym.Group(list_heads(block(mx.sym.Variable("images"))))
     internals = symbol.get_internals()
     _, shapes, _ = internals.infer_shape(images=(1, *image))
@@ -196,6 +187,5 @@ def count_macs(block: gluon.HybridBlock, image: tuple[int, ...]) -> int:
     for node in nodes:
         if node["op"] in ("Convolution", "FullyConnected"):
             weight = shape_of[nodes[node["inputs"][1][0]]["name"]]
-            # An output value takes as many multiply-adds as one filter, or one row of the matrix, has values.
             total += prod(shape_of[f"{node['name']}_output"]) * prod(weight[1:])
     return total

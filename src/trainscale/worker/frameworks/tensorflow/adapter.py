@@ -31,7 +31,7 @@ _GPU_LAG = 2
 
 
 def shorten_errors(adapter: type) -> type:
-    """Have the public methods of an adapter raise errors of one line. The complete error is their cause, in the log."""
+    """Have an adapter's public methods raise errors of one line, caused by the complete error."""
     for name, method in list(vars(adapter).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(adapter, name, _shorten_errors_of(method))
@@ -67,13 +67,13 @@ class TensorFlowAdapter(Adapter, Proof):
             tf.config.experimental.enable_op_determinism()  # each strategy sets its own seeds
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         self.device = "GPU:0" if self.cuda else "CPU:0"
-        # A CPU step returns when it is done. On a GPU, two in flight keep its queue filled and bounded.
+        # A CPU step returns when it is done. On a GPU, two in flight keep its queue filled.
         self.lag = _GPU_LAG if self.cuda else 0
         if self.cuda:
             tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
             self._readers = ThreadPoolExecutor(_GPU_LAG + 1)
         self._convert_pixels: Any = None
-        # XLA's persistent cache gives no counters to Python, so its files are compared with those at the start.
+        # XLA's cache gives no counters to Python, so its files are compared with those now.
         flags = os.environ.get("TF_XLA_FLAGS", "").split()
         folders = [flag[len(XLA_CACHE_FLAG) :] for flag in flags if flag.startswith(XLA_CACHE_FLAG)]
         self._cache_folder = folders[-1] if folders else ""
@@ -94,7 +94,7 @@ class TensorFlowAdapter(Adapter, Proof):
 
     @classmethod
     def try_model(cls, config: Config) -> int:
-        """Send one image through the network. It is traced and not computed, where the network can be traced."""
+        """Send one image through the network, traced where that can be."""
         style = make_style(config, gpu=False, dropout=True)
         with tf.device("CPU:0"):
             network = UserNetwork(config, style, seed=0)
@@ -103,7 +103,7 @@ class TensorFlowAdapter(Adapter, Proof):
         return networks.count_values(variables)
 
     def join(self) -> None:
-        """Join the other ranks, before anything is computed. Here there are none."""
+        """Do nothing: there is nobody to join."""
 
     def build(self) -> int:
         with self._open_scope():
@@ -112,14 +112,12 @@ class TensorFlowAdapter(Adapter, Proof):
             # Each rank keeps its own batch-norm statistics, under every strategy.
             statistics = self.network.make_initial_statistics()
             self._statistics = {name: tf.Variable(values) for name, values in statistics.items()}
-            # Sum of losses and number of correct predictions since the last call of tally().
             self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
             self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
             self._prepare_optimizer()
             self.set_dropout(True)
             tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
-            # AutoGraph turns Python's if and for into operations. Users' networks may rely on it. Graphs do not, and
-            # without it their first step takes half the time.
+            # Users' networks may rely on AutoGraph. Without it a graph's first step takes half the time.
             self._autograph = not isinstance(self.network, GraphNetwork)
             self._rates, self._updates, self._rate = learning_rate_schedule(self.job), 0, -1.0
             self._step = self._make_step()
@@ -196,7 +194,7 @@ class TensorFlowAdapter(Adapter, Proof):
         return self.mark()
 
     def _take_step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Return the loss. On a GPU neither it nor the update is computed yet."""
+        """Return the loss, which a GPU has not computed yet."""
         rate = self._rates(self._updates)
         self._updates += 1
         if rate != self._rate:
@@ -211,7 +209,7 @@ class TensorFlowAdapter(Adapter, Proof):
     def mark(self) -> Future | None:
         """On a GPU, start to copy the loss to the host.
 
-        The copy is done when everything before it is done, this step's update included. Later steps do not delay it.
+        The copy is done when everything before it is done, and later steps do not delay it.
         """
         if self.cuda and isinstance(getattr(self, "_loss", None), tf.Tensor):
             return self._readers.submit(self._loss.numpy)
@@ -236,17 +234,14 @@ class TensorFlowAdapter(Adapter, Proof):
         return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def compilation(self) -> str:
-        """Without --compile there is nothing to keep.
-
-        A file that another rank of the trial has added makes this rank cold, too. The trial is cold in any case.
-        """
+        # A file of another rank makes this rank cold, too. The trial is cold in any case.
         if not self.config.compile:
             return NONE
         names = self._list_cached()
         return WARM if names and names == self._cached_before else COLD
 
     def _list_cached(self) -> set[str]:
-        """Return the names of the cache's complete files. XLA's temporary files have other endings."""
+        """Return the names of complete files."""
         try:
             names = os.listdir(self._cache_folder) if self._cache_folder else []
         except OSError:
@@ -272,7 +267,6 @@ class TensorFlowAdapter(Adapter, Proof):
         return int(self._count.numpy())
 
     def drain(self) -> None:
-        """Copy the smallest variable to the host, which waits for the device's queue."""
         min(self.variables.values(), key=lambda variable: variable.shape.num_elements()).numpy()
 
     def statistics(self) -> NamedArrays:
@@ -305,7 +299,7 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
             rpc_layer="grpc",
         )
         kinds = experimental.CommunicationImplementation
-        # No time limit: the first step may take minutes, and a rank that has ended is noticed without one.
+        # No time limit: the first step may take minutes.
         options = experimental.CommunicationOptions(
             implementation=kinds.AUTO if job.device.kind == "cuda" else kinds.RING
         )
@@ -316,7 +310,7 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         with tf.device(self.device):
-            # The sums of many exchanges stay finite, and no value is zero.
+            # Sums stay finite, and no value is zero.
             vector = tf.fill([max(1, size // 4)], 1e-20)
         function = tf.function(lambda: self._strategy.run(self._average, args=([vector],))[0], autograph=False)
 
@@ -356,7 +350,7 @@ def list_addresses(job: Job) -> list[str]:
 
 
 def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
-    """Return a function that normalizes 8-bit pixels (images, channels, rows, columns) and brings them into layout."""
+    """Return a function that normalizes 8-bit pixels in NCHW and brings them into layout."""
     values = (normalization.factors, normalization.offsets)
     factors, offsets = (np.array(channels, dtype)[:, None, None] for channels in values)
 

@@ -55,7 +55,7 @@ def make_style(config: Config, gpu: bool, dropout: bool) -> Style:
     fp64 = config.precision == "fp64"
     weight_dtype = tf.float64 if fp64 else tf.float32
     return Style(
-        # TensorFlow's float64 kernels for the CPU have channels-last only. A parity check uses them for any layout.
+        # On a CPU, TensorFlow's float64 kernels have channels-last only.
         is_channels_first=config.layout == "nchw" and (gpu or not fp64),
         dtype=tf.bfloat16 if config.precision == "bf16" else weight_dtype,
         weight_dtype=weight_dtype.as_numpy_dtype,
@@ -165,7 +165,7 @@ def _slide(layer: Layer, x: tf.Tensor, own: dict, style: Style) -> tf.Tensor:
         raise NotImplementedError(f"layer kind {kind!r}")
     pooled = tf.nn.avg_pool2d(x, kernel, stride, padding, data_format=style.data_format)
     if any(pads) and padding == "VALID" and not counts_padding:
-        # The window's size over how many of its places are not padding, for each place of the output.
+        # The window's size over how many of its places are not padding.
         rows, columns = (size / count_inside(*axis) for size, axis in zip(kernel, zip(sides, kernel, stride, pads)))
         factors = np.outer(rows, columns).reshape(style.order_axes(len(rows), len(columns), 1, 1))
         pooled = pooled * tf.constant(factors, pooled.dtype)
@@ -259,22 +259,20 @@ def build(config: Config, style: Style, seed: int) -> GraphNetwork | UserNetwork
 
 
 def count_correct(heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
-    """Count correct predictions of the first head. ``==`` would compare objects where TensorFlow is not eager."""
+    # ``==`` would compare objects where TensorFlow is not eager.
     return tf.math.count_nonzero(tf.equal(tf.argmax(heads[0], axis=1), labels))
 
 
 def trace(forward: Any, config: Config, style: Style) -> tf.Graph:
-    """Return the forward pass of one image as TensorFlow's own operations."""
     shape = style.make_batch_shape(1, config)
     return tf.function(forward).get_concrete_function(tf.TensorSpec(shape, style.weight_dtype)).graph
 
 
 def count_macs(graph: tf.Graph) -> int:
-    """Count the multiply-adds of traced operations by their shapes."""
     total = 0
     for operation in graph.get_operations():
         if operation.type in ("Conv2D", "DepthwiseConv2dNative", "MatMul"):
-            # A convolution applies its weights once for each place of its output map, a product once for each row.
+            # The weights are applied once for each place of a map, or once for each row.
             output = operation.outputs[0].shape.as_list()
             if operation.type == "MatMul":
                 places = output[:1]

@@ -54,8 +54,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._server = tf.distribute.Server(
             spec, "ps" if self._is_server else "worker", self._index, protocol="grpc", config=self._make_options()
         )
-        # By these queues every worker signals to each server that it is done, and the first worker signals to the
-        # others that all is initialised.
+        # Workers tell each server that they are done, and the first one tells the others that all is initialised.
         indices = [self._index] if self._is_server else range(job.servers)
         self._done = [self._make_queue("done", index) for index in indices]
         self._initialised = None if self._is_server else self._make_queue("initialised", 0)
@@ -71,15 +70,15 @@ class ParameterServerAdapter(TensorFlowAdapter):
             options.inter_op_parallelism_threads = choose_inter_op_threads(self.job)
         options.gpu_options.allow_growth = True
         rewriting = options.graph_options.rewrite_options
-        # XLA does not know the fused convolutions that it makes, and in bfloat16 a session cannot send them.
+        # XLA does not know the fused convolutions, and in bfloat16 a session cannot send them.
         if self.job.config.compile or self.job.config.precision == "bf16":
             rewriting.remapping = rewriting.OFF
-        # For its session a worker waits for the servers and not for other workers; a server waits for none.
+        # A worker's session waits for the servers only, a server's for nobody.
         options.device_filters.extend([self._task] if self._is_server else ["/job:ps", self._task])
         return options
 
     def build(self) -> int:
-        """Make the variables, in the same order in every process, so that all agree on the server of each."""
+        """Make the variables in the same order everywhere, so that all agree on the server of each."""
         self.network = networks.build(self.config, self._style, self.job.seed)
         if self._is_server:
             with tf.Graph().as_default():  # only to know each variable's server
@@ -90,7 +89,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._session = v1.Session(self._server.target, config=self._make_options())
         if not self._is_server:
             self._initialise()
-            # A callable is faster than run(), which looks up on every call what it fetches.
+            # A callable is faster than run().
             self._run = self._session.make_callable([self._loss, self._train, *self._correct])
             initializers = [variable.initializer for variable in self._batch]
             self._fill = self._session.make_callable(
@@ -127,6 +126,9 @@ class ParameterServerAdapter(TensorFlowAdapter):
     def _make_graph(self) -> None:
         """Make the operations of a step and of a prediction."""
         job, config, style = self.job, self.config, self._style
+        by_value = isinstance(self.network, GraphNetwork)
+        if config.compile and not by_value:
+            raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
         statistics = self.network.make_initial_statistics()
         with tf.device(self._device):
             images = tf.zeros(style.make_batch_shape(job.batch, config), style.weight_dtype)
@@ -140,8 +142,22 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
+
+        def backward(images: Any, labels: Any, weights: dict, statistics: dict, dropping: Any) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
+                loss = self._criterion(heads, labels)
+            sources = list((weights if by_value else self.variables).values())
+            gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            correct = [count_correct(heads, labels)] if config.trains_epochs else []
+            return loss, correct, gradients, new_statistics
+
         with self._open_scope():
-            self._loss, self._correct, gradients, new_statistics = self._differentiate()
+            inputs = self._read()
+            with tf.device(self._device):
+                compute = tf.function(backward, jit_compile=True, autograph=False) if config.compile else backward
+                self._loss, self._correct, gradients, new_statistics = compute(*inputs)
             update = self._update_servers(gradients)
             assignments = (self._statistics[name].assign(values).op for name, values in new_statistics.items())
             self._train = tf.group(update, *assignments)
@@ -162,31 +178,10 @@ class ParameterServerAdapter(TensorFlowAdapter):
         images, labels = (variable.read_value() for variable in self._batch)
         return images, labels, weights, statistics, self._dropping.read_value()
 
-    def _differentiate(self) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], dict]:
-        """Return the loss, the correct predictions (only when training epochs), the gradients and new statistics."""
-        by_value = isinstance(self.network, GraphNetwork)
-        if self.config.compile and not by_value:
-            raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
-
-        def backward(images: Any, labels: Any, weights: dict, statistics: dict, dropping: Any) -> Any:
-            with tf.GradientTape() as tape:
-                tape.watch(weights)
-                heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
-                loss = self._criterion(heads, labels)
-            sources = list((weights if by_value else self.variables).values())
-            gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            return loss, [count_correct(heads, labels)] if self.config.trains_epochs else [], gradients, new_statistics
-
-        inputs = self._read()
-        with tf.device(self._device):
-            compute = tf.function(backward, jit_compile=True, autograph=False) if self.config.compile else backward
-            return compute(*inputs)
-
     def _update_servers(self, gradients: list[tf.Tensor]) -> tf.Operation:
-        """Return the operation that sends gradients to the servers and ends when this worker may go on."""
+        """Return the operation that sends gradients and ends when this worker may go on."""
         workers, config = self.job.workers, self.config
-        # The learning rate depends on the number of updates that the servers have made. It is taken from a list of all
-        # updates' rates, because a worker's count may be behind.
+        # The rate is looked up by the servers' count of updates, because a worker's may be behind.
         schedule = learning_rate_schedule(self.job)
         rates = [schedule(update) for update in range(max(1, config.epochs * count_updates_per_epoch(self.job)))]
         rate: Any = rates[0]
@@ -201,7 +196,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
             )
         update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
         if not self.job.is_asynchronous:
-            # No initial tokens: with the default, one worker could give all gradients of the first updates.
+            # No initial tokens: otherwise one worker could give all gradients of the first updates.
             self._first_start, self._other_start = optimizer.chief_init_op, optimizer.local_step_init_op
             (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
             self._own += v1.local_variables()
@@ -237,7 +232,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
             self._session.close()  # otherwise a step would wait forever
 
     def _put(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """Keep the batch in host memory. The step copies it to the device, unless it is there from the last step."""
+        """Keep the batch in host memory, from where a step copies it to the device."""
         return images, np.array(labels)  # a copy, because the caller may overwrite them before the step
 
     def _take_step(self, batch: tuple[Any, Any]) -> float:
@@ -269,7 +264,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._switch(float(active))
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        # All workers use the variables of the servers. Asynchronous ones restore them in turns.
+        # All workers use the same variables. Asynchronous ones restore them in turns.
         if self.job.rank == 0 or self.job.is_asynchronous:
             self._send(self.network.to_native(weights))
 
@@ -279,11 +274,11 @@ class ParameterServerAdapter(TensorFlowAdapter):
             self._session.run(initializer, {initializer.inputs[1]: values})
 
     def counted_updates(self) -> int:
-        """Return the number that the servers have counted, of all workers."""
+        """Return the servers' count, of all workers."""
         return int(self._session.run(self._steps))
 
     def drain(self) -> None:
-        """Read the smallest variable from its server. The session has already waited for all else in its step."""
+        """Read the smallest variable from its server."""
         self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
 
     def statistics(self) -> NamedArrays:
@@ -294,7 +289,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         return {name: self.network.to_canonical(value) for name, value in values.items()}
 
     def serve(self) -> ServerResult:
-        """Serve until every worker has sent the number of updates, which it does when it is done."""
+        """Serve until every worker has sent its number of updates."""
         next_done = self._done[0].dequeue()
         updates = max(int(self._session.run(next_done)) for _ in range(self.job.workers))
         here = [

@@ -43,13 +43,13 @@ class TorchAdapter(Adapter, Proof):
         super().__init__(job)
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         self.device = torch.device("cuda", job.device.index) if self.cuda else torch.device("cpu")
-        # Two steps in flight keep the GPU's queue filled and its length bounded. A CPU step is done when it returns.
+        # Two steps in flight keep a GPU's queue filled. A CPU step is done when it returns.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config.layout == "nhwc"
         self._transfer: tuple[torch.cuda.Stream, torch.Tensor, torch.Tensor] | None = None
         if self.cuda:
             torch.cuda.set_device(self.device)
-            # By default PyTorch allows TF32 in convolutions, but fp32 here means fp32.
+            # By default PyTorch allows TF32 in convolutions.
             torch.backends.cuda.matmul.allow_tf32 = job.config.precision == "tf32"
             torch.backends.cudnn.allow_tf32 = job.config.precision == "tf32"
             torch.backends.cudnn.benchmark = not job.config.deterministic
@@ -62,7 +62,6 @@ class TorchAdapter(Adapter, Proof):
         precision = job.config.precision
         self._autocast = _AUTOCAST.get(precision)
         self._scaler = torch.amp.GradScaler(self.device.type, init_scale=_FIRST_SCALE, enabled=precision == "fp16")
-        # Sum of losses and number of correct predictions since the last call of tally().
         self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if job.config.trains_epochs else None
 
     @classmethod
@@ -123,7 +122,7 @@ class TorchAdapter(Adapter, Proof):
 
     def _build_network(self) -> TorchNetwork:
         network = networks.build(self.config, self.job.seed, self.job.dropout)
-        # FSDP wants contiguous parameters; channels-last images alone make its convolutions channels-last.
+        # FSDP wants contiguous parameters; channels-last images are enough for it.
         if self._channels_last and self.config.strategy != "sharded":
             network.module.to(memory_format=torch.channels_last)
         if self.config.precision == "fp64":
@@ -156,12 +155,12 @@ class TorchAdapter(Adapter, Proof):
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Send the 8-bit pixels to a GPU, a quarter of the bytes, from memory that it reads during the last step."""
+        """Send the 8-bit pixels, a quarter of the bytes, during the last step."""
         if not self.cuda:
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
         if self._transfer is None:
-            # Its priority is above other work that waits for the GPU, because the next step needs the batch.
+            # Before other work that waits for the GPU, because the next step needs the batch.
             stream = torch.cuda.Stream(self.device, priority=-1)
             numbers = (normalization.factors, normalization.offsets)
             with torch.cuda.stream(stream):
@@ -239,7 +238,7 @@ class TorchAdapter(Adapter, Proof):
         return losses, int(correct)
 
     def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        """Call the module itself, so that it is not compiled again, nor wrapped for gradients that nobody needs."""
+        # The module itself is neither compiled nor wrapped for gradients.
         module = self.network.module
         module.eval()
         with torch.no_grad(), self.forward_context():
@@ -248,7 +247,6 @@ class TorchAdapter(Adapter, Proof):
         return logits.float().cpu().numpy()
 
     def compilation(self) -> str:
-        """Count the graphs that torch.compile made, and those whose code its cache had."""
         if not self.config.compile:
             return NONE
         from torch._dynamo.utils import counters  # here, because it takes a second to import
@@ -303,7 +301,7 @@ class TorchAdapter(Adapter, Proof):
         return max(0, round(math.log2(_FIRST_SCALE / self._scaler.get_scale())))
 
     def counted_updates(self) -> int | None:
-        """Return how often PyTorch's optimizer has called our hook. In fp16 a step may leave the weights unchanged."""
+        # In fp16 a step may leave the weights unchanged.
         return None if self._scaler.is_enabled() else self._optimizer_steps
 
     def drain(self) -> None:
@@ -335,7 +333,6 @@ class TorchAdapter(Adapter, Proof):
         return tuple(part.cpu().numpy() for part in batch)
 
     def macs(self) -> int:
-        """Count by a hook what every convolution and dense layer multiplies."""
         counts, module = [], self.network.module
 
         def count(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
@@ -356,7 +353,7 @@ class TorchAdapter(Adapter, Proof):
 
 
 class TorchAllreduceAdapter(TorchAdapter):
-    """DistributedDataParallel. Each rank keeps its own batch-norm statistics, as in every other framework here."""
+    """DistributedDataParallel. Each rank keeps its own batch-norm statistics."""
 
     backend = "nccl"
 
@@ -372,7 +369,7 @@ class TorchAllreduceAdapter(TorchAdapter):
         )
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        # The sums of many exchanges stay finite, and no value is zero.
+        # Sums stay finite, and no value is zero.
         gradient = torch.full((max(1, size // 4),), 1e-20, device=self.device)
 
         def exchange() -> None:
@@ -396,7 +393,7 @@ class TorchShardedAdapter(TorchAdapter):
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.job.workers,))
-        # Neighbouring children form a group when they are worth a collective. The last ones stay with the root.
+        # Neighbouring children form a group. The last ones stay with the root.
         group, size = [], 0
         for child in self.network.module.children():
             count = sum(parameter.numel() for parameter in child.parameters())
@@ -414,6 +411,6 @@ class TorchShardedAdapter(TorchAdapter):
         super().restore(weights)
 
     def weights(self) -> NamedArrays:
-        # Predicting leaves the root's parameters gathered, for the next step. numpy would keep their memory.
+        # Predicting leaves the root's parameters gathered; numpy would keep their memory.
         self.network.module.reshard()
         return super().weights()

@@ -31,11 +31,7 @@ class TorchNetwork:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
-    """Build a network on the CPU, with the same initial weights on every rank.
-
-    Of a graph it is straight-line code, which suits torch.compile and is as fast in eager mode as a module written by
-    hand.
-    """
+    """Build a network on the CPU. A graph becomes straight-line code, as fast as a module written by hand."""
     graph = find_graph(config)
     if graph is None:
         return build_foreign(config, seed)
@@ -73,7 +69,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
 
 
 def _make_module(layer: Layer, channels: int) -> nn.Module:
-    """Return the module of a layer whose input has so many channels or features."""
+    """``channels`` are those of the input, or its features."""
     kind, options = layer.kind, layer.options
     window = [options.get(name) for name in ("kernel", "stride", "padding")]
     if kind == "conv":
@@ -94,7 +90,7 @@ def _make_module(layer: Layer, channels: int) -> nn.Module:
 
 
 class SwitchableDropout(nn.Module):
-    """As nn.Dropout, but it can be switched off without another program: numbers on the device decide, not Python.
+    """nn.Dropout that numbers on the device switch off, so that the compiled program stays the same.
 
     It draws the same random numbers. On a CPU it has as many operations as nn.Dropout; on a GPU it has three small
     kernels for one. Every value is multiplied by ``kept × factor + offset``, where ``kept`` is 0 or 1 at random.
@@ -114,7 +110,6 @@ class SwitchableDropout(nn.Module):
         return values * torch.addcmul(self.offset, kept, self.factor)
 
     def switch(self, active: bool) -> None:
-        """Change the numbers where they are, so that a compiled program reads the new ones."""
         self.factor.fill_(1 / (1 - self.rate) if active else 0.0)
         self.offset.fill_(0.0 if active else 1.0)
 

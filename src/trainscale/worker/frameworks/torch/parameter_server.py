@@ -29,7 +29,6 @@ _PIECE = 4_000_000  # elements; 16 MB
 
 
 def split_into_ranges(parameters: int, servers: int) -> list[tuple[int, int]]:
-    """Cut the long vector into ranges that are equal to within one element."""
     bounds = [parameters * server // servers for server in range(servers + 1)]
     return list(zip(bounds, bounds[1:]))
 
@@ -79,7 +78,7 @@ class TorchParameterServerAdapter(TorchAdapter):
         self._gradients.zero_()
 
     def counted_updates(self) -> int | None:
-        """Return the version of the weights by the first server. Behind asynchronous servers it may be an old one."""
+        # The first server's version of the weights. An asynchronous one may be newer now.
         return self._versions[0] if self.job.config.strategy == "ps" else None
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
@@ -98,7 +97,7 @@ class TorchParameterServerAdapter(TorchAdapter):
             receives.append(dist.irecv(answer, rank))
             receives += [dist.irecv(self._incoming[a:b], rank) for a, b in split_into_pieces(low, high)]
             sends.append(dist.isend(torch.tensor([_PUSH, self._versions[server]]), rank))
-            # Answers and gradients are in different vectors, so an answer never overwrites a piece that is being sent.
+            # From another vector than answers go to, so none overwrites a piece that is being sent.
             sends += [dist.isend(self._outgoing[a:b], rank) for a, b in split_into_pieces(low, high)]
         for work in (*sends, *receives):
             work.wait()
@@ -171,7 +170,7 @@ class ParameterServer:
             work.wait()
 
     def _apply(self, gradient: torch.Tensor, low: int, high: int) -> None:
-        """Do what torch.optim.SGD does, on a piece. Its first step sets the momentum to the gradient; so does this."""
+        """Do what torch.optim.SGD does, on a piece."""
         weights, momentum = self._weights[low:high], self._momentum[low:high]
         gradient.add_(weights, alpha=self._config.weight_decay)
         momentum.mul_(self._config.momentum).add_(gradient)
@@ -181,7 +180,7 @@ class ParameterServer:
 
 
 def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Join all parameters, each in the order in which its elements lie in memory, whatever its layout."""
+    """Join all parameters, each in the order of its elements in memory."""
     return torch.cat([p.detach().as_strided((p.numel(),), (1,), 0) for p in parameters])
 
 
