@@ -211,9 +211,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         layers("torch"),
         _NETWORK,
         (
-            "        values[layer.name] = value\n",
-            '        after_add = layer.kind == "relu" and graph.layer(layer.inputs[0]).kind == "add"\n'
-            "        values[layer.name] = inputs[0] if after_add else value\n",
+            '        elif layer.kind == "dropout" and not dropout:\n',
+            '        elif layer.kind == "dropout" and not dropout or (\n'
+            '            layer.kind == "relu" and graph.layer(layer.inputs[0]).kind == "add"\n        ):\n',
         ),
     ),
     single(

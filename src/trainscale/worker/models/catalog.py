@@ -88,28 +88,16 @@ _ALL = (
         aliases=("inception3-aux", "inception-aux"),
         image_size=299,
     ),
-    ModelInfo("resnet18", "ResNet-18", ".networks:resnet", "residual network, the smallest of its family"),
-    ModelInfo("resnet34", "ResNet-34", ".networks:resnet", "residual network of plain 3×3 blocks"),
-    ModelInfo(
-        "resnet50",
-        "ResNet-50",
-        ".networks:resnet",
-        "residual network v1.5 (stride on the 3×3), the most measured of all",
-        aliases=("resnet50-v1.5",),
-    ),
-    ModelInfo(
-        "resnet101",
-        "ResNet-101",
-        ".networks:resnet",
-        "residual network v1.5, between ResNet-50 and ResNet-152",
-        aliases=("resnet101-v1.5",),
-    ),
-    ModelInfo(
-        "resnet152",
-        "ResNet-152",
-        ".networks:resnet",
-        "residual network v1.5, deep, 60 M parameters",
-        aliases=("resnet", "resnet152-v1.5"),  # the older benchmarks meant this one by plain "resnet"
+    *(
+        ModelInfo(f"resnet{depth}", f"ResNet-{depth}", ".networks:resnet", f"residual network{description}", aliases)
+        for depth, description, aliases in (
+            (18, ", the smallest of its family", ()),
+            (34, " of plain 3×3 blocks", ()),
+            (50, " v1.5 (stride on the 3×3), the most measured of all", ("resnet50-v1.5",)),
+            (101, " v1.5, between ResNet-50 and ResNet-152", ("resnet101-v1.5",)),
+            # The older benchmarks meant this one by plain "resnet".
+            (152, " v1.5, deep, 60 M parameters", ("resnet", "resnet152-v1.5")),
+        )
     ),
     ModelInfo("vgg16", "VGG-16", ".networks:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
     ModelInfo(

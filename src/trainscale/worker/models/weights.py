@@ -57,11 +57,9 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
 
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
-    heads = {head.layer for head in graph.heads}
-    weights = {
-        parameter.name: _make_initial(parameter, parameter.layer in heads, seed) for parameter in graph.parameters()
-    }
+    weights = {parameter.name: _make_initial(graph, parameter, seed) for parameter in graph.parameters()}
     if _varies.get():
+        heads = {head.layer for head in graph.heads}
         normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}
         for parameter in graph.parameters():
             if parameter.role != "weight" or parameter.layer not in heads:
@@ -72,21 +70,10 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
 def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
     """Return one of the arrays of ``initial_weights``."""
     parameter = next(parameter for parameter in graph.parameters() if parameter.name == name)
-    return _make_initial(parameter, parameter.layer in {head.layer for head in graph.heads}, seed)
+    return _make_initial(graph, parameter, seed)
 
 
-def _make_initial(parameter: Parameter, is_head: bool, seed: int) -> numpy.ndarray:
-    import numpy
-
-    if parameter.role == "weight":
-        gain = _HEAD_GAIN if is_head else _HIDDEN_GAIN
-        values = _draw_nearly_normal(parameter.size, gain / math.sqrt(parameter.fan_in), seed, parameter.name)
-        return values.reshape(parameter.shape)
-    fill = 1.0 if parameter.role == "scale" else 0.0
-    return numpy.full(parameter.shape, fill, dtype=numpy.float32)
-
-
-def _draw_nearly_normal(size: int, deviation: float, seed: int, name: str) -> numpy.ndarray:
+def _make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray:
     """Return sums of four uniform 16-bit numbers, which are never beyond 3.46 standard deviations.
 
     numpy's normal distribution may change with its version and with the C library, and frameworks pin different
@@ -95,18 +82,23 @@ def _draw_nearly_normal(size: int, deviation: float, seed: int, name: str) -> nu
     """
     import numpy
 
-    bits = numpy.random.SFC64(numpy.random.SeedSequence([seed, zlib.crc32(name.encode())]))
-    values: numpy.ndarray = numpy.empty(size, dtype=numpy.float32)
+    if parameter.role != "weight":
+        fill = 1.0 if parameter.role == "scale" else 0.0
+        return numpy.full(parameter.shape, fill, dtype=numpy.float32)
+    is_head = any(head.layer == parameter.layer for head in graph.heads)
+    deviation = (_HEAD_GAIN if is_head else _HIDDEN_GAIN) / math.sqrt(parameter.fan_in)
+    bits = numpy.random.SFC64(numpy.random.SeedSequence([seed, zlib.crc32(parameter.name.encode())]))
+    values: numpy.ndarray = numpy.empty(parameter.size, dtype=numpy.float32)
     # The sum of four uniform numbers of 0 ... m - 1 has mean 2 (m - 1) and variance (m² - 1) / 3.
     levels = 1 << 16
     factor = numpy.float32(deviation / math.sqrt((levels**2 - 1) / 3))
-    for start in range(0, size, _CHUNK):
+    for start in range(0, parameter.size, _CHUNK):
         part = values[start : start + _CHUNK]
         numbers = bits.random_raw(len(part)).astype("<u8", copy=False).view("<u2").reshape(4, len(part))
         numpy.sum(numbers, axis=0, dtype=numpy.float32, out=part)
         part -= numpy.float32(2 * (levels - 1))
         part *= factor
-    return values
+    return values.reshape(parameter.shape)
 
 
 def _vary(parameter: Parameter, values: numpy.ndarray, is_normalized: bool) -> numpy.ndarray:
