@@ -1,22 +1,20 @@
-"""An experiment from flags and a TOML file."""
+"""An experiment from flags and a TOML file; written as TOML it is read back as the same experiment."""
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.settings import RaySettings, SlurmSettings, YarnSettings
+from trainscale.launch.launchers.settings import SlurmSettings
 from trainscale.launch.launchers.target import list_launcher_groups
-from trainscale.spec.experiment import Experiment, make_experiment, read_experiment_file
-from trainscale.spec.groups import (
-    ClusterSettings,
-    TrainingSettings,
-    WorkSettings,
-)
+from trainscale.spec.config import AUTO
+from trainscale.spec.experiment import Experiment, format_experiment, make_experiment, read_experiment_file
 from trainscale.spec.settings import SettingGroup, setting, whole
 
 
@@ -40,15 +38,10 @@ def test_without_flags_and_file_all_settings_have_their_defaults() -> None:
     assert make_experiment({}) == Experiment()
 
 
-def test_a_file_gives_settings_and_keys_may_have_hyphens(write) -> None:
-    path = write('models = ["mnist:8"]\nmax-devices = 2\nstall_timeout = "10s"\n')
-    assert make_experiment({}, path) == Experiment.of(models=("mnist:8",), max_devices=2, stall_timeout=10.0)
-
-
-def test_flags_win_over_the_file_and_the_file_over_the_defaults(write) -> None:
-    path = write("steps = 20\nwarmup = 5\n")
-    made = make_experiment({"steps": 30}, path).measurement
-    assert (made.steps, made.warmup, made.repeats) == (30, 5, 5)
+def test_a_file_gives_settings_over_the_defaults_and_flags_win_over_it(write) -> None:
+    path = write('models = ["mnist:8"]\nmax-devices = 2\nstall_timeout = "10s"\nsteps = 20\n')
+    values = {"models": ("mnist:8",), "max_devices": 2, "stall_timeout": 10.0}
+    assert make_experiment({"steps": 30}, path) == Experiment.of(**values, steps=30)
 
 
 def test_the_file_that_make_run_uses_is_read() -> None:
@@ -71,35 +64,50 @@ def test_an_unknown_key_is_refused_in_every_spelling(write, text: str) -> None:
     assert refusal(path).startswith(f"{path}: unknown key 'care'")
 
 
-def test_a_wrong_type_is_named_with_file_and_key(write) -> None:
-    path = write("steps = 20\nwarmup = true\n")
-    assert refusal(path) == f"{path}: warmup: True is not valid; valid: a whole number, 2 or more"
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("steps = 20\nwarmup = true\n", "warmup: True is not valid; valid: a whole number, 2 or more"),
+        ("steps = 20\nwarmup = \n", "not TOML: Invalid value (at line 2, column 10)"),
+        (b"steps = \xff\xfe\n", "this experiment file is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(write, content: str | bytes, message: str) -> None:
+    path = write(content)
+    assert refusal(path) == f"{path}: {message}"
 
 
-def test_a_file_that_is_not_toml_is_named_with_its_line(write) -> None:
-    path = write("steps = 20\nwarmup = \n")
-    message = refusal(path)
-    assert message.startswith(f"{path}: not TOML: ")
-    assert "line 2" in message
-
-
-def test_a_file_that_is_not_text_is_refused(write) -> None:
-    path = write(b"steps = \xff\xfe\n")
-    assert refusal(path) == f"{path}: this experiment file is not UTF-8 text"
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "none.toml"
-    assert refusal(path) == f"{path}: cannot read this experiment file: No such file or directory"
-
-
-def test_a_directory_is_no_experiment_file(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none").endswith("none: cannot read this experiment file: No such file or directory")
     assert refusal(tmp_path) == f"{tmp_path}: cannot read this experiment file: Is a directory"
 
 
-def test_budget_and_repeats_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="budget and repeats exclude each other"):
-        make_experiment({"budget": 60.0, "repeats": 3})
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"budget": 60.0, "repeats": 3}, "budget and repeats exclude each other"),
+        ({"devices": (1, 2), "max_devices": 2}, "devices and max devices exclude each other"),
+        ({"budget": 60.0, "epochs": 3}, "an epoch is not cut"),
+        ({"budget": 60.0, "until_accuracy": 0.9}, "an epoch is not cut"),
+        ({"search": "lists", "budget": 60.0}, "exclude each other: a search"),
+        ({"search": "lists", "epochs": 1}, "exclude each other: a search"),
+        ({"search": "lists", "until_accuracy": 0.9}, "exclude each other: a search"),
+        *(
+            ({"study": True, **other}, "exclude each other: a s")
+            for other in (
+                *({"scaling": "strong"}, {"budget": 60.0}, {"until_interval": 0.01}, {"search": "lists"}),
+                *({"epochs": 3}, {"until_accuracy": 0.9}),
+            )
+        ),
+    ],
+)
+def test_settings_that_exclude_each_other(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_experiment(values)
+
+
+def test_a_study_that_is_switched_off_excludes_nothing() -> None:
+    assert make_experiment({"study": False, "scaling": "strong"}).measurement.scaling == "strong"
 
 
 def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
@@ -109,51 +117,6 @@ def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
     by_repeats = make_experiment({"repeats": 3, "max_devices": 4}, write('budget = "5m"\ndevices = [1, 2]\n'))
     measurement, devices = by_repeats.measurement, by_repeats.resources.devices
     assert (measurement.budget, measurement.repeats, devices) == (None, 3, None)
-
-
-def test_devices_and_max_devices_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="devices and max devices exclude each other"):
-        make_experiment({"devices": (1, 2), "max_devices": 2})
-
-
-# An experiment file as it was written before settings had groups.
-FLAT_FILE = """
-models = ["alexnet:8", "mnist:auto"]
-frameworks = "torch,jax"
-image-size = 64
-augment = false
-epochs = 3
-learning_rate = 0.05
-python = { torch = "python3" }
-devices = [1, 2]
-hosts = "nodes"
-setup = ["module load cuda", "ulimit -l unlimited"]
-partition = "gpu"
-sbatch = "--constraint=a100"
-yarn = ["-container_memory 8192"]
-ray_address = "head:6379"
-repeats = 2
-stall-timeout = 30
-timeout = "1h30m"
-"""
-
-
-def test_a_file_written_before_there_were_groups_is_read_as_before(write) -> None:
-    made = make_experiment({}, write(FLAT_FILE), launcher_groups=list_launcher_groups())
-    assert made.work == WorkSettings(
-        models=("alexnet:8", "mnist:auto"), frameworks=("torch", "jax"), image_size=64, augment=False
-    )
-    assert made.training == TrainingSettings(epochs=3, learning_rate=0.05)
-    ((name, path),) = made.resources.python or ()
-    assert name == "torch"
-    assert path.startswith("/")
-    assert made.resources.devices == (1, 2)
-    assert made.cluster == ClusterSettings(hosts="nodes", setup=("module load cuda", "ulimit -l unlimited"))
-    assert made.select_settings(SlurmSettings) == SlurmSettings(partition="gpu", sbatch=("--constraint=a100",))
-    assert made.select_settings(YarnSettings).yarn == ("-container_memory 8192",)
-    assert made.select_settings(RaySettings).ray_address == "head:6379"
-    assert made.measurement.repeats == 2
-    assert (made.safety.stall_timeout, made.safety.timeout) == (30.0, 5400.0)
 
 
 def test_a_file_may_have_a_table_for_each_group(write) -> None:
@@ -223,3 +186,103 @@ def test_a_launcher_may_not_declare_a_flag_that_exists() -> None:
 
     with pytest.raises(TrainscaleError, match="Clash declares --lr, which exists already"):
         make_experiment({}, launcher_groups=(Clash,))
+
+
+def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
+    path = folder / "experiment.toml"
+    path.write_text(format_experiment(experiment))
+    return make_experiment({}, path, launcher_groups=(SlurmSettings,))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {
+            "models": ("alexnet:auto", "timm:resnet18:8"),
+            "frameworks": ("torch", "jax"),
+            "strategies": ("ps:2", "local"),
+        },
+        {"batch": AUTO, "max_batch": 64, "compile": True, "augment": False, "parity": False},
+        {"batch": (4, AUTO), "precision": ("fp32", "bf16"), "layout": ("nchw", "nhwc"), "compile": (True, False)},
+        {"search": "default"},
+        {"budget": 300.0, "warmup": 3},
+        {"epochs": 5, "repeats": 5, "timeout": 1800.0, "schedule": "step:30,60:0.5", "learning_rate": 1e-05},
+        {"until_accuracy": 0.99},
+        {"devices": (1, 2, 3), "data": "imagefolder:/a, b"},
+        {"setup": ("module load 'a b'; x", 'echo "\\"'), "sbatch": ("--comment=a, b", "-C big"), "nodes": 4},
+        {"account": 'tab\tquote"backslash\\del\x7f\u2026\U0001f600'},
+        {"python": (("torch", sys.executable), ("keras-torch", sys.executable))},
+    ],
+)
+def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
+    experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
+    assert written_and_read(experiment, tmp_path) == experiment
+
+
+# Every key that an experiment file could have before settings had groups, all at the top level.
+FILE_OF_AN_EARLIER_VERSION = """
+models = ["alexnet:8", "resnet18"]
+frameworks = ["torch", "jax"]
+strategies = ["local", "allreduce", "ps:1"]
+batch = 4
+max-batch = 64
+image_size = 64
+classes = 10
+precision = "bf16"
+layout = "nchw"
+compile = true
+data = "cifar10"
+augment = false
+seed = 7
+learning_rate = 0.1
+momentum = 0.8
+weight_decay = 0.001
+schedule = "cosine"
+warmup_epochs = 1.0
+deterministic = true
+device = "cpu"
+launcher = "slurm"
+devices = [1, 2]
+gpus_per_host = 2
+cores_per_device = 1
+ranks_per_gpu = 1
+loaders = 2
+servers = 2
+server_placement = "apart"
+placement = "round-robin"
+hosts_count = 2
+remote_dir = "/scratch"
+remote_python = "python3"
+setup = ["module load cuda"]
+interface = "eth0"
+controller_address = "192.0.2.1"
+ssh_config = "config"
+forward_agent = true
+nodes = 2
+partition = "gpu"
+time = "2:00:00"
+account = "project"
+gres = "gpu:2"
+sbatch = ["--constraint=big"]
+queue = "default"
+yarn = ["-container_memory 4096"]
+ray_address = "192.0.2.1:6379"
+scaling = "strong"
+warmup = 3
+steps = 50
+repeats = 4
+parity = false
+timeout = "10m"
+stall_timeout = "1m"
+"""
+
+
+def test_an_experiment_file_of_an_earlier_version_means_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(FILE_OF_AN_EARLIER_VERSION)
+    read = make_experiment({}, path, launcher_groups=list_launcher_groups()).to_dict()
+    expected = {key.replace("-", "_"): value for key, value in tomllib.loads(FILE_OF_AN_EARLIER_VERSION).items()}
+    expected |= {"timeout": 600.0, "stall_timeout": 60.0}
+    for key, value in expected.items():  # what could have one value only may be a list now
+        assert read[key] in (tuple(value) if isinstance(value, list) else value, (value,)), key

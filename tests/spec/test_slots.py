@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from this_machine import plan
 
 from trainscale.errors import InputError
-from trainscale.spec.config import Config
+from trainscale.launch.trial.jobs import TrialSettings, build_jobs, count_ports, place_trial
+from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import (
     AvailableDevices,
     Host,
@@ -15,12 +17,10 @@ from trainscale.spec.devices import (
     check_room,
     count_hosts,
     count_most_workers,
-    count_server_hosts,
     place_processes,
 )
-from trainscale.spec.experiment import Experiment
-from trainscale.spec.plan import make_plan
-from trainscale.worker.job import Device
+from trainscale.spec.plan import Plan
+from trainscale.worker.job import Device, Measure
 
 
 def available(*counts: int, kind: str = "cpu") -> AvailableDevices:
@@ -57,42 +57,32 @@ def placed(config: Config, workers: int, there: AvailableDevices, schedulers: in
     return names(slots[:workers]), names(slots[workers:])
 
 
+APART = {"server_placement": "apart"}
+
+
 @pytest.mark.parametrize(
-    ("workers", "where"), [(1, "a0"), (2, "a0 a1"), (3, "a0 a1 b0"), (4, "a0 a1 b0 b1"), (6, "a0 a1 b0 b1 c0 c1")]
+    ("config", "workers", "there", "expected"),
+    [
+        # one host is filled before the next, in their order
+        (make_config(), 1, available(2, 2, 2), ("a0", "")),
+        (make_config(), 3, available(2, 2, 2), ("a0 a1 b0", "")),
+        (make_config(), 6, available(2, 2, 2), ("a0 a1 b0 b1 c0 c1", "")),
+        (make_config(), 5, available(1, 3, 2), ("a0 b0 b1 b2 c0", "")),
+        # servers beside the workers are spread over their hosts
+        (ps(3), 4, available(2, 2, 2), ("a0 a1 b0 b1", "a0 b0 a1")),
+        (ps(2), 2, available(2, 2), ("a0 a1", "a0 a1")),
+        # as in the Slurm study: the first ceil(servers / per host) hosts, whatever workers they have
+        (ps(3, servers_per_host=2), 6, available(2, 2, 2), ("a0 a1 b0 b1 c0 c1", "a0 a1 b0")),
+        # servers apart have the first hosts for themselves; on one machine they take the devices after the workers'
+        (ps(2, **APART), 3, available(2, 2, 2, 2), ("c0 c1 d0", "a0 b0")),
+        (ps(3, servers_per_host=2, **APART), 3, available(2, 2, 2, 2), ("c0 c1 d0", "a0 a1 b0")),
+        (ps(2, **APART), 2, available(4), ("a0 a1", "a2 a3")),
+    ],
 )
-def test_one_host_is_filled_before_the_next_is_begun(workers: int, where: str) -> None:
-    assert placed(make_config(), workers, available(2, 2, 2)) == (where, "")
-
-
-def test_hosts_of_different_sizes_are_filled_in_their_order() -> None:
-    assert placed(make_config(), 5, available(1, 3, 2)) == ("a0 b0 b1 b2 c0", "")
-
-
-def test_servers_beside_are_spread_over_the_hosts_of_the_workers() -> None:
-    assert placed(ps(3), 4, available(2, 2, 2)) == ("a0 a1 b0 b1", "a0 b0 a1")
-
-
-def test_servers_beside_stay_where_the_workers_are() -> None:
-    assert placed(ps(2), 2, available(2, 2)) == ("a0 a1", "a0 a1")
-
-
-def test_servers_per_host_fill_the_first_hosts_as_the_slurm_study_did() -> None:
-    """The first ceil(servers / per host) hosts, whatever workers they have."""
-    assert placed(ps(3, servers_per_host=2), 6, available(2, 2, 2)) == ("a0 a1 b0 b1 c0 c1", "a0 a1 b0")
-    assert count_server_hosts(ps(3, servers_per_host=2), available(2, 2, 2)) == 2
-
-
-def test_servers_apart_have_the_first_hosts_for_themselves() -> None:
-    assert placed(ps(2, server_placement="apart"), 3, available(2, 2, 2, 2)) == ("c0 c1 d0", "a0 b0")
-
-
-def test_servers_apart_may_share_a_host() -> None:
-    config = ps(3, server_placement="apart", servers_per_host=2)
-    assert placed(config, 3, available(2, 2, 2, 2)) == ("c0 c1 d0", "a0 a1 b0")
-
-
-def test_servers_apart_on_one_machine_take_the_devices_after_the_workers() -> None:
-    assert placed(ps(2, server_placement="apart"), 2, available(4)) == ("a0 a1", "a2 a3")
+def test_where_workers_and_servers_are_placed(
+    config: Config, workers: int, there: AvailableDevices, expected: tuple[str, str]
+) -> None:
+    assert placed(config, workers, there) == expected
 
 
 def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
@@ -102,7 +92,7 @@ def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
 
 
 def test_a_scheduler_is_placed_beside_the_first_worker() -> None:
-    assert placed(ps(1, server_placement="apart"), 2, available(2, 2), 1) == ("b0 b1", "a0 b0")
+    assert placed(ps(1, **APART), 2, available(2, 2), 1) == ("b0 b1", "a0 b0")
 
 
 @pytest.mark.parametrize(
@@ -154,43 +144,98 @@ def test_the_hosts_of_a_trial_are_counted() -> None:
     assert count_hosts(make_config(placement="round-robin"), 2, there) == 2
 
 
-def refusal(config: Config, workers: int, there: AvailableDevices) -> str:
+@pytest.mark.parametrize(
+    ("config", "workers", "there", "message"),
+    [
+        (
+            make_config(),
+            12,
+            available(4, 4),
+            "12 workers need 3 hosts of 4 devices; there are 2 hosts with 4 CPU devices each; valid: 1 … 8 workers",
+        ),
+        (
+            ps(2, **APART),
+            5,
+            available(4, 4, 4),
+            "5 workers need 2 hosts of 4 devices, and 2 servers 2 more of their own; there are 3 hosts with 4 CPU"
+            " devices each; valid: 1 … 4 workers",
+        ),
+        (
+            ps(2, **APART),
+            1,
+            available(1, 1),
+            "1 worker needs 1 host of 1 device, and 2 servers 2 more of their own; there are 2 hosts with 1 CPU devices"
+            " each",
+        ),
+        (ps(5, servers_per_host=2), 1, available(2, 2), "5 servers, 2 a host, need 3 hosts; there are 2"),
+        (ps(5, servers_per_host=2, **APART), 1, available(2, 2), "5 servers, 2 a host, need 3 hosts; there are 2"),
+    ],
+)
+def test_too_few_hosts_are_refused_with_what_is_needed(
+    config: Config, workers: int, there: AvailableDevices, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         check_room(config, workers, there)
-    return str(caught.value)
-
-
-def test_too_few_hosts_are_refused_with_the_number_that_is_needed() -> None:
-    assert refusal(make_config(), 12, available(4, 4)) == (
-        "12 workers need 3 hosts of 4 devices; there are 2 hosts with 4 CPU devices each; valid: 1 … 8 workers"
-    )
-
-
-def test_the_refusal_counts_the_hosts_of_servers_apart() -> None:
-    assert refusal(ps(2, server_placement="apart"), 5, available(4, 4, 4)) == (
-        "5 workers need 2 hosts of 4 devices, and 2 servers 2 more of their own;"
-        " there are 3 hosts with 4 CPU devices each; valid: 1 … 4 workers"
-    )
-
-
-def test_servers_that_take_every_host_leave_none_for_a_worker() -> None:
-    assert refusal(ps(2, server_placement="apart"), 1, available(1, 1)) == (
-        "1 worker needs 1 host of 1 device, and 2 servers 2 more of their own;"
-        " there are 2 hosts with 1 CPU devices each"
-    )
-
-
-@pytest.mark.parametrize("placement", ["beside", "apart"])
-def test_more_servers_than_the_hosts_have_room_for_are_refused(placement: str) -> None:
-    config = ps(5, server_placement=placement, servers_per_host=2)
-    assert refusal(config, 1, available(2, 2)) == "5 servers, 2 a host, need 3 hosts; there are 2"
+    assert str(caught.value) == message
 
 
 def test_a_plan_is_refused_before_anything_starts() -> None:
     with pytest.raises(InputError, match="12 workers need 3 hosts of 4 devices; there are 2 hosts"):
-        make_plan(Experiment.of(models=("mnist:8",), max_devices=12), available(4, 4))
+        plan(available(4, 4), models=("mnist:8",), max_devices=12)
 
 
 def test_the_ladder_of_a_cluster_ends_with_all_its_devices() -> None:
-    plan = make_plan(Experiment.of(models=("mnist:8",)), available(2, 2, 2))
-    assert plan.ladders == ((1, 2, 4, 6),)
+    assert plan(available(2, 2, 2), models=("mnist:8",)).ladders == ((1, 2, 4, 6),)
+
+
+# ---- ps:each: servers on every host that has workers
+
+THREE_HOSTS = available(2, 2, 2)
+
+
+def plan_each(**settings: Any) -> Plan:
+    return plan(THREE_HOSTS, **{"models": ("mnist:8",), "strategies": ("ps:each",), **settings})
+
+
+def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
+    """Return role, host and number of servers of every process, as its job has them."""
+    trial = Trial(made.configs[0], devices, 0)
+    slots = place_trial(trial, THREE_HOSTS)
+    ports = {host: list(range(1000, 1000 + count)) for host, count in count_ports(slots).items()}
+    settings = TrialSettings(Measure(), seed=1, pythons={"torch": "python", "mxnet": "python"})
+    trial_jobs = build_jobs(trial, slots, ports, settings)
+    return [(job.role, slot.host.name, job.servers) for job, slot in zip(trial_jobs, slots, strict=True)]
+
+
+def test_the_number_of_servers_grows_with_the_hosts() -> None:
+    made = plan_each()
+    assert made.ladders == ((1, 2, 4, 6),)
+    servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for n in made.ladders[0]}
+    assert servers == {1: ["a"], 2: ["a"], 4: ["a", "b"], 6: ["a", "b", "c"]}
+    assert {count for _, _, count in jobs(made, 4)} == {2}
+
+
+def test_several_on_each_host_and_a_scheduler_after_them() -> None:
+    made = plan_each(servers_per_host=2, frameworks=("mxnet",))
+    assert [role for role, _, _ in jobs(made, 4)] == ["worker"] * 4 + ["server"] * 4 + ["scheduler"]
+    assert [host for role, host, _ in jobs(made, 4) if role == "server"] == ["a", "b", "a", "b"]
+
+
+def test_its_label_is_what_is_typed_and_its_config_differs_from_that_of_any_number() -> None:
+    (config,) = plan_each().configs
+    assert config.strategy_label == "ps:each"
+    assert config.key != plan_each(strategies=("ps:1",)).configs[0].key
+    assert Config.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"server_placement": "apart"}, "strategy 'ps:each': not with servers apart"),
+        ({"placement": "round-robin"}, "strategy 'ps:each': not with round-robin placement"),
+        ({"strategies": ("allreduce:each",)}, "only ps and ps-async take a number of servers"),
+    ],
+)
+def test_settings_that_contradict_it_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_each(**settings)
