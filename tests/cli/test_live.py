@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from trainscale.cli.live import describe_phase, make_progress_table
-from trainscale.cli.progress import RunProgress
-from trainscale.cli.views import LinePrinter
+from trainscale.cli.views import LinePrinter, RunProgress
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.order import NextTrial
 from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
@@ -96,10 +95,9 @@ def test_the_last_accuracy_stays_in_the_row() -> None:
     assert "0.7132" in seen(progress(finished()), 80)
 
 
-def test_a_pipe_gets_one_line_an_epoch() -> None:
-    console = Console(file=io.StringIO(), width=60)
+def test_a_pipe_gets_one_line_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     empty = progress()
-    listener = LinePrinter(console, empty.plan, empty.journal)
+    listener = LinePrinter(empty.plan, empty.journal)
     listener.trial_begins(NextTrial(TRIAL, Measure(10, 100)))
     state = TrialState.begin(TRIAL, 2, 1, 0.0)
     listener.trial_moves(state)
@@ -110,8 +108,7 @@ def test_a_pipe_gets_one_line_an_epoch() -> None:
     listener.trial_moves(state)
     listener.trial_ends(finished())
     label = "torch inception-bn-28-small b64 allreduce · 2 devices · repeat 1"
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         f"{label} · epoch 1/10: train 0.4700, valid 0.5000 (12.3 s)",
         f"{label} · epoch 2/10: train 0.6832, valid 0.7132 (12.3 s)",
         f"{label}: 64 images/s, valid 0.7132 (99 s)",

@@ -19,7 +19,7 @@ from watched_runs import CONFIG, begin, records, run_info
 from lab import Lab
 from trainscale import cli
 from trainscale.cli.live import make_progress_table
-from trainscale.cli.progress import RunProgress
+from trainscale.cli.views import RunProgress
 from trainscale.measure import watching
 from trainscale.measure.watching import make_plan_of_run
 from trainscale.record.journal import Journal

@@ -13,7 +13,7 @@ from ..analyse.series import drop_superseded
 from ..record.trial import IMAGES, TrialRecord
 from ..report.numbers import format_rough_duration
 from ..spec.config import Config
-from .progress import RunProgress
+from .views import RunProgress
 
 _WIDE = 115  # columns of a terminal that shows an epoch in full
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 18, 8, 2  # columns of the last cell, of a model's name, and between cells
