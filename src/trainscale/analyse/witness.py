@@ -19,7 +19,7 @@ from ..record.trial import Failure, TrialRecord
 from ..worker.data.facts import SYNTHETIC
 from ..worker.data.seen import HASH_MODULUS, compute_hash_sum, unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
-from ..worker.sample import RankWitness, SeenByRank
+from ..worker.sample import SeenByRank
 from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .throughput import is_synchronous
@@ -38,7 +38,6 @@ _SAME_BY_CHANCE = 1e-9  # how likely random labels may be all alike, where that 
 _TINY = 1e-300  # in place of a divisor of 0
 
 Sketch = tuple[float, ...]
-Witnesses = Mapping[int, RankWitness]  # by rank
 
 
 @dataclass(frozen=True)
@@ -110,12 +109,41 @@ EQUAL = 1e-5
 _UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every precision: four roundings
 
 
-@dataclass(frozen=True)
-class RankCheck:
-    """A check, and the rank that it is about."""
+class _Trial:
+    """A trial that is judged: its witnesses by rank, and the checks so far."""
 
-    check: Check
-    rank: int | None
+    def __init__(self, record: TrialRecord) -> None:
+        self.record = record
+        self.config = record.trial.config
+        self.last = record.trial.devices - 1
+        self.witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness}
+        self._checks: dict[str, list[tuple[Check, int | None]]] = {}
+
+    def add(
+        self,
+        name: str,
+        rank: int | None,
+        difference: float,
+        tolerance: float,
+        message: str,
+        group: str = "",
+    ) -> None:
+        finite = difference if math.isfinite(difference) else None
+        size = f"by {difference:.1e}" if finite is not None else "without bound"
+        words = f"{message} (differs {size}, tolerance {tolerance:.1e})"
+        self.add_check(Check(name, finite, tolerance, words), rank, group)
+
+    def add_check(self, check: Check, rank: int | None, group: str = "") -> None:
+        self._checks.setdefault(group or check.name, []).append((check, rank))
+
+    def list_worst(self) -> list[tuple[Check, int | None]]:
+        """Return of each group of checks the one of the rank that differs most."""
+
+        def find_size(item: tuple[Check, int | None]) -> tuple[bool, float]:
+            check, _ = item
+            return not check.ok, math.inf if check.difference is None else check.difference
+
+        return [max(group, key=find_size) for group in self._checks.values()]
 
 
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
@@ -140,147 +168,153 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
 
 def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict:
     """Return the verdict on a measured trial. A text says why there is no expectation."""
-    witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness is not None}
-    checks: list[RankCheck] = []
+    trial = _Trial(record)
     if isinstance(expectation, Expectation):
-        checks += _check_first_steps(record, witnesses, expectation)
-        checks += _check_closing_steps(record, witnesses, expectation)
-        checks += _check_random_samples(record, expectation)
-    checks += _check_updates(record, witnesses)
-    checks += _check_equal_weights(record)
-    checks += _check_clocks(record, witnesses)
-    checks += _check_samples(record)
-    recorded = tuple(check.check for check in checks)
-    failed = next((check for check in checks if not check.check.ok), None)
-    if failed is not None:
-        return WitnessVerdict(REFUTED, failed.check.words, failed.rank, recorded)
+        _check_first_steps(trial, expectation)
+        _check_closing_steps(trial, expectation)
+        _check_random_samples(trial, expectation)
+    _check_updates(trial)
+    _check_equal_weights(trial)
+    _check_clocks(trial)
+    if record.samples_seen:
+        batch = trial.config.batch_per_device(record.trial.devices)
+        problem = find_sample_problem(batch, record.samples_seen)
+        trial.add_check(Check("samples", None if problem else 0.0, 0.0, problem or ""), None)
+
+    checks = trial.list_worst()
+    recorded = tuple(check for check, _ in checks)
+    for check, rank in checks:
+        if not check.ok:
+            return WitnessVerdict(REFUTED, check.words, rank, recorded)
     if not isinstance(expectation, Expectation):
         return WitnessVerdict(UNPROVEN, expectation, checks=recorded)
-    silent = next((rank for rank in record.ranks if rank.witness is None or not rank.witness.losses), None)
-    if silent is not None:
-        obstacle = silent.witness.obstacle if silent.witness else ""
-        reason = obstacle or f"rank {silent.rank} reported nothing about its first steps"
-        return WitnessVerdict(UNPROVEN, reason, silent.rank, recorded)
+    for sample in record.ranks:
+        if not sample.witness or not sample.witness.losses:
+            obstacle = sample.witness.obstacle if sample.witness else ""
+            reason = obstacle or f"rank {sample.rank} reported nothing about its first steps"
+            return WitnessVerdict(UNPROVEN, reason, sample.rank, recorded)
     return WitnessVerdict(PROVEN, checks=recorded)
 
 
 # ---- the steps that are compared
 
 
-def _check_first_steps(record: TrialRecord, witnesses: Witnesses, expectation: Expectation) -> Iterator[RankCheck]:
+def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
     """Compare losses, all weights of each rank, single tensors: the first difference explains most."""
-    limits = TOLERANCES[record.trial.config.precision]
+    limits, last = TOLERANCES[trial.config.precision], trial.last
     for step, expected in enumerate(expectation.losses):
         tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step])
-        if step:  # in the steps before, a ReLU near zero or a max pool may have been decided the other way
+        if step:  # before it, a ReLU near zero or a max pool may have been decided the other way
             before, after = (math.fsum(losses) for losses in expectation.losses[step - 1 : step + 1])
-            tolerance = max(tolerance, _OTHER_DECISIONS * abs(after - before) / max(abs(after), _TINY))
-        seen = {rank: witness.losses[step] for rank, witness in witnesses.items() if step < len(witness.losses)}
-        yield from _check_losses(f"step {step + 1}", seen, expected, tolerance)
+            share = _OTHER_DECISIONS * abs(after - before) / max(abs(after), _TINY)
+            tolerance = max(tolerance, share)
+        for rank, witness in trial.witnesses.items():
+            if step < len(witness.losses):
+                _check_loss(trial, f"step {step + 1}", rank, witness.losses[step], expected, tolerance)
 
-    totals = {rank: witness.total for rank, witness in witnesses.items() if witness.total}
-    steps = "after one step" if len(expectation.losses) == 1 else f"after {len(expectation.losses)} steps"
-    last = record.trial.devices - 1
-    worst_tensor = _find_worst_tensor(record.sketches, expectation.sketches, expectation.spreads, limits)
-    sizes, changes, unequal = [], [], []
+    count = len(expectation.losses)
+    steps = "after one step" if count == 1 else f"after {count} steps"
+    totals = {rank: witness.total for rank, witness in trial.witnesses.items() if witness.total}
+    tensor = _find_worst_tensor(
+        trial.record.sketches,
+        expectation.sketches,
+        expectation.spreads,
+        limits,
+    )
     for rank, total in totals.items():
+        where = f"{steps}, rank {rank}: the change of the weights"
         expected = _select_sketch(expectation.totals, rank)
-        message = f"{steps}, rank {rank}: the change of the weights"
         size = _project(total, expected)
         tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
-        words = f"{message} is {size:.5g} times the expected one"
-        sizes.append(_make_check("size of the change", abs(size - 1), tolerance, words, rank))
+        words = f"{where} is {size:.5g} times the expected one"
+        trial.add("size of the change", rank, abs(size - 1), tolerance, words)
 
         difference = _find_difference(total, expected)
         tolerance = max(limits.total, limits.spreads * expectation.total_spread)
-        words = f"{message} differs by {_format_share(difference)} from the expected one"
-        if difference > tolerance and worst_tensor:
-            words += f", most in {worst_tensor[0]}"
-        changes.append(_make_check("change of all weights", difference, tolerance, words, rank))
-
-        if len(expectation.totals) == 1 and last in totals and len(totals) > 1:
+        words = f"{where} differs by {_format_share(difference)} from the expected one"
+        if difference > tolerance and tensor:
+            words += f", most in {tensor[0]}"
+        trial.add("change of all weights", rank, difference, tolerance, words)
+    if tensor:
+        name, difference, tolerance = tensor
+        share_text = _format_share(difference)
+        words = f"{steps}, rank {last}: the change of {name} differs by {share_text} from the expected one"
+        trial.add("change of each tensor", last, difference, tolerance, words)
+    if len(expectation.totals) == 1 and last in totals and len(totals) > 1:
+        for rank, total in totals.items():
             words = f"{steps}, ranks {rank} and {last} do not have the same weights"
-            unequal.append(_make_check("equal weights", _find_difference(total, totals[last]), EQUAL, words, rank))
-    yield from _choose_worst(sizes)
-    yield from _choose_worst(changes)
-    if worst_tensor:
-        name, difference, tolerance = worst_tensor
-        share = _format_share(difference)
-        words = f"{steps}, rank {last}: the change of {name} differs by {share} from the expected one"
-        yield _make_check("change of each tensor", difference, tolerance, words, last)
-    yield from _choose_worst(unequal)
+            trial.add("equal weights", rank, _find_difference(total, totals[last]), EQUAL, words)
 
 
-def _check_closing_steps(record: TrialRecord, witnesses: Witnesses, expectation: Expectation) -> Iterator[RankCheck]:
+def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
     """Compare losses, then gradients: of all weights, the head, single tensors, between ranks."""
-    limits = TOLERANCES[record.trial.config.precision]
+    limits, witnesses = TOLERANCES[trial.config.precision], trial.witnesses
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
-    first_losses = expectation.initial_losses or expectation.losses[0]
-    for number in range(max((len(witness.closing_losses) for witness in witnesses.values()), default=0)):
-        losses = {rank: witness.closing_losses for rank, witness in witnesses.items()}
-        seen = {rank: own[number] for rank, own in losses.items() if number < len(own)}
-        yield from _check_losses(f"closing step {number + 1}", seen, first_losses, tolerance)
+    expected_losses = expectation.initial_losses or expectation.losses[0]
+    for rank, witness in witnesses.items():
+        for number, loss in enumerate(witness.closing_losses, 1):
+            _check_loss(trial, f"closing step {number}", rank, loss, expected_losses, tolerance)
+
+    def check_gradient(part: str, rank: int, difference: float, tolerance: float, what: str) -> None:
+        words = (
+            f"after the window, rank {rank}: steps from the initial weights update {part} by a gradient"
+            f" that differs by {_format_share(difference)} from that of the first step"
+        )
+        trial.add(f"gradient of {what} in the closing steps", rank, difference, tolerance, words)
 
     longest = max((witness.closing_change for witness in witnesses.values()), default=0.0)
-    gradients = {rank: witness.gradients for rank, witness in witnesses.items() if witness.gradients}
-    of_head = {rank: witness.head_gradients for rank, witness in witnesses.items() if witness.head_gradients}
+    gradients = {rank: witness.gradients for rank, witness in witnesses.items()}
+    of_head = {rank: witness.head_gradients for rank, witness in witnesses.items()}
     tolerance = max(limits.total, limits.spreads * expectation.gradient_spread)
     head_tolerance = max(limits.head, limits.head_spreads * expectation.head_gradient_spread)
-    update = "steps from the initial weights update"
     for part, own, expected, least in (
         ("the weights", gradients, expectation.gradients, tolerance),
         ("the head's weights", of_head, expectation.head_gradients, head_tolerance),
     ):
-        if not expected:
-            continue
         # Where the velocity is far larger than the gradient, as if training diverged, the gradient is the small
         # difference of two large updates.
-        shortest = min(math.hypot(*gradient) for gradient in expected)
+        shortest = min((math.hypot(*gradient) for gradient in expected), default=0.0)
         tolerance = max(least, _UPDATE_ERROR * longest / shortest if shortest else 0.0)
-        checks = []
         for rank, reported in own.items():
-            difference = max(_find_difference(gradient, _select_sketch(expected, rank)) for gradient in reported)
-            words = (
-                f"after the window, rank {rank}: {update} {part} by a gradient that differs by"
-                f" {_format_share(difference)} from that of the first step"
-            )
-            name = f"gradient of {part} in the closing steps"
-            checks.append(_make_check(name, difference, tolerance, words, rank))
-        yield from _choose_worst(checks)
+            if reported and expected:
+                theirs = _select_sketch(expected, rank)
+                difference = max(_find_difference(gradient, theirs) for gradient in reported)
+                check_gradient(part, rank, difference, tolerance, part)
+    tensor = _find_worst_tensor(
+        trial.record.closing_sketches,
+        expectation.tensor_gradients,
+        expectation.tensor_gradient_spreads,
+        limits,
+    )
+    if tensor:
+        name, difference, tolerance = tensor
+        check_gradient(name, trial.last, difference, tolerance, "each tensor")
 
-    expected_tensors, spreads = expectation.tensor_gradients, expectation.tensor_gradient_spreads
-    if worst := _find_worst_tensor(record.closing_sketches, expected_tensors, spreads, limits):
-        name, difference, tolerance = worst
-        last = record.trial.devices - 1
-        words = (
-            f"after the window, rank {last}: {update} {name} by a gradient that differs by"
-            f" {_format_share(difference)} from that of the first step"
-        )
-        yield _make_check("gradient of each tensor in the closing steps", difference, tolerance, words, last)
-
-    if len(expectation.gradients) == 1 and len(gradients) > 1:
-        last = max(gradients)
-        tolerance = max(EQUAL, expectation.gradient_spread)  # hosts of different kinds may round differently
-        checks = []
-        for rank, reported in gradients.items():
-            difference = max(map(_find_difference, reported, gradients[last]))
+    reported_by = {rank: own for rank, own in gradients.items() if own}
+    if len(expectation.gradients) == 1 and len(reported_by) > 1:
+        last = max(reported_by)
+        # Hosts of different kinds may round differently.
+        tolerance = max(EQUAL, expectation.gradient_spread)
+        for rank, reported in reported_by.items():
+            difference = max(map(_find_difference, reported, reported_by[last]))
             words = f"after the window, ranks {rank} and {last} update their weights by different gradients"
-            checks.append(_make_check("equal gradients in the closing steps", difference, tolerance, words, rank))
-        yield from _choose_worst(checks)
+            trial.add("equal gradients in the closing steps", rank, difference, tolerance, words)
 
 
-def _check_losses(
-    step: str, seen: Mapping[int, float | None], expected: Sequence[float], tolerance: float
-) -> list[RankCheck]:
-    """Check the losses of a step, given by rank. None is a loss that is not finite."""
-    checks = []
-    for rank, loss in seen.items():
-        if rank < len(expected):
-            text = "not finite" if loss is None else f"{loss:.7g}"
-            words = f"{step}, rank {rank}: the loss is {text} where {expected[rank]:.7g} is expected"
-            difference = _find_difference((math.nan if loss is None else loss,), (expected[rank],))
-            checks.append(_make_check(f"loss of {step}", difference, tolerance, words, rank))
-    return _choose_worst(checks)
+def _check_loss(
+    trial: _Trial,
+    step: str,
+    rank: int,
+    loss: float | None,
+    expected: Sequence[float],
+    tolerance: float,
+) -> None:
+    """Check the loss of a rank. None is a loss that is not finite."""
+    if rank < len(expected):
+        text = "not finite" if loss is None else f"{loss:.7g}"
+        words = f"{step}, rank {rank}: the loss is {text} where {expected[rank]:.7g} is expected"
+        difference = _find_difference((math.nan if loss is None else loss,), (expected[rank],))
+        trial.add(f"loss of {step}", rank, difference, tolerance, words)
 
 
 def _find_worst_tensor(
@@ -313,21 +347,6 @@ def _select_sketch(sketches: Sequence[Sketch], rank: int) -> Sketch:
     return sketches[rank] if len(sketches) > 1 else sketches[0]
 
 
-def _choose_worst(checks: Sequence[RankCheck]) -> list[RankCheck]:
-    """Return the check with the largest difference, in a list."""
-
-    def find_size(check: RankCheck) -> float:
-        return math.inf if check.check.difference is None else check.check.difference
-
-    return [max(checks, key=find_size)] if checks else []
-
-
-def _make_check(name: str, difference: float, tolerance: float, message: str, rank: int | None) -> RankCheck:
-    finite = difference if math.isfinite(difference) else None
-    size = f"by {difference:.1e}" if finite is not None else "without bound"
-    return RankCheck(Check(name, finite, tolerance, f"{message} (differs {size}, tolerance {tolerance:.1e})"), rank)
-
-
 def _find_difference(seen: Sequence[float], expected: Sequence[float]) -> float:
     """Return the distance relative to the expected length; infinity where there is none."""
     if len(seen) != len(expected):
@@ -349,114 +368,101 @@ def _format_share(difference: float) -> str:
 # ---- what is counted, timed and drawn
 
 
-def _check_updates(record: TrialRecord, witnesses: Witnesses) -> Iterator[RankCheck]:
+def _check_updates(trial: _Trial) -> None:
     """Count the updates of the weights: by framework, servers, and what weight decay left of the head."""
-    config = record.trial.config
-    checks = []
+    config, witnesses = trial.config, trial.witnesses
     for rank, witness in witnesses.items():
         counted, updates = witness.counted_updates, witness.updates
         if counted is not None:
             words = f"rank {rank}: the framework has counted {counted} updates of the weights and not {updates}"
-            checks.append(_make_check("updates that the framework counted", abs(counted - updates), 0.0, words, rank))
-    yield from _choose_worst(checks)
+            trial.add("updates that the framework counted", rank, abs(counted - updates), 0.0, words)
 
-    counts = [server.updates for server in record.servers if server.updates is not None]
+    counts = [server.updates for server in trial.record.servers if server.updates is not None]
     if config.strategy == "ps-async" and counts and witnesses:
         closing = sum(len(witness.closing_losses) for witness in witnesses.values())
-        resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in record.ranks if rank.resident_steps)
+        resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in trial.record.ranks if rank.resident_steps)
         sent = next(iter(witnesses.values())).updates + closing + resident
-        worst = max(counts, key=lambda count: abs(count - sent))
-        words = f"a server has counted {worst} updates, where {sent} gradients were sent"
-        yield _make_check("updates that the servers counted", abs(worst - sent), 0.0, words, None)
+        for count in counts:
+            words = f"a server has counted {count} updates, where {sent} gradients were sent"
+            trial.add("updates that the servers counted", None, abs(count - sent), 0.0, words)
 
     if config.precision != _COUNTED_PRECISION or not config.weight_decay:
         return
     surplus: dict[int, float] = {}
     for rank, witness in witnesses.items():
-        if witness.decay is not None and witness.next_decay != witness.expected_decay:
-            off = (witness.decay - witness.expected_decay) / (witness.next_decay - witness.expected_decay)
+        one_update = witness.next_decay - witness.expected_decay
+        if witness.decay is not None and one_update:
+            off = (witness.decay - witness.expected_decay) / one_update
             surplus[rank] = off if math.isfinite(off) else math.inf
     if config.strategy == "ps-async" and surplus:  # only the rank that pushed last has the newest weights
         newest = max(surplus, key=surplus.__getitem__)
         surplus = {newest: surplus[newest]}
     framework = FRAMEWORKS.get(config.framework)
     error = framework.update_count_error if framework else UPDATE_COUNT_ERROR
-    checks = []
     for rank, off in surplus.items():
         updates = witnesses[rank].updates
-        words = f"rank {rank}: by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
-        checks.append(_make_check("number of updates", abs(off), max(_UPDATES, error * updates), words, rank))
-    yield from _choose_worst(checks)
+        by_decay = f"by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"
+        tolerance = max(_UPDATES, error * updates)
+        trial.add("number of updates", rank, abs(off), tolerance, f"rank {rank}: {by_decay}")
 
 
-def _check_equal_weights(record: TrialRecord) -> list[RankCheck]:
+def _check_equal_weights(trial: _Trial) -> None:
     """Check that ranks of one host that train together end with the same weights, to the last bit.
 
     Hosts of different kinds may round differently. There, a flag says so (checks.py).
     """
-    digests = {rank.rank: rank.weights_digest for rank in record.ranks if rank.weights_digest and rank.witness}
-    if not is_synchronous(record.trial.config) or record.hosts > 1 or len(digests) < 2:
-        return []
+    ranks = [rank for rank in trial.record.ranks if rank.weights_digest and rank.witness]
+    digests = {rank.rank: rank.weights_digest for rank in ranks}
+    if not is_synchronous(trial.config) or trial.record.hosts > 1 or len(digests) < 2:
+        return
     first = min(digests)
     other = next((rank for rank in sorted(digests) if digests[rank] != digests[first]), None)
-    message = f"after the window, ranks {first} and {other} do not have the same weights"
+    words = f"after the window, ranks {first} and {other} do not have the same weights"
     difference = None if other is not None else 0.0
-    return [RankCheck(Check("equal weights after the window", difference, 0.0, message), other)]
+    trial.add_check(Check("equal weights after the window", difference, 0.0, words), other)
 
 
-def _check_clocks(record: TrialRecord, witnesses: Witnesses) -> Iterator[RankCheck]:
+def _check_clocks(trial: _Trial) -> None:
     """Check the window: work left after it, the sum of its steps, its samples, a second clock."""
-    batch, steps = record.trial.config.batch_per_device(record.trial.devices), record.steps
-    unfinished, in_window, second_clock = [], [], []
-    for sample in record.ranks:
-        if sample.rank not in witnesses:
+    batch, steps = trial.config.batch_per_device(trial.record.trial.devices), trial.record.steps
+    for sample in trial.record.ranks:
+        rank, witness, window = sample.rank, sample.witness, max(sample.window_seconds, 1e-9)
+        if witness is None:
             continue
-        rank, window, witness = sample.rank, max(sample.window_seconds, 1e-9), witnesses[sample.rank]
         left = witness.unfinished_seconds
         words = (
-            f"rank {rank}: when the window of {sample.window_seconds:.3g} s ended, the device still had {left:.3g} s of"
-            " work to do, so the steps were not waited for"
+            f"rank {rank}: when the window of {sample.window_seconds:.3g} s ended, the device still had"
+            f" {left:.3g} s of work to do, so the steps were not waited for"
         )
         tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / window)
-        unfinished.append(_make_check("work left after the window", left / window, tolerance, words, rank))
+        trial.add("work left after the window", rank, left / window, tolerance, words)
         if len(sample.step_seconds) == steps and steps:  # lost lines have a flag of their own
             total = math.fsum(sample.step_seconds)
             words = f"rank {rank}: the {steps} steps took {total:.4g} s, the window {window:.4g} s"
             tolerance = max(STEPS_OFF_WINDOW, _UNFINISHED_SECONDS / window)
-            in_window.append(_make_check("step times and window", abs(total / window - 1), tolerance, words, rank))
-            words = f"rank {rank}: {sample.samples} samples are counted in {steps} steps of {batch}"
+            name = "step times and window"
+            trial.add(name, rank, abs(total / window - 1), tolerance, words)
             surplus = abs(sample.samples / (batch * steps) - 1)
-            in_window.append(_make_check("samples in the window", surplus, 0.0, words, rank))
-        if witness.outer_seconds is not None:
-            words = f"rank {rank}: the window took {window:.4g} s, and by a second clock {witness.outer_seconds:.4g} s"
+            words = f"rank {rank}: {sample.samples} samples are counted in {steps} steps of {batch}"
+            trial.add("samples in the window", rank, surplus, 0.0, words, group=name)
+        if (outer := witness.outer_seconds) is not None:
+            words = f"rank {rank}: the window took {window:.4g} s, and by a second clock {outer:.4g} s"
             tolerance = max(UNFINISHED_SHARE, _SECOND_CLOCK_SECONDS / window)
-            difference = abs(witness.outer_seconds / window - 1)
-            second_clock.append(_make_check("a second clock", difference, tolerance, words, rank))
-    yield from _choose_worst(unfinished)
-    yield from sorted(in_window, key=lambda check: check.check.ok)[:1]
-    yield from _choose_worst(second_clock)
+            trial.add("a second clock", rank, abs(outer / window - 1), tolerance, words)
 
 
-def _check_random_samples(record: TrialRecord, expectation: Expectation) -> Iterator[RankCheck]:
+def _check_random_samples(trial: _Trial, expectation: Expectation) -> None:
     """Check that synthetic samples are random, because some hardware computes faster on zeros."""
-    facts, config = expectation.samples, record.trial.config
-    if facts is None or config.data != SYNTHETIC:
+    facts = expectation.samples
+    if facts is None or trial.config.data != SYNTHETIC:
         return
     words = f"the standard deviation of the synthetic samples is {facts.deviation:.3g} and not 1"
-    yield _make_check("deviation of the samples", abs(facts.deviation - 1), _DEVIATION, words, None)
+    trial.add("deviation of the samples", None, abs(facts.deviation - 1), _DEVIATION, words)
     words = f"{facts.copies:.0f} of {facts.count:.0f} synthetic samples are copies of another one"
-    yield _make_check("copies among the samples", facts.copies, 0.0, words, None)
-    if config.classes ** (1 - facts.count) < _SAME_BY_CHANCE:
+    trial.add("copies among the samples", None, facts.copies, 0.0, words)
+    if trial.config.classes ** (1 - facts.count) < _SAME_BY_CHANCE:
         words = f"all {facts.count:.0f} synthetic samples have the same label"
-        yield _make_check("kinds of labels", float(facts.label_kinds < 2), 0.0, words, None)
-
-
-def _check_samples(record: TrialRecord) -> list[RankCheck]:
-    """Check that the ranks trained on different samples, together on all of an epoch."""
-    if not record.samples_seen:
-        return []
-    problem = find_sample_problem(record.trial.config.batch_per_device(record.trial.devices), record.samples_seen)
-    return [RankCheck(Check("samples", None if problem else 0.0, 0.0, problem or ""), None)]
+        trial.add("kinds of labels", None, float(facts.label_kinds < 2), 0.0, words)
 
 
 def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:

@@ -1,8 +1,8 @@
 """Finds the largest batch that fits, by short real trials on one device.
 
-The batch is doubled until memory runs out, then bisected. Running out of memory is an answer here; any other failure
-ends the search. On a CPU the workers of a host share its memory, and a machine without memory swaps instead of failing.
-There a worker may allocate only its part of the free memory, so that a larger allocation fails.
+The batch is doubled until memory runs out, then bisected. On a CPU the workers of a host share its memory, and it may
+swap instead of failing. So a worker may allocate only its part of the free memory.
+
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ class SearchFailed(TrainscaleError):
 
 
 def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], None]) -> RunContext:
-    """Return the context with a batch for every config, after the searches that this takes. ``show`` gets a line
-    for the start and the result of each search, and for each attempt.
+    """Return the context with a batch for every config. ``show`` gets a line for each attempt and result.
 
-    Configs that fit with no batch are appended to the journal as failed. Configs to be searched whose framework is
-    missing are left out.
+    Configs that fit with no batch are appended to the journal as failed; those of missing frameworks are left out.
     """
     plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
     context = replace(context, plan=plan)
@@ -69,8 +67,7 @@ def find_batches(
 ) -> dict[str, Search]:
     """Return a finished search for every config whose batch is AUTO, by the key of the config.
 
-    Each attempt is written to the directory when it ends, so an interruption loses only the attempt under way. With
-    ``retry_failed``, configs that fitted with no batch are searched anew.
+    Each attempt is written when it ends. With ``retry_failed``, configs that fitted with no batch are searched anew.
     """
     searches = read_batches(directory)
     for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
@@ -101,7 +98,7 @@ def find_batches(
 
 
 def choose_next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int | None:
-    """Return the batch to try now, or None when enough is known. Pure: it looks at the attempts so far."""
+    """Return the batch to try now, or None when enough is known."""
     failed = {attempt.batch for attempt in attempts if not attempt.fits}
     fitted = Counter(attempt.batch for attempt in attempts if attempt.batch not in failed)
     largest_fitting, smallest_failing = max(fitted, default=0), min(failed, default=None)
@@ -124,7 +121,7 @@ def try_batch(
     measure: Measure,
     share: float,
 ) -> TrialRecord:
-    """Take a few steps on the images of the run, with its strategy and precision, but without its epochs."""
+    """Take a few steps of the run's work, without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
     experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
@@ -133,7 +130,7 @@ def try_batch(
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
-    """Return what a trial of the search shows. Raise SearchFailed if it shows nothing about memory."""
+    """Return what a trial shows, or raise SearchFailed if it shows nothing about memory."""
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
@@ -171,7 +168,7 @@ def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tu
 
 
 def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
-    """Return the part of a host's free memory for each worker, at the end of the ladder; 0 (no limit) on GPUs."""
+    """Return the part of a host's free memory for each worker; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
     workers = place_processes(config, counts[-1], plan.available)[: counts[-1]]
@@ -181,8 +178,7 @@ def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> f
 def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
     """Return the plan with the batches that were found.
 
-    Configs that fit with no batch are left out, and so are configs that the plan would then hold twice. Configs whose
-    search is not finished stay as they are.
+    Configs that fit with no batch are left out, as are those that the plan would hold twice.
     """
     ladders: dict[Config, tuple[int, ...]] = {}
     for config, counts in zip(plan.configs, plan.ladders, strict=True):

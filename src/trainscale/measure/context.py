@@ -1,6 +1,4 @@
-"""What stays the same during a run: its plan, how its processes are started, what its frameworks are; one trial of it;
-and which run a command means, by its specification and its directory.
-"""
+"""What stays the same during a run, one trial of it, and which run a command means."""
 
 from __future__ import annotations
 
@@ -59,10 +57,10 @@ def run_trial(
     memory_share: float = 0.0,
     save_weights: Path | None = None,
 ) -> TrialRecord:
-    """Return the record of the trial, good or failed. If another program takes one of its ports, choose other ports.
-    ``jobs.TrialSettings`` explains the last three arguments.
+    """Return the record of a trial. If another program takes one of its ports, choose other ports.
 
-    AllocationEnded is raised for a trial that failed because the cluster took the hosts back: it was not measured.
+    ``jobs.TrialSettings`` explains the last three arguments. AllocationEnded is raised for a trial that failed because
+    the cluster took the hosts back.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
@@ -96,9 +94,9 @@ def run_trial(
 
 
 def make_spec(plan: Plan) -> JsonObject:
-    """Return what makes two commands the same run: the configs and ladders they lead to, and how those are measured.
+    """Return what makes two commands the same run: their configs, ladders, and how those are measured.
 
-    The spelling of a command does not matter. Neither do the timeouts: a run may be continued with longer ones.
+    Timeouts are left out: a run may be continued with longer ones.
     """
     work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
@@ -130,7 +128,7 @@ def make_spec(plan: Plan) -> JsonObject:
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObject) -> Path:
-    """Return the directory of a run. Its default name comes from the spec, so the same command finds its journal.
+    """Return the directory of a run, by default named after its spec, so the same command finds it.
 
     With ``fresh`` a number is appended until the directory is new.
     """
@@ -147,6 +145,6 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
 
 
 def make_short_measure(measurement: MeasurementSettings) -> Measure:
-    """Return how long the short trials of a race are. The start of a trial takes longer than its steps."""
+    """Return how long the short trials of a race are."""
     steps = min(measurement.steps, max(_LEAST_STEPS, measurement.steps // _SHORTER))
     return Measure(max(2, measurement.warmup // 2), steps)

@@ -1,6 +1,4 @@
-"""What the first steps of each trial must compute. It is computed once for a network, its batch, the number of workers
-and the precision, for all frameworks and layouts, and kept in the user's cache.
-"""
+"""What the first steps of each trial must compute: once for each network, batch, number of workers and precision."""
 
 from __future__ import annotations
 
@@ -105,7 +103,7 @@ def find_expectation_file(plan: Plan, trial: Trial) -> Path:
 
 
 def estimate_seconds(plan: Plan) -> float:
-    """Estimate the time of all expectations that a plan needs and that are not in the cache, roughly."""
+    """Estimate the time of all expectations of a plan that are not in the cache."""
     seconds: dict[Path, float] = {}
     cores = max(1, plan.available.cores_per_device) * len(plan.available.hosts[0].devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores

@@ -1,6 +1,7 @@
-"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal does not hold yet.
+"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal lacks.
 
 ``measure_experiment`` and ``measure_plan`` are the story of trainscale in two functions.
+
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def measure_experiment(
     mpi: InsideMpiLauncher | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Journal, str | None]]:
-    """Measure what the journal does not hold yet. Yield it, still locked, and why the run was interrupted: the empty
-    string if nobody knows, None if it was not. ``check`` is called before anything is measured.
+    """Measure what the journal lacks. Yield it, still locked, and why the run was interrupted: None if it was not,
+    empty if nobody knows. ``check`` is called before anything is measured.
     """
     target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
@@ -162,7 +163,7 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
 
 
 def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -> None:
-    """Run every trial that the journal does not hold yet. An interruption loses only the trial under way."""
+    """Run every trial that the journal lacks. An interruption loses only the trial under way."""
     to_repeat = set()
     for earlier in journal.records:
         # A framework that was missing and is there now is tried without --retry-failed.
@@ -196,7 +197,7 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
 
 
 def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
-    """Return what to ask each framework before there is a plan. A user's network is built in its usual form."""
+    """Return what to ask each framework before there is a plan."""
     dataset = data.find_dataset(experiment.work.data)
     requests = []
     for name in dict.fromkeys(text.lower() for text in experiment.work.frameworks):
@@ -217,10 +218,10 @@ def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
 
 
 def check_frameworks(context: RunContext, hosts: Mapping[str, HostFacts] | None = None) -> RunContext:
-    """Return the context with the facts of each framework, and with the reasons why others are missing.
+    """Return the context with the facts of each framework, or why it is missing.
 
-    The frameworks were imported when the ``hosts`` were visited; without hosts, they are imported on this machine now.
-    An InputError is raised if no framework can be used, or if a network cannot be built.
+    Without ``hosts``, frameworks are imported on this machine now. An InputError is raised if none can be used, or if
+    a network cannot be built.
     """
     plan = context.plan
     names = list(dict.fromkeys(config.framework for config in plan.configs))

@@ -29,9 +29,7 @@ Arrays = Mapping[str, Sequence[float]]
 def find_file(
     kind: str, name: str, identity: JsonObject, plugins: Iterable[PluginReference], code: Sequence[str] = ("",)
 ) -> Path:
-    """Return the file of a set of numbers. Its name is made from everything that they depend on: ``identity``, the
-    plug-ins, and the code in these folders of the worker.
-    """
+    """Return the file of a set of numbers. Its name depends on all that the numbers depend on."""
     hashes = [_compute_code_hash(_WORKER / folder) for folder in code]
     for plugin in plugins:
         package = Path(plugin.folder) / plugin.package
@@ -43,7 +41,7 @@ def find_file(
 
 
 def _prepare_folder(kind: str) -> Path:
-    """Return the folder of all numbers of a kind, after removing those that were not used for three months.
+    """Return the folder of a kind of numbers, without those that were not used for three months.
 
     A temporary folder stands in where the user's cache cannot be written.
     """
@@ -72,9 +70,7 @@ def _compute_code_hash(folder: Path) -> str:
 
 
 def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
-    """Return what describes the numbers, and the numbers by name. None if nothing that can be read is cached: then they
-    are computed anew.
-    """
+    """Return what describes the numbers, and the numbers by name; None if they cannot be read."""
     try:
         with path.open("rb") as file:
             head = json.loads(file.readline())
@@ -86,7 +82,7 @@ def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
 
 
 def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
-    """Read little-endian float64 arrays that follow each other; ``index`` has the length of each, in order."""
+    """Read little-endian float64 arrays; ``index`` has the length of each, in order."""
     values = array("d")
     values.frombytes(data)
     if len(values) != sum(index.values()):

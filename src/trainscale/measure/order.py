@@ -1,8 +1,7 @@
-"""Decides which trial comes next: the next of a fixed list, the one that a time budget or an interval is best spent on,
-or the next of a search for the fastest configuration.
+"""Decides which trial comes next: of a fixed list, by a budget or intervals, or in a search (analyse/race.py).
 
-Everything here is pure: it looks at the plan and at the records so far. The rule by which candidates leave a search is
-in analyse/race.py.
+Everything here is pure: it looks at the plan and at the records so far.
+
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[Tr
 
 
 def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
-    """Return the points that are not worth another trial.
-
-    A point that ran out of memory or time will do so again. Any other failure may happen once, but not twice.
-    """
+    """Return the points that failed for good, or twice."""
     failures = Counter(record.trial.point for record in records if not record.ok)
     certain = {record.trial.point for record in records if record.status in (OUT_OF_MEMORY, TIMEOUT, HANG)}
     return certain | {point for point, number in failures.items() if number >= _MOST_FAILURES}
@@ -120,10 +116,10 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 def _choose_most_useful_point(
     plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
-    """Return the point to repeat. Every point is measured four times, in interleaved rounds; then comes the point with
-    the widest interval, or with --until-interval the point on which device time is spent best.
+    """Return the point to repeat.
 
-    The width is that of the interval in the report, with the factor that makes up for stopping when it looks narrow.
+    Every point is measured four times, in interleaved rounds. Then comes the one with the widest interval, or with
+    --until-interval the one on which device time is spent best.
     """
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
@@ -162,7 +158,7 @@ MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, mo
 
 @dataclass(frozen=True)
 class Repeated:
-    """What is known about a point: its speed, what one more trial costs, and the point that efficiencies refer to."""
+    """The speed of a point, the cost of one more trial, and the point that efficiencies refer to."""
 
     speed: Estimate
     device_seconds: float
@@ -170,9 +166,9 @@ class Repeated:
 
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
-    """Return the point whose next repeat narrows the wide intervals most per device-second. None if all are narrow.
+    """Return the point whose next repeat narrows wide intervals most per device-second.
 
-    ``target`` is half an interval over its mean. The intervals are those of speeds and of efficiencies.
+    ``target`` is half an interval over its mean, of speeds and of efficiencies.
     """
     gains: defaultdict[PointKey, float] = defaultdict(float)
     for parts, width in list_intervals(points):
@@ -186,7 +182,7 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
 
 
 def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequence[PointKey], float]]:
-    """Yield every interval: the points whose errors are part of it, and half its width over its mean."""
+    """Yield every interval: the points in it, and half its width over its mean."""
     for key, point in points.items():
         baseline = point.baseline if point.baseline in points else None
         for parts in ((key,), *(((key, baseline),) if baseline else ())):
@@ -212,7 +208,7 @@ _LEAST_WARMUP = 2
 
 @dataclass(frozen=True)
 class TrialTimes:
-    """What a trial took in all, in its window, and in each step of it. The window may have been long or short."""
+    """What a trial took in all, in its window, and in each step."""
 
     seconds: float
     window_seconds: float
@@ -224,10 +220,9 @@ class TrialTimes:
 
 
 def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: Measure) -> Measure | None:
-    """Return how many steps the next trial of a point takes, at most ``most``; None while too little is known.
+    """Return how many steps the next trial of a point takes; None while too little is known.
 
-    ``own`` are the point's trials, ``points`` those of all points of its ladder: how steps vary is alike at all of
-    them.
+    ``own`` are the point's trials, ``points`` those of its ladder: steps vary alike at all of them.
     """
     ratio = compute_variance_ratio(points)
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
@@ -242,10 +237,7 @@ def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTime
 
 
 def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
-    """Return the variance of steps within a process over that of run means between processes.
-
-    Both are relative to the mean. None while there are too few repeats to know.
-    """
+    """Return the variance of steps within a process over that of run means, both relative."""
     within: list[float] = []
     excess, freedom = 0.0, 0
     for trials in points:
@@ -264,9 +256,9 @@ def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | No
 
 
 def compute_within_variance(steps: Sequence[float]) -> float | None:
-    """Return the variance of a step relative to its mean, such that a mean of m steps has 1/m of it.
+    """Return the relative variance of a step, such that a mean of m steps has 1/m of it.
 
-    Steps in a row are alike. So means of blocks are compared, which vary more than independent steps would.
+    Steps in a row are alike, so means of blocks are compared.
     """
     if len(steps) < 2:
         return None
@@ -283,8 +275,9 @@ def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Rac
 
 
 def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
-    """Return the next trial of the first race that is not over. Small batches come first, and every other round goes
-    backwards, so that a drift of the machine cancels out.
+    """Return the next trial of the first race that is not over.
+
+    Small batches come first, and every other round goes backwards, so that drift cancels out.
     """
     race = next((race for race in races if race.state.waiting), None)
     if race is None:
@@ -295,7 +288,7 @@ def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -
 
 
 def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
-    """Return the plan of the trials in full: every winner on its device count and, for efficiencies, on one device."""
+    """Return the plan of the trials in full: winners on their device counts and on one device."""
     counts: defaultdict[Config, set[int]] = defaultdict(set)
     for race in races:
         if race.state.winner is not None:
@@ -307,7 +300,7 @@ def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
 
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:
-    """Return how many short trials and how many trials in full a search can take at most."""
+    """Return how many short and full trials a search can take at most."""
     measurement = plan.experiment.measurement
     races = replay_races(plan.points, (), count_most_rounds(measurement.repeats))
     short = sum(len(race.configs) * count_most_rounds(measurement.repeats) for race in races if len(race.configs) > 1)
@@ -318,7 +311,7 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
 def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
     """Return a record that says why a short trial is not tried, or None if it may fit.
 
-    The memory of a batch is estimated from two smaller ones of the same configuration: it grows linearly.
+    Memory grows linearly with the batch, so it is estimated from two smaller ones.
     """
     message = _find_memory_problem(plan, trial, records) if trial.short else ""
     if not message:

@@ -1,5 +1,4 @@
-"""Proves that frameworks which are compared train the same network: each computes a few steps, and the numbers are
-compared."""
+"""Proves that frameworks which are compared train the same network: each computes a few steps."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ NumberPair = tuple[ParityNumbers, ParityNumbers]  # in float64 and in float32
 
 
 def check_parity(context: RunContext, report: Report) -> list[Verdict]:
-    """Return the verdicts on what a run compares. ``report`` is given a line for each computation."""
+    """Return the verdicts on what a run compares. ``report`` gets a line for each computation."""
     configs = context.usable_plan.configs
     if not context.plan.experiment.safety.parity:
         return list_unproven(configs, "--no-parity left the check out")
@@ -46,7 +45,7 @@ def check_parity(context: RunContext, report: Report) -> list[Verdict]:
 
 
 def group_comparisons(configs: Iterable[Config]) -> list[list[Config]]:
-    """Group the configs that are compared: those that train one network in several frameworks or layouts."""
+    """Group the configs that train one network in several frameworks or layouts."""
     groups: dict[tuple[str, int, int, str], dict[tuple[str, str], Config]] = {}
     for config in configs:
         network = (config.model, config.image_size, config.classes, config.device)
@@ -62,9 +61,9 @@ def list_unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
 
 
 def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh: bool = False) -> list[Verdict]:
-    """Return a verdict for every config that is compared. The first framework of each network is the reference.
+    """Return a verdict for every config that is compared. The first framework is the reference.
 
-    With ``fresh`` all numbers are computed anew, even those in the cache.
+    With ``fresh`` all numbers are computed anew.
     """
     verdicts: list[Verdict] = []
     for group in group_comparisons(configs):
@@ -102,7 +101,7 @@ def _make_verdict(config: Config, reference: Config, state: str, reason: str, ch
 def _find_numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
 ) -> dict[Config, NumberPair | NumbersFailed]:
-    """Return the numbers of each config, or why there are none. What is not in the cache is computed."""
+    """Return the numbers of each config, or why there are none."""
     files = {(c, precision): _find_file(context, c, precision) for c in group for precision in (FP64, FP32)}
     numbers = {key: None if fresh else _read(path) for key, path in files.items()}
     to_compute = {key: files[key] for key, known in numbers.items() if known is None}
@@ -147,8 +146,8 @@ def _read(path: Path) -> ParityNumbers | None:
 
 
 def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], report: Report) -> dict[Config, str]:
-    """Write the numbers of each config and precision into its file, a few at a time, each computed on a device of its
-    own on the first host. Return the errors.
+    """Write the numbers of each config and precision into its file, a few at a time, each on a device of its own.
+    Return the errors.
     """
     launcher, available = context.launcher, context.plan.available
     host = available.hosts[0]

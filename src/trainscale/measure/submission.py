@@ -1,6 +1,4 @@
-"""Runs a whole sweep as one Slurm job: whether a command submits one, its plan for nodes that are not allocated yet,
-the batch script, and what Slurm says of the job. The same command finds the job again by the run's directory.
-"""
+"""Runs a whole sweep as one Slurm job. The same command finds the job again by the run's directory."""
 
 from __future__ import annotations
 
@@ -44,10 +42,7 @@ _ROUND = 600  # seconds
 
 
 def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether to submit a job instead of measuring here.
-
-    An InputError is raised for settings of Slurm that would have no effect.
-    """
+    """Return whether to submit a job. Settings of Slurm without effect are an InputError."""
     if is_inside_slurm(environment):
         return False
     if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
@@ -63,7 +58,7 @@ def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.en
 def plan_for_nodes(experiment: Experiment) -> Plan:
     """Make a plan for nodes that are not allocated yet, from what Slurm says of its largest node.
 
-    The plan finds mistakes before the job waits in a queue, and estimates its time.
+    It finds mistakes before the job waits in a queue, and estimates its time.
     """
     partition = experiment.select_settings(SlurmSettings).partition
     cpus, gpus = _UNKNOWN_NODE
@@ -90,25 +85,20 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
 
 def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
-    """Return the job's time limit in Slurm's notation.
-
-    By default it is twice the estimate, which may be far off, and ten minutes for what comes before the first trial.
-    """
+    """Return the job's time limit in Slurm's notation: by default twice the estimate and ten minutes."""
     limit = experiment.select_settings(SlurmSettings).time
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
 def select_directory_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that a directory is named after, as they would be read back from a JSON file. The ladders of
-    the nodes are not known yet.
-    """
+    """Return the settings that a directory is named after, as JSON has them."""
     values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
     settings = {key: value for key, value in values.items() if key not in _PATIENCE}
     return dict(json.loads(json.dumps(settings)))
 
 
 def _select_run_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that must be the same to continue a run in a given directory."""
+    """Return the settings that must be the same to continue a run in its directory."""
     return {key: value for key, value in select_directory_settings(experiment).items() if key not in _MACHINE}
 
 
@@ -140,9 +130,7 @@ class JobPaths:
 
 
 def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> BatchScript:
-    """Return the batch script of a run. ``time`` is in Slurm's notation; ``flags`` are those of the run that are not
-    settings.
-    """
+    """Return the batch script of a run. ``flags`` are those of the run that are not settings."""
     seconds = parse_time(time)
     directory = str(paths.directory)
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
@@ -186,7 +174,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
 
 
 def choose_gres(experiment: Experiment) -> str | None:
-    """Return the generic resources to request: those of --gres, or the GPUs that --device and -g name."""
+    """Return the generic resources to request: those of --gres, or the GPUs of --device and -g."""
     resources, gres = experiment.resources, experiment.select_settings(SlurmSettings).gres
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
@@ -194,7 +182,7 @@ def choose_gres(experiment: Experiment) -> str | None:
 
 
 def quote_option(option: str) -> str:
-    """Quote an option for a #SBATCH line. sbatch understands double quotes and the backslash, but it is no shell."""
+    """Quote an option for a #SBATCH line, which is no shell."""
     if "\n" in option:
         raise InputError(f"{option!r}: an option of Slurm cannot contain a line break")
     if re.fullmatch(r"[\w@%+=:,./-]+", option, re.ASCII):
@@ -204,10 +192,7 @@ def quote_option(option: str) -> str:
 
 
 def parse_time(text: str) -> float | None:
-    """Return the seconds of Slurm's «90» (minutes), «90:00», «1:30:00», «2-12», «2-12:30», «2-12:30:00».
-
-    None means no limit.
-    """
+    """Return the seconds of a time as Slurm reads it. None means no limit."""
     if text.upper() in ("UNLIMITED", "INFINITE"):
         return None
     valid = "valid: 90 (minutes), 1:30:00, 2-12:30:00"
@@ -256,7 +241,7 @@ class SlurmJob:
 
 
 def read_status(job: SlurmJob) -> JobStatus:
-    """Ask Slurm for the status of a job. ``SlurmUnreachable`` is raised when Slurm does not answer."""
+    """Return the status of a job, or raise SlurmUnreachable."""
     done = _call(["scontrol", *job.cluster_option, "show", "job", "--oneliner", job.number])
     if done.returncode == 0:
         return parse_status(done.stdout)
@@ -298,10 +283,7 @@ _JOB = "job.json"
 
 
 def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
-    """Return the job that waits or runs for this directory.
-
-    An InputError is raised if the directory is for another experiment.
-    """
+    """Return the job that waits or runs for this directory."""
     path = directory / SLURM / _JOB
     if not path.exists():
         if not (directory / RUN).exists():
@@ -321,9 +303,7 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
 
 
 def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> tuple[SlurmJob, str]:
-    """Submit the script, and return the job with sbatch's warnings. If Slurm refuses it, an InputError repeats its
-    message, and no new folder remains.
-    """
+    """Submit the script. Return the job and sbatch's warnings. A refusal leaves no new folder."""
     folder = paths.directory / SLURM
     first_new = next((path for path in reversed((folder, *folder.parents)) if not path.exists()), None)
     try:

@@ -1,7 +1,7 @@
-"""Shows a run that another process measures, by its journal and the lock on it, or by what Slurm says of its job.
+"""Shows a run that another process measures, by its journal, the lock on it, and what Slurm says of its job.
 
-It only reads; the run does not depend on it. What is measured now follows from the plan and the records, as it does for
-the run itself.
+What is measured now follows from the plan and the records, as it does for the run itself.
+
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FollowedRun:
         return new
 
     def _read_size(self) -> int:
-        """Return the size of the file. It is opened, because that makes a shared file system ask its server again."""
+        """Return the size of the journal. Opening it makes a shared file system ask its server."""
         try:
             with (self.directory / TRIALS).open("rb") as file:
                 return os.fstat(file.fileno()).st_size
@@ -107,7 +107,7 @@ class FollowedRun:
         return apply_searches(plan, read_batches(self.directory))
 
     def find_next_trial(self) -> NextTrial | None:
-        """Return the trial that is measured now: the run decides it by the same records."""
+        """Return the trial that is measured now."""
         return choose_next_trial(self.plan, [r for r in self.records if r.trial.key not in self._to_repeat])
 
     @property
@@ -120,7 +120,7 @@ class FollowedRun:
         return self.has_begun and choose_next_trial(self.plan, self.records) is None
 
     def wait_for_records(self, status: JobStatus) -> bool:
-        """Return whether every trial has a record. After a job that completed, wait for them to arrive here."""
+        """Return whether every trial has a record. After a job that completed, wait for them."""
         deadline = time.monotonic() + (_ARRIVAL_SECONDS if status.state == "COMPLETED" else 0)
         while not self.has_every_record():
             if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ class FollowedRun:
         return Journal(self.directory, read_run(self.directory), -1, self.records)
 
     def report(self, view: Journal, listener: RunListener, is_measured: bool = True) -> bool:
-        """Tell the listener what is new since the last call. Return whether no trial is left."""
+        """Tell the listener what is new. Return whether no trial is left."""
         new = self.read_new_records()
         view.records = self.records
         for record in new:
@@ -149,8 +149,7 @@ class FollowedRun:
 def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     """Return the plan of a recorded run. ``planned`` is a plan of the same experiment.
 
-    Without it, the plan is made from run.json alone, because the machine that measures may be another one. Then it has
-    no points that --explain adds beside the ladders, which are not recorded.
+    Without it, run.json alone decides, because another machine may measure. Then points that --explain adds are absent.
     """
     try:
         spec = run.read_spec()
@@ -223,11 +222,7 @@ class WatchedEnd:
 
 
 def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> WatchedEnd:
-    """Show the trials of a run until no process measures it.
-
-    ``waits``: go on until the run is complete, for a run that is not measured all the time, or on a host whose locks
-    are not seen here.
-    """
+    """Show the trials of a run until no process measures it, or with ``waits`` until it is complete."""
     watched = FollowedRun(source.directory)
     # While the run still searches the largest batches that fit, its points are not known.
     while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():
@@ -346,8 +341,7 @@ done
 class RemoteJournal:
     """A copy of the journal of a run on another host, which one ssh connection keeps up to date.
 
-    The host needs a shell and the usual tools, but not trainscale. A small script there sends what is new once a
-    second, and ends when the connection does. Use this in a with block: entering it waits until the copy is complete.
+    The host needs a shell, but not trainscale: a script there sends what is new once a second.
     """
 
     def __init__(self, host: Host, directory: str, settings: SshSettings) -> None:
@@ -398,7 +392,7 @@ class RemoteJournal:
         self._folder.cleanup()
 
     def is_measured(self) -> bool:
-        """Wait for the next round. On a host without the command flock, a run counts as measured."""
+        """Wait for the next round. On a host without flock, a run counts as measured."""
         self._wait_for_round(self._rounds + 1, _SILENT_SECONDS)
         return self._lock_state != "free"
 

@@ -1,7 +1,8 @@
-"""batches.json: which batches were tried to find the largest that fits, so that none is tried twice.
+"""batches.json: which batches were tried to find the largest that fits.
 
 Schema history
     1  first version
+
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Attempt:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Return the first count that is known: of the driver, of the framework's allocator, of the host."""
+        """The first known count: of the driver, of the framework, of the host."""
         return self.nvml_peak_bytes or self.device_peak_bytes or self.host_peak_bytes
 
 
@@ -50,7 +51,7 @@ class Search:
 
     @property
     def largest(self) -> Attempt | None:
-        """Return the largest batch known to fit, from this or an earlier run."""
+        """The largest batch known to fit, from this or an earlier run."""
         failed = {attempt.batch for attempt in self.attempts if not attempt.fits}
         fitting = [attempt for attempt in self.attempts if attempt.batch not in failed]
         return max(fitting, key=lambda attempt: (attempt.batch, attempt.memory_bytes or 0), default=None)
@@ -62,13 +63,12 @@ class Search:
 
 
 def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
-    """Write searches, which are given by the key of their config."""
     values = [{**asdict(search), "config": search.config.to_dict()} for search in searches.values()]
     write_atomically(directory / FILE, json.dumps({"schema": SCHEMA, "searches": values}, indent=2) + "\n")
 
 
 def read_batches(directory: Path) -> dict[str, Search]:
-    """Return the searches of a run by the key of their config. Empty where no batch was searched."""
+    """Return the searches of a run by the key of their config."""
     searches = read_document(
         directory / FILE,
         SCHEMA,

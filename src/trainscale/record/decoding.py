@@ -1,7 +1,7 @@
 """Typed decoding of the JSON files of a run: the one place where their text becomes values.
 
-What they hold is checked against the dataclasses that it becomes, and control characters in texts are removed, so that
-nothing behind this needs to doubt them. A run may come from anywhere.
+A run may come from anywhere. Nothing behind this needs to doubt types, or control characters in texts.
+
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x
 
 
 def remove_unprintable(text: str) -> str:
-    """Return the text without terminal colours, cursor moves and control characters, for terminals, HTML and XML."""
+    """Return the text without terminal codes and control characters."""
     return _UNPRINTABLE.sub("", text)
 
 
@@ -43,7 +43,7 @@ def find_first_line(text: str) -> str:
 
 
 def read_document(path: Path, schema: int, what: str, decode: Callable[[JsonObject], Kind]) -> Kind | None:
-    """Decode a JSON file of a run, or return None if there is none. An InputError says that it is not ``what``."""
+    """Decode a JSON file of a run; None if there is none. An InputError says that it is not ``what``."""
     try:
         values = decode_object(read_regular(path, MOST_BYTES))
         check_schema({"schema": schema, **values}, schema, str(path))
@@ -91,7 +91,7 @@ def _clean(value: Any) -> Any:
 
 
 def convert(values: Any, kind: type[Kind]) -> Kind:
-    """Make a typed object of decoded JSON. Fields that this version does not know are ignored."""
+    """Make a typed object of decoded JSON. Unknown fields are ignored."""
     import msgspec
 
     try:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write bytes, or text as UTF-8, to a temporary file beside ``path``, sync it, and rename it to ``path``.
+    """Write bytes, or text as UTF-8, to a temporary file, sync it, and rename it to ``path``.
 
-    The temporary file has a random name and is new, so in a shared folder nobody can prepare a link in its place. An
-    OSError names ``path``: that of a full disk names none by itself.
+    Its name is random, so in a shared folder nobody can prepare a link in its place. An OSError names ``path``.
     """
     make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -31,9 +30,7 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and those above it, and sync the entry of each: a synced file in a directory whose own entry is
-    not on the disk is lost with it.
-    """
+    """Make a directory and those above it, and sync their entries, without which synced files are lost."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for path in missing:

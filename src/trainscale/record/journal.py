@@ -86,8 +86,9 @@ class Journal:
 
 
 def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -> Journal:
-    """Begin a run, or continue one that has the same specification. Another process that measures there now is waited
-    for as long as ``patience_seconds``.
+    """Begin a run, or continue one of the same specification.
+
+    Another process that measures there now is waited for up to ``patience_seconds``.
     """
     check_directory(directory, run.spec)  # before anything is written there
     try:
@@ -115,7 +116,7 @@ def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -
 
 
 def check_directory(directory: Path, spec: JsonObject) -> bool:
-    """Return whether this run was begun there. Raise an InputError if the directory belongs to something else."""
+    """Return whether this run was begun there. Anything else there is an InputError."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
     names = {path.name for path in directory.iterdir()} if directory.exists() else set()
@@ -140,8 +141,7 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
 def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
     """Return the settings in which two specifications differ, with both values.
 
-    Settings of series come with all values that they have there and here. Where the same values are only combined in
-    another way, the number of series says that they differ.
+    Settings of series come with all their values. Where only the combinations differ, the number of series says so.
     """
 
     def format_values(values: list[Any]) -> str:
@@ -172,9 +172,7 @@ def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
 
 
 def _lock(descriptor: int, patience_seconds: float) -> bool:
-    """Return whether the journal is now this process's own. Try for a moment at least: ``is_being_measured`` looks for
-    a moment, too.
-    """
+    """Return whether the journal is now locked. Try for a moment, as ``is_being_measured`` looks for a moment."""
     deadline = time.monotonic() + max(patience_seconds, _LOCK_TRIES * _LOCK_SECONDS)
     while True:
         try:
@@ -187,7 +185,7 @@ def _lock(descriptor: int, patience_seconds: float) -> bool:
 
 
 def is_being_measured(directory: Path) -> bool:
-    """Return whether a process of this host, or one whose locks this host sees, writes to the journal."""
+    """Return whether a process whose lock this host sees writes to the journal."""
     try:
         with open_regular(directory / TRIALS) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -199,7 +197,6 @@ def is_being_measured(directory: Path) -> bool:
 
 
 def read_run(directory: Path) -> RunInfo:
-    """Read run.json. An InputError says why it cannot be read."""
     run = read_document(directory / RUN, SCHEMA, "a run", RunInfo.from_dict)
     if run is None:
         raise InputError(f"{directory}: no run was recorded here (there is no {RUN})")
@@ -207,10 +204,9 @@ def read_run(directory: Path) -> RunInfo:
 
 
 def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
-    """Return all finished trials, in the order in which they ran. If one was measured again, the last counts.
+    """Return all finished trials in order. If one was measured again, the last counts.
 
-    A damaged line is an InputError with file, line and field. With ``skip``, it is left out and ``skip`` is called
-    with the message, unless no line can be read.
+    A damaged line is an InputError. ``skip`` gets its message instead, unless no line can be read.
     """
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
@@ -245,7 +241,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
 
 
 def _read_complete_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends. The last one is left out if it was not written completely."""
+    """Yield the lines of a file. The last one is left out if it was not written completely."""
     last = b""
     try:
         with open_regular(path) as file:

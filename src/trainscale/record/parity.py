@@ -1,7 +1,4 @@
-"""Verdicts: whether a trial did its work, and whether a framework's build of a network does the work of the reference.
-
-The first kind is part of a trial's record. The second is in parity.json, beside the journal.
-"""
+"""Verdicts on trials (part of their records) and on builds of networks (parity.json)."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. ``difference`` is relative, or absolute for counts; None if it could not be computed."""
+    """One comparison. ``difference`` is relative, or absolute for counts; None if there is none."""
 
     name: str
     difference: float | None
@@ -67,7 +64,7 @@ class Verdict:
 
     @property
     def warning(self) -> str:
-        """A sentence that says what is not proven. Empty where the same work is proven."""
+        """What is not proven, as a sentence. Empty where the same work is proven."""
         if self.state == PROVEN:
             return ""
         if self.state == UNPROVEN:
@@ -90,7 +87,7 @@ def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
 
 
 def read_parity(directory: Path) -> tuple[Verdict, ...]:
-    """Return the verdicts of a run. Empty if it compared no frameworks."""
+    """Return the verdicts of a run; none if it compared no frameworks."""
 
     def decode(values: JsonObject) -> tuple[Verdict, ...]:
         verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])

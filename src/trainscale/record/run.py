@@ -1,6 +1,4 @@
-"""What a run is: its specification, and where, when and with what it is measured. This is run.json, written once at its
-start.
-"""
+"""run.json: what a run is, and where, when and with what it is measured. It is written once."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ def collect_provenance(
     dataset: DatasetFacts | None = None,
     allocator: str = TUNED,
 ) -> JsonObject:
-    """Return the document for run.json. Without ``hosts``, only ``machine`` is measured. ``dataset`` is None for
-    synthetic data. ``allocator`` is the setting of that name.
-    """
+    """Return the document for run.json. Without ``hosts``, only ``machine`` is measured."""
     commit = None  # of trainscale itself, if it runs from a checkout
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -1,8 +1,9 @@
-"""What was seen in one trial: raw samples of every rank, never statistics. One record is one line of the journal.
+"""What was seen in one trial: raw samples of every rank. One record is one line of the journal.
 
 Schema history
     1  first version; samples were called ``images``
     2  ``samples`` and ``valid_samples``, and ``unit``: what the network calls a sample
+
 """
 
 from __future__ import annotations
@@ -94,9 +95,7 @@ class TrialRecord:
 
     @property
     def compilation(self) -> str:
-        """``cold`` if a rank compiled a program, ``warm`` if a cache had all of them, ``none`` if there were none.
-        Empty in older journals.
-        """
+        """``cold`` if a rank compiled a program, ``warm`` if a cache had all, ``none`` if there were none."""
         states = {rank.compilation for rank in self.ranks}
         return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
@@ -133,7 +132,7 @@ class DamagedLine(InputError):
 
 
 def decode_record(line: str | bytes, where: str) -> TrialRecord:
-    """Decode one line of the journal. A DamagedLine says ``where`` (file and line) it cannot be read and why."""
+    """Decode one line of the journal. A DamagedLine says ``where`` and why it cannot be read."""
     try:
         values = decode_object(line)
         check_schema(values, SCHEMA, where)
@@ -143,7 +142,7 @@ def decode_record(line: str | bytes, where: str) -> TrialRecord:
 
 
 def _check_counts(trial: Trial) -> None:
-    """Raise DecodingError for a config or a number of devices that no statistic can use."""
+    """Refuse a config or a number of devices that no statistic can use."""
     config = trial.config
     for name, count in (("devices", trial.devices), ("config.batch", config.batch), ("config.classes", config.classes)):
         if not 1 <= count <= MOST:
