@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from table_checks import find_flags, find_problems, find_scaling
 
 from trainscale.errors import InputError
 from trainscale.questions.published.curves import (
     ABOVE_115,
+    MIXED,
     MIXED_BATCHES,
     SENTENCES,
+    STRONG,
+    WEAK,
     WEAK_LABELLED_STRONG,
     PublishedCurve,
     PublishedPoint,
     find_curve,
     find_device_kind,
+    is_impossible,
     parse_years,
     read_curves,
     select_curves,
@@ -30,44 +32,42 @@ CURVES = read_curves()
 GOOD = find_curve("mxnet2016-p2-alexnet-b512")
 
 
-def test_there_is_no_problem_in_the_table() -> None:
-    """Sources, units, increasing device counts, baselines, batches; scaling and flags by the points."""
-    assert len(CURVES) > 200
-    assert find_problems(CURVES) == []
+def is_constant(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= 0.02 * max(values)  # sources round batches
 
 
-def with_point(index: int, **changes: object) -> PublishedCurve:
-    points = list(GOOD.points)
-    points[index] = replace(points[index], **changes)  # type: ignore[arg-type]
-    return replace(GOOD, points=tuple(points))
+def test_ids_are_unique() -> None:
+    assert len(CURVES) == len({curve.id for curve in CURVES}) > 200
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda: replace(GOOD, source=replace(GOOD.source, url="")), "the source lacks a citation, a URL or a year"),
-        (lambda: replace(GOOD, source=replace(GOOD.source, year=0)), "the source lacks a citation, a URL or a year"),
-        (lambda: replace(GOOD, unit="furlongs"), "the unit 'furlongs' is none of images"),
-        (lambda: replace(GOOD, interconnect=""), "there is no interconnect"),
-        (lambda: replace(GOOD, points=GOOD.points[:1]), "do not increase, or there is no point beyond the baseline"),
-        (lambda: replace(GOOD, points=GOOD.points[::-1]), "do not increase"),
-        (lambda: with_point(1, per_second=None), "2 devices: there is neither or both of a speed and an efficiency"),
-        (lambda: with_point(1, efficiency=0.9), "2 devices: there is neither or both"),
-        (lambda: with_point(1, per_second=-1.0), "a speed or an efficiency is not positive"),
-        (lambda: with_point(1, global_batch=7), "2 devices: the global batch is not that of all devices"),
-        (lambda: replace(GOOD, scaling="strong"), "scaling is strong, by the batches it is weak"),
-        (lambda: replace(GOOD, stated_scaling="strong"), f"by the points they are ('{WEAK_LABELLED_STRONG}',)"),
-        (lambda: with_point(8, per_second=457.07 * 256 * 1.2), f"by the points they are ('{ABOVE_115}',)"),
-    ],
-)
-def test_every_problem_is_noticed(change: Callable[[], PublishedCurve], problem: str) -> None:
-    (sentence,) = find_problems([change()])[:1]
-    assert sentence.startswith("mxnet2016-p2-alexnet-b512: ")
-    assert problem in sentence
-
-
-def test_an_id_that_is_there_twice_is_noticed() -> None:
-    assert find_problems([GOOD, GOOD]) == ["mxnet2016-p2-alexnet-b512: the ID is there twice"]
+@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.id)
+def test_every_curve_is_whole_and_its_scaling_and_flags_follow_from_its_points(curve: PublishedCurve) -> None:
+    assert curve.source.citation
+    assert curve.source.url.startswith("https://")
+    assert 2010 <= curve.source.year <= 2030
+    assert curve.unit in ("images", "samples", "sequences", "tokens")
+    for name in ("network_stated", "framework", "strategy", "hardware", "interconnect", "precision"):
+        assert getattr(curve, name), name
+    counts = [point.devices for point in curve.points]
+    assert len(counts) > 1
+    assert counts == sorted({count for count in counts if count > 0})
+    for point in curve.points:
+        assert (point.per_second is None) != (point.efficiency is None)
+        assert (point.per_second or point.efficiency or 0) > 0
+        if point.batch_per_device is not None and point.global_batch is not None:
+            assert point.batch_per_device * point.devices == pytest.approx(point.global_batch, rel=0.01)
+    per_device = [point.batch_per_device for point in curve.points if point.batch_per_device is not None]
+    in_all = [point.global_batch for point in curve.points if point.global_batch is not None]
+    scaling = None
+    if len(per_device) == len(in_all) == len(counts):
+        scaling = WEAK if is_constant(per_device) else STRONG if is_constant(in_all) else MIXED
+    assert curve.scaling == scaling
+    expected = {
+        ABOVE_115: any(is_impossible(point, curve.baseline) for point in curve.points),
+        WEAK_LABELLED_STRONG: scaling == WEAK and curve.stated_scaling == STRONG,
+        MIXED_BATCHES: scaling == MIXED,
+    }
+    assert curve.flags == tuple(flag for flag, is_there in expected.items() if is_there)
 
 
 def test_ids_are_lower_case_and_have_a_year() -> None:
@@ -159,53 +159,9 @@ def test_an_unknown_id_names_the_nearest() -> None:
         find_curve("qqq")
 
 
-# ---- weak, strong or mixed by the batches, and the flags that follow
-
-
-def points(*batches: float | None, speeds: tuple[float, ...] = (100.0, 190.0, 360.0)) -> list[PublishedPoint]:
-    """Points at 1, 2 and 4 devices with these batches per device."""
-    return [
-        PublishedPoint(devices, speed, batch, None if batch is None else round(batch * devices))
-        for devices, speed, batch in zip((1, 2, 4), speeds, batches, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("batches", "scaling"),
-    [
-        ((32, 32, 32), "weak"),
-        ((32, 16, 8), "strong"),
-        ((32, 32, 16), "mixed"),
-        ((32, None, 32), None),
-        ((126, 126.5, 126), "weak"),
-        ((43, 21.3, 10.7), "strong"),
-    ],
-)
-def test_the_batches_tell_weak_from_strong(batches: tuple[float | None, ...], scaling: str | None) -> None:
-    assert find_scaling(points(*batches)) == scaling
-
-
-@pytest.mark.parametrize(
-    ("stated", "batches", "flags"),
-    [
-        ("strong", (32, 32, 32), (WEAK_LABELLED_STRONG,)),
-        ("weak", (32, 32, 32), ()),
-        (None, (32, 32, 32), ()),
-        ("strong", (32, 16, 8), ()),
-        ("strong", (None, None, None), ()),
-        (None, (32, 32, 16), (MIXED_BATCHES,)),
-    ],
-)
-def test_weak_scaling_that_is_called_strong_is_flagged(
-    stated: str | None, batches: tuple[float | None, ...], flags: tuple[str, ...]
-) -> None:
-    assert find_flags(points(*batches), stated) == flags
-
-
-@pytest.mark.parametrize(("last", "is_flagged"), [(460.0, False), (461.0, True)])
-def test_an_efficiency_above_115_percent_is_flagged(last: float, is_flagged: bool) -> None:
-    flags = find_flags(points(8, 8, 8, speeds=(100.0, 200.0, last)), None)
-    assert flags == ((ABOVE_115,) if is_flagged else ())
+@pytest.mark.parametrize(("last", "is_so"), [(460.0, False), (461.0, True)])
+def test_an_efficiency_above_115_percent_is_impossible(last: float, is_so: bool) -> None:
+    assert is_impossible(PublishedPoint(4, last), PublishedPoint(1, 100.0)) == is_so
 
 
 def test_every_flag_has_a_sentence() -> None:
