@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from factories import make_config, make_rank, make_record
 
+from trainscale.questions.explain.explain import PointExplanation, explain_records
 from trainscale.record.trial import RankSample, TrialRecord
 from trainscale.spec.config import Config, remove_exchange
 
@@ -79,3 +81,15 @@ def give_cores(records: Sequence[TrialRecord], shares: Sequence[float], waits: S
             record = change_rank(record, rank.rank, cpu_seconds=cpu, core_wait_seconds=wait)
         changed.append(record)
     return changed
+
+
+def explain_only(records: list[TrialRecord]) -> PointExplanation:
+    """Return the explanation of the only point, whose shares add up to 1."""
+    (point,) = explain_records(records)
+    assert sum(part.share for part in point.parts) == pytest.approx(1, abs=1e-12)
+    assert all(part.share >= 0 for part in point.parts)
+    return point
+
+
+def shares(point: PointExplanation) -> dict[str, float]:
+    return {" and ".join(part.causes): part.share for part in point.parts}

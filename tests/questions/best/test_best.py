@@ -60,14 +60,18 @@ def speeds(config: Config, *values: float, devices: int = 2) -> list[TrialRecord
     return [record_at(value, config, devices, repeat) for repeat, value in enumerate(values)]
 
 
+def leader(answer: BestChoice) -> Candidate:
+    assert answer.leader is not None
+    return answer.leader
+
+
 def verdict(state: str) -> Verdict:
     return Verdict("torch", "alexnet", 224, 1000, "nchw", "cpu", "jax nhwc", state, reason="another loss")
 
 
 def test_a_lead_that_is_larger_than_the_noise_is_clear() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101) + speeds(SERVERS, 79, 80, 81))
-    assert answer.leader is not None
-    assert (answer.leader.name, answer.verdict) == ("torch · allreduce", CLEAR)
+    assert (leader(answer).name, answer.verdict) == ("torch · allreduce", CLEAR)
     assert answer.others[0].candidate.name == "torch · ps:1"
     assert answer.others[0].lead.mean == pytest.approx(1.25)
 
@@ -98,8 +102,7 @@ def test_the_lead_of_runs_that_stopped_by_their_intervals_is_that_of_the_report(
 def test_with_two_repeats_a_lead_cannot_be_told_from_noise() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 100, 100) + speeds(SERVERS, 10, 10))
     assert answer.verdict == UNKNOWN
-    assert answer.leader is not None
-    assert answer.leader.marks == ("measured twice only",)
+    assert leader(answer).marks == ("measured twice only",)
 
 
 def test_the_lead_over_one_rival_has_the_interval_of_every_other_ratio() -> None:
@@ -149,8 +152,7 @@ def test_ten_equal_candidates_are_seldom_called_a_clear_lead() -> None:
 def test_a_configuration_whose_parity_failed_is_never_offered() -> None:
     records = speeds(ALLREDUCE, 999, 999, 999) + speeds(make_config(framework="jax"), 9, 10, 11)
     (answer,) = answers(records, verdicts=(verdict(FAILED),))
-    assert answer.leader is not None
-    assert answer.leader.config.framework == "jax"
+    assert leader(answer).config.framework == "jax"
     assert [(out.config, out.reason) for out in answer.left_out] == [
         (ALLREDUCE, "parity failed: not the same work as jax nhwc: another loss")
     ]
@@ -158,15 +160,13 @@ def test_a_configuration_whose_parity_failed_is_never_offered() -> None:
 
 def test_an_unproven_configuration_is_offered_with_a_mark() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101), verdicts=(verdict(UNPROVEN),))
-    assert answer.leader is not None
-    assert answer.leader.marks == ("parity unproven",)
+    assert leader(answer).marks == ("parity unproven",)
 
 
 def test_work_that_could_not_be_proven_is_marked() -> None:
     records = [replace(r, witness=WitnessVerdict(UNPROVEN, "no reference")) for r in speeds(ALLREDUCE, 9, 10, 11)]
     (answer,) = answers(records)
-    assert answer.leader is not None
-    assert answer.leader.marks == ("work unproven",)
+    assert leader(answer).marks == ("work unproven",)
 
 
 def test_one_refuted_trial_is_enough_to_leave_a_configuration_out() -> None:
@@ -174,8 +174,7 @@ def test_one_refuted_trial_is_enough_to_leave_a_configuration_out() -> None:
         record_at(500, ALLREDUCE, 2, 3), status=REFUTED, failure=Failure(REFUTED, "rank 1: a loss of 3 and not 7")
     )
     (answer,) = answers([*speeds(ALLREDUCE, 99, 100, 101), refuted, *speeds(SERVERS, 9, 10, 11)])
-    assert answer.leader is not None
-    assert answer.leader.config == SERVERS
+    assert leader(answer).config == SERVERS
     assert answer.left_out[0].reason == "a trial did not do its work: rank 1: a loss of 3 and not 7"
 
 
@@ -189,8 +188,7 @@ def test_failed_points_are_left_out_with_their_reason_and_failed_repeats_are_mar
     records = [failed_record(SERVERS, 2), *speeds(ALLREDUCE, 9, 10, 11), failed_record(ALLREDUCE, 2, 3)]
     (answer,) = answers(records)
     assert answer.left_out[0].reason.startswith("oom: CUDA out of memory")
-    assert answer.leader is not None
-    assert answer.leader.marks == ("1 of 4 repeats failed",)
+    assert leader(answer).marks == ("1 of 4 repeats failed",)
 
 
 # ---- criteria
@@ -216,9 +214,8 @@ def test_by_time_to_accuracy_the_slower_network_that_learns_faster_wins() -> Non
     records = [learning_record(quick, repeat=n, valid=(0.5, 0.6, 0.7, 0.8), seconds=30 + n) for n in range(3)]
     records += [learning_record(slow, repeat=n, valid=(0.75, 0.8), seconds=40 + n) for n in range(3)]
     (answer,) = answers(records, Question(TIME, accuracy=0.75))
-    assert answer.leader is not None
-    assert answer.leader.config == slow
-    assert answer.leader.value.mean == pytest.approx(2 + 41)
+    assert leader(answer).config == slow
+    assert leader(answer).value.mean == pytest.approx(2 + 41)
     (answer,) = answers(records, Question(TIME, accuracy=0.81))
     assert {out.reason for out in answer.left_out} == {"0 of 3 repeats reached an accuracy of 0.81"}
 
@@ -233,16 +230,14 @@ def test_by_memory_the_smallest_peak_wins_in_the_most_exact_count_that_all_have(
         with_memory(SERVERS, device_peak_bytes=80, host_peak_bytes=9),
     ]
     (answer,) = answers(records, Question(MEMORY))
-    assert answer.leader is not None
-    assert (answer.leader.config, answer.leader.value.mean) == (SERVERS, 80)
+    assert (leader(answer).config, leader(answer).value.mean) == (SERVERS, 80)
 
 
 def test_by_cost_fewer_hosts_can_beat_more_speed() -> None:
     spread = [replace(record, hosts=2) for record in speeds(ALLREDUCE, 99, 100, 101)]
     (answer,) = answers(spread + speeds(SERVERS, 79, 80, 81), Question(COST, Price(36.0, "host")))
-    assert answer.leader is not None
-    assert answer.leader.config == SERVERS
-    assert answer.leader.value.mean == pytest.approx(36 / 3600 / 80 * 1e6)
+    assert leader(answer).config == SERVERS
+    assert leader(answer).value.mean == pytest.approx(36 / 3600 / 80 * 1e6)
 
 
 # ---- what is compared with what
@@ -270,8 +265,7 @@ def test_every_choice_is_a_candidate_and_in_its_name() -> None:
     ]
     records = [record for n, config in enumerate(choices) for record in speeds(config, 90 + n, 100 + n, 110 + n)]
     (answer,) = answers(records)
-    assert answer.leader is not None
-    assert answer.leader.name == "torch · allreduce · batch 32 · fp32 · nchw · compiled"
+    assert leader(answer).name == "torch · allreduce · batch 32 · fp32 · nchw · compiled"
     assert len(answer.others) == 4
 
 
@@ -281,15 +275,13 @@ def test_the_same_configuration_in_two_runs_is_one_candidate_with_all_repeats() 
         Run.from_records(make_run(), speeds(ALLREDUCE, 110)),
     ]
     (answer,) = find_best(runs, Question()).choices
-    assert answer.leader is not None
-    assert (len(answer.leader.good), answer.leader.value.mean) == (3, pytest.approx(100))
+    assert (len(leader(answer).good), leader(answer).value.mean) == (3, pytest.approx(100))
 
 
 def test_another_version_of_a_framework_is_another_candidate() -> None:
     newer = [replace(record, versions={"torch": "3.0", "python": "3.11.9"}) for record in speeds(ALLREDUCE, 120, 121)]
     (answer,) = answers([*speeds(ALLREDUCE, 90, 100), *newer])
-    assert answer.leader is not None
-    assert answer.leader.name == "torch · allreduce · torch 3.0"
+    assert leader(answer).name == "torch · allreduce · torch 3.0"
     assert answer.others[0].candidate.name == "torch · allreduce · torch 2.9.1"
 
 

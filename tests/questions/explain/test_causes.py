@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planted import REPEATS, change_rank, run, small_config, trials
+from planted import REPEATS, change_rank, explain_only, run, shares, small_config, trials
 
 from trainscale.questions.explain import explain
 from trainscale.questions.explain.causes import (
@@ -17,22 +17,11 @@ from trainscale.questions.explain.causes import (
     STRAGGLERS,
     WORK,
 )
-from trainscale.questions.explain.explain import PointExplanation, explain_records
+from trainscale.questions.explain.explain import explain_records
 from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.spec.config import remove_exchange
 
 CONFIG = small_config()
-
-
-def shares(point: PointExplanation) -> dict[str, float]:
-    return {" and ".join(part.causes): part.share for part in point.parts}
-
-
-def only(records: list[TrialRecord]) -> PointExplanation:
-    (point,) = explain_records(records)
-    assert sum(part.share for part in point.parts) == pytest.approx(1, abs=1e-12)
-    assert all(part.share >= 0 for part in point.parts)
-    return point
 
 
 INDEPENDENT = "the strategy independent on {}"
@@ -106,7 +95,7 @@ def without_one_device(records: list[TrialRecord]) -> list[TrialRecord]:
 def test_parts_are_what_each_cause_adds_and_the_largest_is_the_verdict(
     records: list[TrialRecord], verdict: str, parts: dict[str, float] | None
 ) -> None:
-    point = only(records)
+    point = explain_only(records)
     assert point.verdict == verdict
     assert parts is None or shares(point) == pytest.approx(parts, abs=0.005)
     work = shares(point).get(WORK)
@@ -115,21 +104,21 @@ def test_parts_are_what_each_cause_adds_and_the_largest_is_the_verdict(
 
 def test_what_was_not_measured_is_named() -> None:
     alone, several = trials(CONFIG, 1, 0.06), trials(CONFIG, 2, 0.1)
-    assert only([*alone, *several]).missing == (INDEPENDENT.format("2 devices"),)
-    assert only(several).missing == ("the same work on one device", INDEPENDENT.format("2 devices"))
+    assert explain_only([*alone, *several]).missing == (INDEPENDENT.format("2 devices"),)
+    assert explain_only(several).missing == ("the same work on one device", INDEPENDENT.format("2 devices"))
     with_server = [*without_one_device(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)]
-    assert only(with_server).missing == (INDEPENDENT.format("1 device"),)
+    assert explain_only(with_server).missing == (INDEPENDENT.format("1 device"),)
 
 
 def test_the_server_that_holds_most_is_known() -> None:
     servers = (ServerResult(updates=50, bytes=5_000_000),)
-    exchange = only([*run(PS, 0.05, 0.05, 0.1, devices=4, servers=servers), *trials(PS, 1, 0.06)]).exchange
+    exchange = explain_only([*run(PS, 0.05, 0.05, 0.1, devices=4, servers=servers), *trials(PS, 1, 0.06)]).exchange
     assert exchange is not None
     assert (exchange.servers, exchange.server_bytes) == (1, 5_000_000)
 
 
 def test_a_slow_rank_is_named_and_its_slowness_is_no_contention() -> None:
-    point = only(run(CONFIG, work=0.05, apart=(0.05, 0.1), step=0.105))
+    point = explain_only(run(CONFIG, work=0.05, apart=(0.05, 0.1), step=0.105))
     assert shares(point)[STRAGGLERS] == pytest.approx(0.05 / 0.105, abs=0.005)
     assert shares(point)[CONTENTION] == pytest.approx(0, abs=0.005)
     assert point.verdict == explain.SLOW_RANK
@@ -148,7 +137,7 @@ def test_ranks_that_take_turns_in_being_slow_are_stragglers() -> None:
                 window = sum(steps)
                 record = change_rank(record, rank, step_seconds=tuple(steps), window_seconds=window, cpu_seconds=window)
             records[index] = record
-    point = only(records)
+    point = explain_only(records)
     assert point.verdict == STRAGGLERS
     assert shares(point)[STRAGGLERS] == pytest.approx(0.03 / 0.105, abs=0.005)
     assert shares(point)[CONTENTION] == pytest.approx(0.02 / 0.105, abs=0.005)
@@ -158,7 +147,7 @@ def test_input_is_what_resident_samples_save() -> None:
     config = small_config(data="mnist")
     rank = {"resident_steps": 20, "resident_seconds": 20 * 0.05, "waited_seconds": 1.0}
     records = run(config, work=0.05, apart=0.1, step=0.1, rank=rank)
-    point = only(records)
+    point = explain_only(records)
     assert shares(point)[INPUT] == pytest.approx(0.5, abs=0.005)
     assert shares(point)[WORK] == pytest.approx(0.5, abs=0.005)
     assert point.verdict == INPUT
@@ -188,11 +177,11 @@ def test_a_loss_that_is_not_larger_than_chance_is_called_noise() -> None:
             )
             record = replace(record, ranks=ranks)
         noisy.append(record)
-    assert only(noisy).verdict == explain.NOISE
+    assert explain_only(noisy).verdict == explain.NOISE
 
 
 def test_one_repeat_has_no_intervals() -> None:
-    point = only(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
+    point = explain_only(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
     assert all(part.measured.low is None for part in point.parts)
     assert point.has_few_repeats
     assert point.verdict == COMMUNICATION
@@ -202,7 +191,7 @@ def test_one_repeat_has_no_intervals() -> None:
 
 
 def test_a_part_that_chance_made_negative_is_shown_as_nothing() -> None:
-    point = only(run(CONFIG, work=0.0500, apart=0.0499, step=0.1))
+    point = explain_only(run(CONFIG, work=0.0500, apart=0.0499, step=0.1))
     contention = next(part for part in point.parts if part.causes == (CONTENTION,))
     assert contention.share == 0
     assert contention.measured.mean < 0
@@ -210,7 +199,7 @@ def test_a_part_that_chance_made_negative_is_shown_as_nothing() -> None:
 
 
 def test_a_part_that_is_negative_by_more_than_chance_is_flagged() -> None:
-    point = only(run(CONFIG, work=0.06, apart=0.05, step=0.1))
+    point = explain_only(run(CONFIG, work=0.06, apart=0.05, step=0.1))
     contention = next(part for part in point.parts if part.causes == (CONTENTION,))
     assert contention.is_impossible
     assert shares(point)[WORK] == pytest.approx(0.6, abs=0.005)
@@ -218,13 +207,13 @@ def test_a_part_that_is_negative_by_more_than_chance_is_flagged() -> None:
 
 @pytest.mark.parametrize(("apart", "is_impossible"), [(0.055, False), (0.045, True)])
 def test_without_an_interval_only_a_large_negative_part_is_flagged(apart: float, is_impossible: bool) -> None:
-    point = only(run(CONFIG, work=0.06, apart=apart, step=0.1, repeats=1))
+    point = explain_only(run(CONFIG, work=0.06, apart=apart, step=0.1, repeats=1))
     contention = next(part for part in point.parts if part.causes == (CONTENTION,))
     assert contention.is_impossible == is_impossible
 
 
 def test_a_point_that_is_faster_than_one_device_is_all_work() -> None:
-    point = only(run(CONFIG, work=0.06, apart=0.06, step=0.05))
+    point = explain_only(run(CONFIG, work=0.06, apart=0.06, step=0.05))
     assert shares(point)[WORK] == 1
     assert point.loss is not None
     assert point.loss.mean < 0
@@ -256,6 +245,6 @@ def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> Non
             ranks = tuple(replace(rank, window_seconds=rank.window_seconds * factor) for rank in record.ranks)
             record = replace(record, ranks=ranks)
         varied.append(record)
-    point = only(varied)
+    point = explain_only(varied)
     assert next(part for part in point.parts if part.causes == (CONTENTION,)).stands_out
     assert point.verdict == explain.NOISE

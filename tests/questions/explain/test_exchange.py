@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planted import run, small_config, trials
+from planted import explain_only, run, small_config, trials
 
-from trainscale.questions.explain.explain import PointExplanation, explain_records, fit_exchanges, fit_line
-from trainscale.record.trial import BatchTime, ExchangeTime, TrialRecord
+from trainscale.questions.explain.explain import fit_exchanges, fit_line
+from trainscale.record.trial import BatchTime, ExchangeTime
 
 CONFIG = small_config()
 SIZES = (4096, 65536, 1_048_576, 16_777_216)
@@ -16,11 +16,6 @@ SIZES = (4096, 65536, 1_048_576, 16_777_216)
 
 def sweep(latency: float, rate: float) -> tuple[ExchangeTime, ...]:
     return tuple(ExchangeTime(size, 5, 5 * (latency + size / rate)) for size in SIZES)
-
-
-def only(records: list[TrialRecord]) -> PointExplanation:
-    (point,) = explain_records(records)
-    return point
 
 
 def test_latency_and_rate_are_fitted_to_the_slowest_rank() -> None:
@@ -49,7 +44,7 @@ def test_a_line_never_has_a_negative_intercept_or_slope() -> None:
 
 def test_what_the_exchange_takes_alone_beyond_what_is_exposed_is_hidden() -> None:
     # 4.8 MB at 100 MB/s take 48 ms, of which 30 are exposed.
-    point = only(run(CONFIG, 0.07, 0.07, 0.1, rank={"exchanges": sweep(0.0, 1e8)}))
+    point = explain_only(run(CONFIG, 0.07, 0.07, 0.1, rank={"exchanges": sweep(0.0, 1e8)}))
     assert point.exchange is not None
     assert point.exchange.bytes == 4 * 1_199_882
     assert point.exchange.alone_seconds == pytest.approx(0.048, rel=0.01)
@@ -59,7 +54,7 @@ def test_what_the_exchange_takes_alone_beyond_what_is_exposed_is_hidden() -> Non
 def test_a_larger_batch_is_advised_from_the_times_of_several_batches() -> None:
     # A step takes 10 ms and 1 ms more for each sample: 64 samples 74 ms, and 30 ms are exposed.
     further = (BatchTime(32, 10, 10 * 0.042), BatchTime(128, 10, 10 * 0.138))
-    advice = only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).advice
+    advice = explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).advice
     assert advice is not None
     assert advice.measured_batches == 3
     # 0.95 needs 0.95 · 30 / 0.05 = 570 ms of work: 560 samples.
@@ -68,15 +63,15 @@ def test_a_larger_batch_is_advised_from_the_times_of_several_batches() -> None:
 
 def test_a_step_that_takes_as_long_with_fewer_samples_has_no_batch_to_advise_but_says_so() -> None:
     further = (BatchTime(32, 10, 0.73), BatchTime(16, 10, 0.74))
-    point = only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further}))
+    point = explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further}))
     assert point.advice is None
     assert point.equal_batch == 16
     further = (BatchTime(32, 10, 0.42), BatchTime(16, 10, 0.26))
-    assert only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).equal_batch is None
+    assert explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).equal_batch is None
 
 
 def test_without_other_batches_a_step_is_taken_to_be_proportional_to_its_batch() -> None:
-    advice = only(run(CONFIG, 0.064, 0.064, 0.128)).advice
+    advice = explain_only(run(CONFIG, 0.064, 0.064, 0.128)).advice
     assert advice is not None
     assert advice.measured_batches == 1
     # 0.9 needs 0.9 · 64 / 0.1 = 576 ms: 576 samples; 0.95 would need more than 16 times the batch.
@@ -85,10 +80,10 @@ def test_without_other_batches_a_step_is_taken_to_be_proportional_to_its_batch()
 
 def test_batches_of_other_series_count_too() -> None:
     other = replace(CONFIG, batch=128, strategy="independent")
-    advice = only([*run(CONFIG, 0.064, 0.064, 0.128), *trials(other, 1, 0.1)]).advice
+    advice = explain_only([*run(CONFIG, 0.064, 0.064, 0.128), *trials(other, 1, 0.1)]).advice
     assert advice is not None
     assert advice.measured_batches == 2
 
 
 def test_no_batch_helps_against_contention() -> None:
-    assert only(run(CONFIG, 0.05, 0.1, 0.101)).advice is None
+    assert explain_only(run(CONFIG, 0.05, 0.1, 0.101)).advice is None

@@ -9,11 +9,11 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from planted import change_rank, give_cores, run, small_config, trials
+from planted import change_rank, explain_only, give_cores, run, shares, small_config, trials
 
 from trainscale.questions.explain import explain
 from trainscale.questions.explain.causes import COMMUNICATION, CONTENTION, SERVERS, STRAGGLERS
-from trainscale.questions.explain.explain import PointExplanation, explain_records
+from trainscale.questions.explain.explain import explain_records
 from trainscale.questions.explain.ranks import (
     ANOTHER_PROGRAM,
     LIMIT,
@@ -116,20 +116,11 @@ def measure(
     ]
 
 
-def only(records: list[TrialRecord]) -> PointExplanation:
-    (point,) = explain_records(records)
-    return point
-
-
-def shares(point: PointExplanation) -> dict[str, float]:
-    return {" and ".join(part.causes): part.share for part in point.parts}
-
-
 @pytest.mark.parametrize(("wait", "reason"), [(0.5, ANOTHER_PROGRAM), (0.03, LIMIT)])
 def test_a_rank_with_half_a_core_is_named_though_its_steps_apart_are_not_longer(wait: float, reason: str) -> None:
     """In windows of 0.2 s, ranks that exchange nothing took 6.5 and 6.8 ms a step, and 17 ms together."""
     lacking = ((1.0, 0.5), (0.0, wait))
-    point = only(measure(0.0048, (0.0065, 0.0068), lacking, 0.017, ((0.43, 0.48), (0.14, wait))))
+    point = explain_only(measure(0.0048, (0.0065, 0.0068), lacking, 0.017, ((0.43, 0.48), (0.14, wait))))
     assert point.verdict == explain.SLOW_RANK
     (slow,) = point.slow_ranks
     assert (slow.rank, slow.reason, slow.has_longer_steps) == (1, reason, False)
@@ -144,7 +135,7 @@ def test_the_interval_of_a_missing_core_is_that_of_cpu_time_and_not_of_varying_s
     slower = [record for record in records if record.trial.devices == 2 and record.trial.repeat != 2]
     other = measure(0.008, (0.0077, 0.0149), ((1.0, 0.55), (0.0, 0.1)), 0.0257, ((0.5, 0.55), (0.0, 0.1)))
     faster = [record for record in other if record.trial.devices == 2 and record.trial.repeat == 2]
-    point = only([*records[:5], *slower, *faster])
+    point = explain_only([*records[:5], *slower, *faster])
     waiting = next(part for part in point.parts if part.causes == (STRAGGLERS,))
     assert waiting.measured.low is not None
     assert waiting.measured.low > 0.3
@@ -154,7 +145,7 @@ def test_the_interval_of_a_missing_core_is_that_of_cpu_time_and_not_of_varying_s
 def test_ranks_that_share_a_core_contend_also_in_the_exchange() -> None:
     """On one core two ranks took 12.2 and 7.9 ms apart in every repeat, but neither core is slow."""
     both = ((0.5, 0.5), (0.5, 0.5))
-    point = only(measure(0.0049, (0.0122, 0.0079), both, 0.0159, both))
+    point = explain_only(measure(0.0049, (0.0122, 0.0079), both, 0.0159, both))
     assert point.verdict == CONTENTION
     assert shares(point)[CONTENTION] == pytest.approx(0.5, abs=0.005)
     assert [slow.reason for slow in point.slow_ranks] == [None]
@@ -162,7 +153,7 @@ def test_ranks_that_share_a_core_contend_also_in_the_exchange() -> None:
 
 def test_a_rank_with_half_a_core_behind_a_slow_link_waits_for_the_link() -> None:
     lacking = ((1.0, 0.5), (0.0, 0.5))
-    point = only(measure(0.03, (0.03, 0.06), lacking, 0.58, ((0.06, 0.06), (0.0, 0.06))))
+    point = explain_only(measure(0.03, (0.03, 0.06), lacking, 0.58, ((0.06, 0.06), (0.0, 0.06))))
     assert point.verdict == COMMUNICATION
     assert shares(point)[STRAGGLERS] == pytest.approx(0.03 / 0.58, abs=0.005)
 
@@ -171,7 +162,7 @@ def test_workers_that_share_cores_but_wait_for_their_server_do_not_contend_more(
     config = small_config(strategy="ps", servers=1)
     apart, together = ((0.5,) * 4, (0.5,) * 4), ((0.23,) * 4, (0.2,) * 4)
     records = measure(0.006, (0.0135,) * 4, apart, 0.052, together, config)
-    point = only([*records, *trials(config, 1, 0.021)])
+    point = explain_only([*records, *trials(config, 1, 0.021)])
     assert point.verdict == SERVERS
     assert shares(point)[CONTENTION] == pytest.approx(0.0075 / 0.052, abs=0.005)
 
@@ -179,7 +170,7 @@ def test_workers_that_share_cores_but_wait_for_their_server_do_not_contend_more(
 @pytest.mark.parametrize("changes", [{"device": "cuda"}, {"data": "mnist"}])
 def test_little_cpu_time_is_no_missing_core_where_ranks_wait_for_gpus_or_samples(changes: dict[str, str]) -> None:
     lacking = ((1.0, 0.5), (0.0, 0.0))
-    point = only(measure(0.05, (0.05, 0.05), lacking, 0.1, lacking, small_config(**changes)))
+    point = explain_only(measure(0.05, (0.05, 0.05), lacking, 0.1, lacking, small_config(**changes)))
     assert point.slow_ranks == ()
     assert shares(point)[STRAGGLERS] == 0
 
@@ -190,14 +181,14 @@ def test_ranks_whose_cpu_time_was_not_counted_are_judged_by_their_steps() -> Non
         *trials(remove_exchange(CONFIG), 2, (0.05, 0.1), rank={"cpu_seconds": None}),
         *trials(CONFIG, 2, 0.105, rank={"cpu_seconds": None}),
     ]
-    point = only(records)
+    point = explain_only(records)
     assert point.verdict == explain.SLOW_RANK
     assert shares(point)[STRAGGLERS] == pytest.approx(0.05 / 0.105, abs=0.005)
 
 
 def test_without_one_device_the_other_ranks_show_what_a_whole_core_is() -> None:
     records = measure(0.05, (0.05, 0.06), ((1.0, 0.5), (0.0, 0.5)), 0.12, ((0.5, 0.5), (0.1, 0.5)))
-    point = only([record for record in records if record.trial.devices == 2])
+    point = explain_only([record for record in records if record.trial.devices == 2])
     assert shares(point)[STRAGGLERS] == pytest.approx(0.5, abs=0.005)
 
 
