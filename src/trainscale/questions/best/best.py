@@ -42,7 +42,6 @@ from ...analyse.titles import describe_differences, find_model_title
 from ...analyse.witness import find_point_verdict
 from ...record.decoding import find_first_line
 from ...record.parity import FAILED, REFUTED, UNPROVEN, Verdict, find_verdict
-from ...record.run import RecordedMachine
 from ...record.trial import TrialRecord
 from ...spec.config import Config, PointKey
 from ...worker.job import ASYNCHRONOUS
@@ -83,11 +82,6 @@ class Quantity:
     numerators: tuple[Estimate, ...]
     denominators: tuple[Estimate, ...] = ()
     factor: float = 1.0
-
-    @property
-    def value(self) -> float:
-        tops, bottoms = ((part.mean for part in parts) for parts in (self.numerators, self.denominators))
-        return self.factor * math.prod(tops) / math.prod(bottoms)
 
     def over(self, other: Quantity) -> Quantity:
         """Return the ratio to another quantity, which is independent."""
@@ -317,12 +311,15 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
     verdicts: dict[Setup, Verdict | None] = {}
     sequential: set[Setup] = set()
     for run in runs:
-        machines = dict.fromkeys(_describe_machine(machine) for machine in run.info.read_provenance().machines)
-        versions = {record.trial.config: record.versions for record in run.records if record.versions}
+        machines = []  # the devices of each in words; empty where an old run did not record them
+        for machine in run.info.read_provenance().machines:
+            cores = f"{machine.cores} cores of {machine.cpu}" if machine.cpu else ""
+            machines.append(f"{len(machine.gpus)} × {machine.gpus[0]}" if machine.gpus else cores)
+        known_versions = {record.trial.config: record.versions for record in run.records if record.versions}
         for record in drop_superseded(run.records):
             config = record.trial.config
-            own = record.versions or versions.get(config, {})
-            setup = (config, ", ".join(machines), tuple(sorted(own.items())))
+            own = record.versions or known_versions.get(config, {})
+            setup = (config, ", ".join(dict.fromkeys(machines)), tuple(sorted(own.items())))
             records.setdefault(setup, {}).setdefault(record.trial.devices, []).append(record)
             # Where several runs judged a config, the verdict that says more against it counts.
             judged = [verdict for verdict in (verdicts.get(setup), find_verdict(config, run.parity)) if verdict]
@@ -335,47 +332,33 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
     works = [work for work, _ in groups]
     has_machines = len({machine for _, machine in groups}) > 1
     result = []
-    for (work, machine), setups in groups.items():
+    for (work, on_machine), setups in groups.items():
         alike = [other for other in works if (other.model, other.scaling) == (work.model, work.scaling)]
-        details = [*describe_differences(alike)[work], *([machine] if has_machines else [])]
+        details = [*describe_differences(alike)[work], *([on_machine] if has_machines else [])]
         title = " · ".join([find_model_title(work.model), f"{work.scaling} scaling", *details])
         candidates = []
-        for setup, name in _name_setups(setups).items():
+        parts = describe_differences([config for config, _, _ in setups])
+        for setup in setups:
+            # Framework and strategy, then the other choices in which setups differ, and the versions.
+            config, _, versions = setup
+            name = [config.framework, config.strategy_label]
+            name += [part for part in parts[config] if part not in name]
+            others = [{*other[2]} for other in setups if other[0] == config and other != setup]
+            name += [" ".join(version) for version in versions if any(version not in other for other in others)]
             candidates += [
                 Candidate(
-                    config=setup[0],
+                    config=config,
                     devices=devices,
                     records=tuple(of_point),
                     baseline=tuple(records[setup].get(1, ())),
                     parity=verdicts[setup],
                     is_sequential=setup in sequential or any(record.trial.short for record in of_point),
-                    name=name,
+                    name=" · ".join(name),
                 )
                 for devices, of_point in records[setup].items()
             ]
         result.append((title, candidates))
     return result
-
-
-def _name_setups(setups: Sequence[Setup]) -> dict[Setup, str]:
-    """Return framework and strategy of each setup, then the other choices in which they differ, and the versions."""
-    parts = describe_differences([config for config, _, _ in setups])
-    names = {}
-    for setup in setups:
-        config, _, versions = setup
-        name = [config.framework, config.strategy_label]
-        name += [part for part in parts[config] if part not in name]
-        others = [{*other[2]} for other in setups if other[0] == config and other != setup]
-        name += [" ".join(version) for version in versions if any(version not in other for other in others)]
-        names[setup] = " · ".join(name)
-    return names
-
-
-def _describe_machine(machine: RecordedMachine) -> str:
-    """Return the devices of a machine in words. Empty where an old run did not record them."""
-    if machine.gpus:
-        return f"{len(machine.gpus)} × {machine.gpus[0]}"
-    return f"{machine.cores} cores of {machine.cpu}" if machine.cpu else ""
 
 
 # ---- the choice on one device count
@@ -398,7 +381,7 @@ def _choose(
             continue
         cost = candidate.estimate_cost(question.price).compute_interval() if question.price else None
         values.append((replace(candidate, value=value.compute_interval(), cost_per_million=cost), value))
-    values.sort(key=lambda pair: pair[1].value, reverse=question.more_is_better)
+    values.sort(key=lambda pair: pair[1].compute_interval().mean, reverse=question.more_is_better)
     leads = compare_with_leader([value for _, value in values], question.more_is_better)
     others = tuple(
         Rival(candidate, lead, None if lead.low is None else lead.low > 1)
@@ -474,26 +457,21 @@ def compute_step_cost(before: Candidate, after: Candidate, price: Price | None =
     """Return what a step costs. Without a price, the cost is counted in devices."""
     unit = price or Price(3600.0, "device")
     old, new = (unit.compute_price_per_second(each.devices, each.hosts) for each in (before, after))
-    gained = difference_interval(after.speeds, before.speeds)
-    ratio = ratio_interval(after.speeds, before.speeds)
-    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    samples = after.speeds, before.speeds
+    difference = fmean(after.speeds) - fmean(before.speeds)
+    gained = Interval(difference)
+    if min(map(len, samples)) >= LEAST_REPEATS:  # Welch's t interval of the difference of two means
+        terms = [(variance(values) / len(values), len(values) - 1) for values in samples]
+        total, reach = math.fsum(term for term, _ in terms), 0.0
+        if total:
+            freedom = total**2 / math.fsum(term**2 / count for term, count in terms)
+            reach = student_t(1 - (1 - CONFIDENCE) / 2, freedom) * math.sqrt(total)
+        gained = Interval(difference, difference - reach, difference + reach)
+    ratio = ratio_interval(*samples)
+    low, high = (None if limit is None else limit - 1 for limit in (ratio.low, ratio.high))
     cost = _divide(MILLION * (new - old), gained) if price else None
     factor = _divide(new / old - 1, Interval(ratio.mean - 1, low, high))
     return Step(before.devices, after.devices, gained, factor, cost)
-
-
-def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Return the difference of two means with Welch's t interval."""
-    difference = fmean(first) - fmean(second)
-    if min(len(first), len(second)) < LEAST_REPEATS:
-        return Interval(difference)
-    terms = [(variance(values) / len(values), len(values) - 1) for values in (first, second)]
-    total = math.fsum(term for term, _ in terms)
-    if total == 0:
-        return Interval(difference, difference, difference)
-    freedom = total**2 / math.fsum(term**2 / count for term, count in terms)
-    reach = student_t(1 - (1 - CONFIDENCE) / 2, freedom) * math.sqrt(total)
-    return Interval(difference, difference - reach, difference + reach)
 
 
 def _divide(cost: float, gained: Interval) -> Interval:
