@@ -125,12 +125,12 @@ def with_servers_and_a_slow_rank() -> list[TrialRecord]:
         (lambda: run(CONFIG, 0.05, 0.05, 0.0505), ["nothing stands out"]),
         (
             lambda: run(replace(CONFIG, batch=1), 0.001, 0.001, 0.005),
-            ["the work is too small to scale. A step computes for 1.00 ms", "From a batch of"],
+            ["the work is too small to scale. A step computes for 1.00 ms and loses", "a batch of"],
         ),
         (
             lambda: [*trials(replace(CONFIG, batch=1), 1, 0.001), *trials(replace(CONFIG, batch=1), 2, 0.02)],
             [
-                "and contention, stragglers and communication together take 19.0 ms",
+                "and loses 19.0 ms to contention, stragglers and communication together",
                 "even at 10 Gbit/s the exchange of 4.8 MB would take",
             ],
         ),

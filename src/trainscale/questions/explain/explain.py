@@ -77,20 +77,8 @@ class Exchange:
     bytes_per_second: float | None = None
     servers: int = 0
     server_bytes: int | None = None  # held by the server that holds most
-
-    @property
-    def alone_seconds(self) -> float | None:
-        """How long the gradients of a step take if nothing else happens."""
-        if self.latency_seconds is None or not self.bytes_per_second:
-            return None
-        return self.latency_seconds + self.bytes / self.bytes_per_second
-
-    @property
-    def hidden_seconds(self) -> float | None:
-        """How much of that hides behind computing."""
-        if self.alone_seconds is None or self.exposed_seconds is None:
-            return None
-        return max(0.0, self.alone_seconds - self.exposed_seconds)
+    alone_seconds: float | None = None  # how long the gradients of a step take if nothing else happens
+    hidden_seconds: float | None = None  # how much of that hides behind computing
 
     def estimate_seconds_on_good_network(self, devices: int) -> float:
         """Return how long it takes over 10 Gbit/s: a ring sends 2(n - 1)/n of the gradients."""
@@ -351,16 +339,21 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
     parameters = next((r.parameters for r in sources.records if r.parameters), None)
     if parameters is None:
         return None
-    exposed = [part.seconds for part in parts if set(part.causes) <= EXCHANGE]
-    fit = fit_exchanges(sources.records) or (None, None)
+    size = parameters * _BYTES_PER_PARAMETER.get(sources.config.precision, 4)
+    of_exchange = [part.seconds for part in parts if set(part.causes) <= EXCHANGE]
+    exposed = math.fsum(of_exchange) if of_exchange else None
+    latency, rate = fit_exchanges(sources.records) or (None, None)
+    alone = None if latency is None or not rate else latency + size / rate
     held = [server.bytes for record in sources.records for server in record.servers if server.bytes]
     return Exchange(
-        bytes=parameters * _BYTES_PER_PARAMETER.get(sources.config.precision, 4),
-        exposed_seconds=math.fsum(exposed) if exposed else None,
-        latency_seconds=fit[0],
-        bytes_per_second=fit[1],
+        bytes=size,
+        exposed_seconds=exposed,
+        latency_seconds=latency,
+        bytes_per_second=rate,
         servers=sources.config.count_servers(sources.hosts),
         server_bytes=max(held, default=None),
+        alone_seconds=alone,
+        hidden_seconds=None if alone is None or exposed is None else max(0.0, alone - exposed),
     )
 
 

@@ -268,34 +268,28 @@ def _describe_communication(point: PointExplanation, main: ExplainedPart) -> tup
     rate, bound = exchange.bytes_per_second, ""
     if rate is None:  # the least that explains what is exposed: less than the links', where nothing hides
         rate, bound = exchange.bytes / exchange.exposed_seconds if exchange.exposed_seconds else 0.0, " or more"
-    remedy = _advise_batch(point, "a batch of {} would reach") or twice_as_fast + _name_equal_batch(point)
+    remedy = _advise_batch(point) or twice_as_fast + _name_equal_batch(point)
     return text, f"at {_format_bytes(rate)}/s{bound} between these processes {remedy}"
 
 
 def _describe_too_small_work(point: PointExplanation, main: ExplainedPart) -> str:
     assert point.work_seconds is not None
     assert point.exchange is not None
+    work, lost = format_milliseconds(point.work_seconds), format_milliseconds(main.seconds)
+    text = f"the work is too small to scale. A step computes for {work} and loses {lost} to {main.part}"
     good = point.exchange.estimate_seconds_on_good_network(point.devices)
-    exchange = f"the exchange of {_format_bytes(point.exchange.bytes)}"
-    takes, it = f"{main.part} take", exchange
-    if main.causes == (COMMUNICATION,):
-        takes, it = f"{exchange} takes", "it"
-    text = (
-        f"the work is too small to scale. A step computes for {format_milliseconds(point.work_seconds)}, and"
-        f" {takes} {format_milliseconds(main.seconds)}"
-    )
     if good < main.seconds:
-        text += f"; even at 10 Gbit/s {it} would take {format_milliseconds(good)}"
-    advice = _advise_batch(point, "From a batch of {} on it would reach")
-    return f"{text}. {advice}" if advice else text + _name_equal_batch(point)
+        exchange = f"the exchange of {_format_bytes(point.exchange.bytes)}"
+        text += f"; even at 10 Gbit/s {exchange} would take {format_milliseconds(good)}"
+    return f"{text}; {advice}" if (advice := _advise_batch(point)) else text + _name_equal_batch(point)
 
 
-def _advise_batch(point: PointExplanation, form: str) -> str:
+def _advise_batch(point: PointExplanation) -> str:
     if point.advice is None:
         return ""
     is_assumed = point.advice.measured_batches == 1
     assumption = " (if a step takes as much longer as its batch is larger)" if is_assumed else ""
-    return f"{form.format(point.advice.batch)} {format_percent(point.advice.efficiency)}{assumption}"
+    return f"a batch of {point.advice.batch} would reach {format_percent(point.advice.efficiency)}{assumption}"
 
 
 def _name_equal_batch(point: PointExplanation) -> str:
@@ -427,7 +421,6 @@ def render_json(points: Sequence[PointExplanation], command: str) -> str:
 
 
 def _encode_point(point: PointExplanation) -> JsonObject:
-    exchange = point.exchange
     return {
         **asdict(point),
         "config": point.config.to_dict(),
@@ -436,9 +429,6 @@ def _encode_point(point: PointExplanation) -> JsonObject:
             {name: value for name, value in asdict(part).items() if name not in ("series", "devices", "part")}
             for part in point.parts
         ],
-        "exchange": None
-        if exchange is None
-        else {**asdict(exchange), "alone_seconds": exchange.alone_seconds, "hidden_seconds": exchange.hidden_seconds},
         "sentence": describe_verdict(point),
         "notes": list_notes(point),
     }
