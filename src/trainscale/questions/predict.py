@@ -1,10 +1,10 @@
 """What more devices than were measured would bring, with an interval, or why that would be a guess.
 
 The law: the logarithm of the efficiency changes with every further doubling as it did between the last two points. Its
-interval comes from the errors of every published curve, continued from its first points to a later one that is known.
-They are counted in units of the steepest slope of the given points, so that smooth curves have narrow intervals. In
-these units, errors of weak and strong scaling and of one and two doublings are alike, and together they are enough for
-quantiles. bench/prediction.py compares the law on published curves with what one would compute by hand.
+interval comes from the errors of every published curve, continued from its first points to a later one that is known,
+in units of the steepest slope of the given points: so smooth curves have narrow intervals. In these units, errors of
+weak and strong scaling and of one and two doublings are alike, and together they are enough for quantiles.
+bench/prediction.py compares the law on published curves with what one would compute by hand.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Prediction:
-    """``efficiency`` is None without a 1-device point. ``held_out`` is None if there are too few points to try it."""
+    """``efficiency`` is None without a 1-device point, ``held_out`` with too few points to test it."""
 
     devices: int
     samples_per_second: Interval
@@ -71,7 +71,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing is predicted for a device count. ``measure`` are device counts whose results would change that."""
+    """Why nothing is predicted. Results on the device counts of ``measure`` would change that."""
 
     devices: int
     reason: str
@@ -95,7 +95,7 @@ class PredictedSeries:
 
 
 def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSeries]:
-    """Predict every series of a run with a result; by default for 2 and 4 times the most devices that were measured."""
+    """Predict every series with a result, by default for 2 and 4 times the most measured devices."""
     all_predicted = []
     for series in select_ladders(run).series:
         if series.good:
@@ -109,7 +109,7 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 
 
 def select_ladders(run: Run) -> Run:
-    """Return the run without the short trials of a search and those that --explain measures beside a ladder."""
+    """Return the run without the trials that a search or --explain measures beside a ladder."""
     strategies = run.info.read_spec().strategies
     has_further = bool(strategies) and "independent" not in strategies
     return run.select(
@@ -118,7 +118,7 @@ def select_ladders(run: Run) -> Run:
 
 
 def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
-    """Return how many devices the smallest host of a run has for this config. None where the run did not record it."""
+    """Return the devices of the smallest host for this config; None if not recorded."""
     machines = run.read_provenance().machines
     if config.device == "cuda":
         return min((len(machine.gpus) * max(1, config.ranks_per_gpu) for machine in machines), default=None)
@@ -127,7 +127,7 @@ def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
 
 
 def predict_series(series: Series, devices: int, host_devices: int | None) -> Prediction | Refusal:
-    """Return what a series would reach on more devices. ``host_devices`` is how many one host has, if known."""
+    """Return what a series would reach. ``host_devices`` is how many one host has, if known."""
     points = series.good
     counts = [point.devices for point in points]
     if devices in counts:
@@ -193,13 +193,13 @@ def count_doublings(curve: Curve, devices: int) -> float:
 
 
 def compute_slopes(curve: Curve) -> list[float]:
-    """Return the change of the logarithm of the efficiency per doubling, between every two neighbours."""
+    """Return the change of log efficiency per doubling, between every two neighbours."""
     logs = [(math.log2(devices), math.log(speed / devices)) for devices, speed in curve]
     return [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(logs)]
 
 
 def compute_unit(curve: Curve, devices: int) -> float:
-    """Return the unit of errors of the predicted logarithm: the steepest slope so far, for each doubling beyond."""
+    """Return the unit of errors of the log speed: the steepest slope, for each doubling beyond."""
     return max(_LEAST_SLOPE, *map(abs, compute_slopes(curve))) * count_doublings(curve, devices)
 
 
@@ -220,10 +220,7 @@ class Case:
 
 @cache
 def collect_published_cases() -> tuple[Case, ...]:
-    """Return a case for every published point that may be predicted.
-
-    A continuation over the first host boundary is left out, because it is refused.
-    """
+    """Return a case for every published point that may be predicted, within its host boundary."""
     cases = []
     for curve in read_curves():
         points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
@@ -244,7 +241,7 @@ def estimate_published_errors() -> ErrorRange:
 
 
 def find_error_range(cases: Sequence[Case]) -> ErrorRange:
-    """Return the range in which the score of one more such case would lie with 95 % confidence."""
+    """Return the range that contains the score of one more such case with 95 % confidence."""
     scores = sorted(case.score for case in cases)
     # If a new case is like the n others, its place among them is equally likely to be any of n + 1.
     outside = int((len(scores) + 1) * (1 - CONFIDENCE) / 2)
@@ -319,7 +316,7 @@ def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
 
 
 def _make_grid(predicted: PredictedSeries) -> Grid:
-    """Return the measured points, and the predicted ones below them. A predicted count is marked with ``*``."""
+    """Return the measured points, and below them the predicted ones, marked with ``*``."""
     rows = []
     for mark, items in (("", predicted.series.good), (" *", predicted.predictions)):
         for item in items:
@@ -337,7 +334,7 @@ def _make_grid(predicted: PredictedSeries) -> Grid:
 
 
 def _list_sentences(predicted: PredictedSeries) -> Iterator[str]:
-    """Yield what the table does not say: why there is no prediction, and how the largest point would be predicted."""
+    """Yield why there is no prediction, and how the largest point would have been predicted."""
     for refusal in predicted.refusals:
         counts = ", ".join(map(str, refusal.measure))
         advice = f"; results on {counts} devices would change that" if counts else ""

@@ -1,10 +1,9 @@
-"""The best configuration of every device count, from one or several runs, and whether its lead is more than noise.
+"""The best configuration of every device count, and whether its lead is more than noise.
 
-Only within a group that does the same work is anything best. Trials of equal setups are pooled, from whichever runs
-they come. The leader is the candidate with the best mean of k candidates. Each other candidate is compared with it by
-Welch's t interval on the ratio, at a level that is divided by the k - 1 comparisons (Bonferroni). The set of the leader
-and the candidates that do not differ from it then contains the truly best one with a probability of at least 95 %,
-although the leader was chosen by looking at the data.
+Only candidates that do the same work are compared; trials of equal setups are pooled over runs. The leader has the best
+mean of k candidates. Each other one is compared with it by Welch's t interval on the ratio, at a level that is divided
+by the k - 1 comparisons (Bonferroni). So the leader and those that do not differ from it contain the truly best
+candidate with a probability of at least 95 %, although the leader was chosen by looking at the data.
 """
 
 from __future__ import annotations
@@ -94,13 +93,13 @@ class Quantity:
 
 
 def estimate_mean(values: Sequence[float], sequential: bool = False) -> Quantity:
-    """Return the mean of positive run means. ``sequential``: the values themselves decided how many there are."""
+    """Estimate the mean of run means. ``sequential``: the values decided how many there are."""
     return Quantity((make_estimate(mean_interval(values, sequential), len(values), sequential),))
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration with what it ran on, on one device count. ``value`` is by the criterion that was asked for."""
+    """A configuration with what it ran on, on one device count. ``value`` is by the criterion."""
 
     config: Config
     devices: int
@@ -163,7 +162,7 @@ class Candidate:
         return Quantity((), speed.numerators, per_second * MILLION)
 
     def list_memory_peaks(self, name: str) -> list[float]:
-        """Return for each good trial the largest peak of a rank, or nothing where a trial has none."""
+        """Return the largest peak of a rank of each good trial; nothing if any trial lacks it."""
         sizes = [[getattr(rank, name) for rank in record.ranks] for record in self.good]
         peaks = [max((size for size in of_trial if size is not None), default=0) for of_trial in sizes]
         return [float(peak) for peak in peaks] if all(peaks) else []
@@ -171,7 +170,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Rival:
-    """Another candidate. ``lead`` is how many times better the leader is, with an interval at the family's level."""
+    """Another candidate. ``lead`` is how many times better the leader is, at the level of the family."""
 
     candidate: Candidate
     lead: Interval
@@ -228,9 +227,9 @@ class BestChoice:
 class Step:
     """What a step from ``before`` to ``after`` devices gains and costs, along the leaders.
 
-    ``gained`` is in samples per second. ``factor`` is the cost of a sample that is gained divided by the cost of a
-    sample before the step; ``cost_per_million`` is the cost of a million of them. Both are infinite where nothing is
-    gained, and their upper limit is infinite where the gain may be nothing.
+    ``gained`` is in samples/s. ``factor`` is the cost of a gained sample divided by that of one before; a million of
+    them cost ``cost_per_million``. Both are infinite, or have an infinite upper limit, where nothing (or maybe nothing)
+    is gained.
     """
 
     before: int
@@ -242,7 +241,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """The choices of one network and scaling mode, and what each step of the ladder costs, along the leaders."""
+    """The choices of one network and scaling mode, and what each step between their leaders costs."""
 
     title: str
     choices: tuple[BestChoice, ...]
@@ -411,7 +410,7 @@ def _find_reason_against(candidate: Candidate, departures: Mapping[PointKey, str
 
 
 def estimate_value(candidate: Candidate, question: Question, memory_count: str) -> Quantity | str:
-    """Return the value of a candidate that has a good trial, or the reason why it has none by this criterion."""
+    """Return the value of a candidate with a good trial, or why it has none by this criterion."""
     is_sequential = candidate.is_sequential
     speed = estimate_mean(candidate.speeds, is_sequential)
     if question.by == SPEED:
@@ -444,7 +443,7 @@ def estimate_value(candidate: Candidate, question: Question, memory_count: str) 
 
 
 def compare_with_leader(values: Sequence[Quantity], more_is_better: bool) -> list[Interval]:
-    """Return how many times better the first value is than each other one, at a family-wise level of 95 %."""
+    """Return how many times better the first value is than each other, at a family level of 95 %."""
     error = (1 - CONFIDENCE) / max(1, len(values) - 1)
     ratios = [values[0].over(other) if more_is_better else other.over(values[0]) for other in values[1:]]
     return [ratio.compute_interval(error) for ratio in ratios]
@@ -475,7 +474,7 @@ def compute_step_cost(before: Candidate, after: Candidate, price: Price | None =
 
 
 def _divide(cost: float, gained: Interval) -> Interval:
-    """Return the cost divided by the gain. A gain that may be zero has no upper limit of the cost."""
+    """Return the cost divided by the gain, without an upper limit if the gain may be zero."""
     mean = cost / gained.mean if gained.mean > 0 else math.inf
     if gained.low is None or gained.high is None:
         return Interval(mean)

@@ -1,4 +1,4 @@
-"""The best configurations in words: tables and sentences for a terminal, Markdown, JSON and HTML."""
+"""The best configurations in words: tables and sentences for a terminal, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _MEANINGS = {
 
 
 def make_best_grid(work: Work, question: Question) -> Grid | None:
-    """Return the table of a work: a row for each device count that has an answer. None if there is none."""
+    """Return the table of a work, a row for each device count with an answer. None without rows."""
     if not work.leaders:
         return None
     heading, write = _VALUES.get(question.by, ("", lambda interval: ""))
@@ -84,7 +84,7 @@ def make_best_grid(work: Work, question: Question) -> Grid | None:
 
 
 def list_sentences(work: Work) -> Iterator[str]:
-    """Say for each device count how sure its answer is, what was left out, and what the last step costs."""
+    """Say how sure each answer is, what was left out, and what the last step costs."""
     for choice in work.choices:
         where = format_device_count(choice.devices)
         yield f"{where}: {_describe_verdict(choice)}"

@@ -1,12 +1,9 @@
-"""Two sides compared point by point, with one verdict for the curve and one for the gate that a person has set.
+"""Two sides compared point by point, with a verdict for each curve and an outcome of the gate.
 
-What differs between them is not compared, unless the person says that the change was meant (``--despite``).
-
-Every interval has the confidence 1 - 0.05/m, where m points are looked at (Bonferroni), so that with a probability of
-95 % all of them contain the truth. Then every verdict that rests on them is right at once.
-
-Where other programs used a machine, that may be the whole difference. Then an interval must lie so far from 1 (or from
-the bound of the gate) that what those programs used does not explain it.
+What differs between the sides is not compared, unless the person says that the change was meant (``--despite``). With m
+points, every interval has the confidence 1 - 0.05/m (Bonferroni), so all contain the truth at once with a probability
+of 95 %, and every verdict that rests on them is right. Where other programs used a machine, an interval must lie so far
+from 1 (or from the bound of the gate) that what those programs used does not explain it.
 """
 
 from __future__ import annotations
@@ -74,9 +71,9 @@ Pair = tuple[Side, Side]
 
 @dataclass(frozen=True)
 class Difference:
-    """``name`` is what --despite takes; ``field`` says what differs; ``a`` and ``b`` are its values.
+    """``field`` differs: it is ``a`` and ``b``. ``name`` is what --despite takes.
 
-    Two equal values differ from what is needed to compare them; then ``needed`` says what that is.
+    If both are equal, they differ from what is ``needed`` to compare them.
     """
 
     name: str
@@ -118,9 +115,9 @@ class ComparisonPoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """Two series and the points that both have. ``only_a`` and ``only_b`` are the device counts of one side alone.
+    """Two series and the points that both have. ``only_a`` and ``only_b`` are device counts of one side alone.
 
-    ``within`` is how far the intervals reach from 1 at most, None without intervals.
+    ``within`` is how far the intervals reach from 1 at most; None without intervals.
     """
 
     a: Side
@@ -158,7 +155,7 @@ class RunComparison:
 
     @property
     def has_interval(self) -> bool:
-        """Whether any point has repeats enough on both sides for an interval, or has lost its result."""
+        """Whether any point has enough repeats on both sides for an interval, or has lost its result."""
         return any(point.ratio is None or point.ratio.low is not None for point in self.points)
 
     def _repr_markdown_(self) -> str:
@@ -177,7 +174,7 @@ def compare_runs(
     by: str | None = None,
     on_damage: Callable[[str], None] | None = None,
 ) -> RunComparison:
-    """Compare what a person names; see ``trainscale.compare``. Without B, ``series`` are two series of one run."""
+    """Compare A with B; see ``trainscale.compare``. Without B, ``series`` are two series of one run."""
     from ..published.curves import PREFIX, find_curve
 
     gate = make_gate(threshold, at_least)
@@ -259,7 +256,7 @@ def compare_pairs(
     gate: Gate | None = None,
     devices: Collection[int] | None = None,
 ) -> RunComparison:
-    """Compare series with their counterparts. ``devices`` are the counts to look at, None means all.
+    """Compare series with their counterparts, at all common device counts or only at ``devices``.
 
     An InputError says what differs, or that no point has a result on both sides.
     """
@@ -301,7 +298,7 @@ def compare_pairs(
 
 
 def combine_verdicts(verdicts: Iterable[str]) -> str:
-    """Return one verdict for many. A difference that was shown counts more than what is unknown elsewhere."""
+    """Return one verdict for many. A proven difference counts more than what is unknown elsewhere."""
     all_verdicts = set(verdicts)
     if MIXED in all_verdicts or {FASTER, SLOWER} <= all_verdicts:
         return MIXED
@@ -420,7 +417,7 @@ def list_common_devices(a: Side, b: Side) -> list[int]:
 
 
 def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
-    """Return ``proven``, ``unproven``, ``refuted`` if any trial was, or ``not checked`` in older journals."""
+    """Return refuted, unproven, not checked (older journals) or proven, the worst of all points."""
     states = set()
     for point in (side.points[count] for count in devices):
         if any(failure.kind == REFUTED for failure in point.failures):
@@ -431,7 +428,7 @@ def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
 
 
 def _is_same_version(name: str, a: str, b: str) -> bool:
-    """Return whether one version of a CUDA library says the same as the other, as far as both go."""
+    """Return whether two versions of a CUDA library agree as far as both go."""
     if name not in _CUDA_LIBRARIES or _NONE in (a, b):
         return False
 
@@ -446,9 +443,9 @@ def _is_same_version(name: str, a: str, b: str) -> bool:
 
 
 def match_sides(all_a: Sequence[Side], all_b: Sequence[Side], despite: Collection[str]) -> list[Pair]:
-    """Return the series of A with their counterparts in B: those with the same config, except for what ``despite``
-    names. Raise an InputError if a series has several. If there are none, the two with the fewest differences are
-    returned, so that the refusal names those.
+    """Pair the series of A with those of B that have the same config, except for what ``despite`` names.
+
+    Several counterparts are an InputError. Without any, return the pair with the fewest differences, for the refusal.
     """
     if len(all_a) == len(all_b) == 1:
         return [(all_a[0], all_b[0])]
@@ -474,7 +471,7 @@ def _check_single(counterparts: Sequence[Side], side: Side) -> None:
 
 
 def check_sides(a: Side, b: Side, despite: Collection[str]) -> tuple[Difference, ...]:
-    """Return the differences that ``despite`` names. Any other is an InputError that says what differs."""
+    """Return the differences that ``despite`` names. Any other is an InputError."""
     differences = find_differences(a, b)
     if not list_common_devices(a, b):
         counts = [", ".join(map(str, sorted(side.points))) for side in (a, b)]

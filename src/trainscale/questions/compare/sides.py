@@ -1,8 +1,4 @@
-"""One side of a comparison: a series of a run, of a results.json, or a published curve.
-
-A side has the points of its series, what is compared at each of them, and what was recorded about where and how they
-were measured.
-"""
+"""One side of a comparison: a series of a run, of a results.json, or a published curve."""
 
 from __future__ import annotations
 
@@ -46,9 +42,10 @@ _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other publis
 
 @dataclass(frozen=True)
 class Side:
-    """``values`` are what is compared by device count: cluster-wide speeds or, with a published curve, efficiencies
-    (``quantity``). None stands for a point without a result. ``versions``, ``machine`` and ``measurement`` are texts by
-    name, as a message shows them. What an older journal did not record is empty.
+    """A series with what was recorded about where and how it was measured. Older journals recorded less.
+
+    ``values`` are what is compared by device count: speeds, or efficiencies beside a published curve (``quantity``);
+    None without a result. ``versions``, ``machine`` and ``measurement`` are texts by name, as a message shows them.
     """
 
     source: str  # as the person named it
@@ -84,8 +81,7 @@ class Side:
     def estimate_lost_share(self, devices: int) -> float:
         """Return the largest share of a point's speed that other programs may have taken.
 
-        That is all that they computed beyond the cores that the trial left free, all of it from one worker: a
-        synchronous step waits for the worker that lost its core.
+        That is all that they used beyond the free cores, taken from one worker: a synchronous step waits for it.
         """
         loads = self.other_cores.get(devices, ())
         busy = [cores for cores in loads if cores > OTHER_CORES]
@@ -102,7 +98,7 @@ class Side:
 
 
 def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None = None) -> tuple[Path, list[Side]]:
-    """Return where a side is and its series: those of a run, of a directory or of a results.json.
+    """Return the path and the series of a run, of its directory or of a results.json.
 
     A text may name one series after a colon.
     """
@@ -134,7 +130,7 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
 
 
 def select_series(sides: Sequence[Side], text: str) -> Side:
-    """Return the series whose title a person typed, in full or so much of it that only one series has it."""
+    """Return the only series whose title is, or contains all words of, what a person typed."""
     wanted = text.strip().casefold()
     parts = set(wanted.replace("·", " ").split())
     matching = [side for side in sides if side.title.casefold() == wanted] or [
@@ -151,9 +147,7 @@ def list_titles(sides: Sequence[Side], heading: str = "valid: ") -> str:
 
 
 def list_run_sides(source: str, run: Run) -> list[Side]:
-    """Return the series of a run. Short trials of a search and trials beside an explained ladder have other windows, so
-    they are not compared.
-    """
+    """Return the series of a run, without the trials of other windows (search, --explain)."""
     asked = run.info.read_spec().strategies
 
     def is_compared(record: TrialRecord) -> bool:
@@ -185,7 +179,7 @@ class _SavedResults:
 
 
 def read_results(source: str, text: bytes) -> list[Side]:
-    """Return the series of a results.json, for those who keep the results of a run but not its journal."""
+    """Return the series of a results.json, for a run whose journal was not kept."""
     sides = []
     try:
         values = decode_object(text)
@@ -290,9 +284,8 @@ def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[i
 def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
     """Return the curve as A and the series as B, at the device counts that both have.
 
-    The figures of a curve have no interval and are taken as exact. The efficiency is compared by default, because it
-    depends less on the speed of the devices than the speed itself. An InputError says that no device count is in both,
-    or that the source does not state what is to be compared.
+    Its figures are taken as exact. The efficiency is compared by default, because it depends less on the devices than
+    the speed. An InputError says that no device count is in both, or that the source lacks what is to be compared.
     """
     from ..published.curves import PREFIX
 
@@ -364,7 +357,7 @@ def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
 
 
 def _describe_stated_machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
-    """Return the GPUs of a host as the source states them, or as the run wrote them where they are of the same kind."""
+    """Return the GPUs of a host in the words of the source, or of the run if they are of its kind."""
     from ..published.curves import find_device_kind
 
     if HOST_GPUS not in side.machine or curve.device is None:

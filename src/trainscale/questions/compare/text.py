@@ -1,6 +1,4 @@
-"""A comparison in words: the verdict as a sentence, a table for each curve, notes; for a terminal, as Markdown, JSON
-and HTML. All have the same sentences.
-"""
+"""A comparison in words: verdicts, tables and notes for a terminal, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -107,7 +105,7 @@ def describe_gate(comparison: RunComparison) -> str:
 
 
 def _explain_unknown(points: Sequence[ComparisonPoint], undecided: str, needed: Sequence[int | None]) -> str:
-    """Return why nothing can be said about points, and how many repeats on each side would decide it."""
+    """Return why points are undecided, and how many repeats on each side would decide them."""
     if hidden := next((point for point in points if point.is_hidden), None):
         return (
             f"B/A is {_format_ratio(hidden.ratio)} at {wording.format_device_count(hidden.devices)}, but other programs"
@@ -247,7 +245,7 @@ def _format_percentage(share: float) -> str:
 
 
 def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
-    """Return the table of a curve. Columns without any value are left out. A gate's outcome replaces the verdict."""
+    """Return the table of a curve. A gate's outcome replaces the verdict."""
     unit = EFFICIENCY if curve.b.has_efficiencies else f"{curve.b.unit}/s"
     verdict = "gate" if comparison.gate else "verdict"
     header = ("devices", f"A {unit}", f"B {unit}", "repeats", "B/A", "interval", verdict, "efficiency B/A", "interval")

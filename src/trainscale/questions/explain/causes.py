@@ -1,9 +1,9 @@
 """The causes by which a step on several devices takes longer than the work alone, and the share of each.
 
-A point is compared with points of the same work: one device, the same devices without exchange, fewer devices on one
+A point is compared with others of the same work: one device, the same devices without exchange, fewer devices on one
 host. Each cause has a level: the seconds of a step with this cause and all before it. A part of the step is the
-difference of two levels. A level that the records do not contain is unknown; the part between its neighbours then has
-several causes. Only run means are resampled, never single steps.
+difference of two levels. Where a level is unknown, the part between its neighbours has several causes. Only run means
+are resampled, never single steps.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ExplainedPart:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether it is negative by more than chance: a point that it was computed from is not what it should be."""
+        """Whether it is negative by more than chance, so that the compared points do not fit together."""
         if self.measured.high is None:
             return self.measured.mean < -SMALL_WITHOUT_INTERVAL
         return self.measured.mean < 0 and self.measured.high < 0
@@ -104,7 +104,7 @@ class RunMean:
 
 @dataclass(frozen=True)
 class Sources:
-    """The trials that the explanation of a point draws on; ``means`` are those of each point that was measured."""
+    """The trials that explain a point; ``means`` are those of each compared point that was measured."""
 
     config: Config
     devices: int
@@ -176,13 +176,13 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
 
 
 def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
-    """Return the means of a trial. ``slow_ranks`` do not count in the mean of ranks that do not wait for each other.
+    """Return the means of a trial, for ranks that do not wait for each other without ``slow_ranks``.
 
-    Otherwise a part of the slowness of a single rank would look like contention between all of them.
+    Else the slowness of a single rank would look like contention between all.
     """
 
     def compute_resident_step(rank: RankSample) -> float:
-        """Return the seconds of a step on samples that stay on the device, where such steps were measured."""
+        """Return the seconds of a step without input, where such steps were measured."""
         if rank.resident_steps and rank.resident_seconds > 0:
             return rank.resident_seconds / rank.resident_steps
         return compute_rank_step(record, rank)
@@ -237,7 +237,7 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
 
 
 def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, Any]:
-    """Return the level of every cause that can play a part in the step of a point; None where it is unknown."""
+    """Return the level of every cause that can play a part; None where it is unknown."""
     import numpy as np
 
     one, alone, apart, point = (means.get(name) for name in (ONE_DEVICE, ALONE, APART, POINT))
@@ -291,7 +291,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
 
 
 def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
-    """Return arrays of means of every point: first that of its repeats, then those of a bootstrap over the repeats."""
+    """Return arrays of the means of every point: the measured one, then a bootstrap over its repeats."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
@@ -305,10 +305,10 @@ def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
 
 
 def _make_interval(share: Any, runs: Mapping[str, Sequence[RunMean]]) -> Interval:
-    """Return the interval of a share and its draws. It has limits if every point has at least three repeats.
+    """Return the interval of a share and its draws, with limits if every point has three repeats.
 
-    The limits of a bootstrap are too close together where repeats are few. They are moved apart by the factor that
-    makes the interval of a plain mean that of Student's t.
+    Limits of a bootstrap are too narrow with few repeats: they are moved apart so that the interval of a plain mean
+    would be that of Student's t.
     """
     import numpy as np
 

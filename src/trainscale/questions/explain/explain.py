@@ -1,4 +1,4 @@
-"""The explanation of every synchronous point of a run: its parts, the one cause that stands out, what would help."""
+"""The explanation of every synchronous point of a run: its parts, the main cause, and what would help."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ Times = Sequence[tuple[float, float]]  # batches with the seconds of a step on o
 
 @dataclass(frozen=True)
 class Exchange:
-    """``bytes`` are the gradients of one rank and step. A rate is bytes of gradients per second, not of traffic."""
+    """The gradients of a rank and step. A rate is bytes of gradients per second, not of traffic."""
 
     bytes: int
     exposed_seconds: float | None  # the part of a step that nothing hides; None if it is unknown
@@ -87,7 +87,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class BatchAdvice:
-    """With this batch per device the point would reach this efficiency, if the exchange stays as exposed as it is."""
+    """With this batch per device the point would reach this efficiency, by the same exchange."""
 
     batch: int
     efficiency: float
@@ -169,10 +169,10 @@ def explain(run: Run) -> RunExplanation:
 
 
 def make_explaining_command(run: RunInfo) -> str:
-    """Return the command of a run, with the flag that measures what an explanation needs.
+    """Return the command of a run with --explain, which measures what an explanation needs.
 
-    A training to an accuracy or a search cannot measure it. Their command becomes one that measures the steps of the
-    same work; its results are in a directory of their own.
+    A search or a training to an accuracy excludes that flag: its command becomes one that measures steps of the same
+    work.
     """
     command = run.read_provenance().command or "trainscale run"
     words = shlex.split(command)
@@ -227,7 +227,7 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
 
 
 def _average_by_batch(sources: Sources, config: Config, by_batch: dict[int, list[float]]) -> Times:
-    """Return the seconds of a step of every batch that was measured on one device for the work of a point."""
+    """Return the seconds of a step by batch, for the work of a point on one device."""
     times = {config.batch_per_device(1): list(by_batch[config.batch])}
     for entry in (entry for record in sources.one_device for rank in record.ranks for entry in rank.further_batches):
         if entry.steps:
@@ -335,7 +335,7 @@ def _decide_verdict(
 
 
 def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Exchange | None:
-    """Return what the ranks of a point exchange in a step. None if the number of parameters is not known."""
+    """Return what the ranks of a point exchange in a step. None without a number of parameters."""
     parameters = next((r.parameters for r in sources.records if r.parameters), None)
     if parameters is None:
         return None
@@ -358,10 +358,9 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
 
 
 def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
-    """Return the latency in seconds and the rate in bytes per second of exchanges alone; None if none were measured.
+    """Return the latency (s) and rate (bytes/s) of exchanges alone; None if none were measured.
 
-    The slowest rank of each trial counts. Errors count relative to the time, because small messages are as many as
-    large ones.
+    The slowest rank of each trial counts. Errors are relative, because most messages are small.
     """
     times: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
@@ -380,7 +379,7 @@ def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return intercept and slope, both not negative, of the line with the least relative squared errors."""
+    """Return intercept and slope, neither negative, with the least squares of relative errors."""
     weights = [1 / y**2 for _, y in points]
     total = math.fsum(weights)
     x_mean = math.fsum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
@@ -400,7 +399,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def advise_batch(times: Times, batch: int, parts: Sequence[ExplainedPart]) -> BatchAdvice | None:
-    """Return the batch that would help: more work per step, and the same exchange. None without one, or if unknown."""
+    """Return the batch that would help by more work per exchange. None without one, or if unknown."""
     seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
     exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
     if not {WORK, CONTENTION, STRAGGLERS} <= seconds.keys() or exposed <= 0:

@@ -1,9 +1,8 @@
-"""Ranks that are slower than the others, and why: a core that they do not get whole, or a GPU whose clock is limited.
+"""Ranks that are slower than the others, and why: a core that they do not get whole, or a limited GPU clock.
 
 Only ranks that do not wait for each other show which of them is slow, and which share of its core each one gets. A rank
-with a smaller share needs longer for all CPU time of its steps, including its part of the exchange, which ranks that
-exchange nothing do not show. Where a rank waits for its core about as long as a step takes, step times alone do not
-tell this from a slow exchange.
+with a smaller share also needs longer for its part of the exchange, which such ranks do not show; step times alone do
+not tell this from a slow exchange.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, SLOW_CLOCK = "another program", "a limit", 
 
 @dataclass(frozen=True)
 class LimitedGpu:
-    """The GPU of a rank that ran below its highest clock, on average over the windows, because of ``reasons``."""
+    """The GPU of a rank that ran below its highest clock over the windows, because of ``reasons``."""
 
     rank: int
     host: str
@@ -58,7 +57,7 @@ class LimitedGpu:
 
 @dataclass(frozen=True)
 class GpuClocks:
-    """Mean SM clocks in MHz: of one GPU alone, and of all GPUs that train at the same time and exchange nothing."""
+    """Mean SM clocks in MHz: of one GPU alone, and of all that train at once and exchange nothing."""
 
     alone_mhz: float
     together_mhz: float
@@ -66,7 +65,7 @@ class GpuClocks:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank whose steps take ``factor`` times as long as those of the others, or that gets less of its core.
+    """A rank whose steps take ``factor`` times as long as the others', or that gets less of its core.
 
     Both are measured while nothing is exchanged.
     """
@@ -86,7 +85,7 @@ class SlowRank:
 
     @property
     def reason(self) -> str | None:
-        """Why it is slow, by the clock of its GPU and the CPU time that it got; None if neither was counted."""
+        """Why it is slow, by the clock of its GPU and its CPU time; None if neither was counted."""
         if self.gpu_mhz is not None and self.gpu_mhz < _LOW_CLOCK * (self.others_gpu_mhz or 0.0):
             return SLOW_CLOCK
         if self.core_share is None or self.others_core_share is None or self.core_wait_share is None:
@@ -97,12 +96,12 @@ class SlowRank:
 
     @property
     def has_longer_steps(self) -> bool:
-        """Whether its steps take clearly longer. Short windows may show only that it gets less of its core."""
+        """Whether its steps take clearly longer; short windows may show only its share of the core."""
         return self.factor > _SLOWER
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
-    """Return the slow ranks of a point whose ranks do not wait for each other, the slowest first."""
+    """Return the slow ranks of a point whose ranks do not wait for each other, slowest first."""
     records = [record for record in records if len(record.ranks) > 1]
     if not records:
         return ()
@@ -159,9 +158,9 @@ def _group_by_rank(records: Sequence[TrialRecord]) -> dict[int, list[RankSample]
 
 
 def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
-    """Return the number of steps before the rank became slower than the others, or None if it did not in this window.
+    """Return after how many steps the rank became slower than the others; None if it did not.
 
-    The logarithm of its steps over those of the others is cut in two where that leaves the least variance.
+    The logarithm of its relative steps is cut in two where that leaves the least variance.
     """
     count = min(len(rank.step_seconds) for rank in (own, *others))
     if count < _LEAST_STEPS:
@@ -186,15 +185,12 @@ def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
 
 
 def has_comparable_cores(config: Config) -> bool:
-    """Whether ranks of this config need their cores all the time, so that less CPU time means less of a core.
-
-    A rank that waits for its GPU or for samples uses little CPU time, too.
-    """
+    """Whether less CPU time means less of a core: ranks that wait for a GPU or samples use little."""
     return config.device == "cpu" and config.data == SYNTHETIC
 
 
 def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
-    """Return the CPU seconds of these ranks per second of their windows, or None if they were not counted."""
+    """Return the CPU seconds of ranks per second of their windows; None if not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
     return fmean(shares) if shares else None
 
@@ -202,10 +198,10 @@ def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
 def compute_core_delays(
     records: Sequence[TrialRecord], one_device: Sequence[TrialRecord], apart: Sequence[TrialRecord]
 ) -> list[tuple[float, float]]:
-    """Return what each trial of a point would save with whole cores, in seconds per step: every rank, and beyond that
-    the most delayed one.
+    """Return what whole cores would save in each trial of a point, in seconds per step.
 
-    The share of a core that each rank gets is that of the trials ``apart``, in which nothing is exchanged.
+    The first is what every rank would save, the second what the most delayed one would save beyond that. The share of a
+    core that a rank gets is that of the trials ``apart``, in which nothing is exchanged.
     """
     nothing = [(0.0, 0.0)] * len(records)
     if not has_comparable_cores(apart[0].trial.config):
@@ -245,7 +241,7 @@ def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
 
 
 def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
-    """Return the GPUs whose clocks something limited in the windows of a point, the slowest first."""
+    """Return the GPUs whose clocks were limited in the windows of a point, slowest first."""
     limited = []
     for number, ranks in _group_by_rank(records).items():
         states = [rank.gpu for rank in ranks if rank.gpu is not None]

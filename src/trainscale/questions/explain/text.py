@@ -1,4 +1,4 @@
-"""An explanation in words, for people and programs: text of 100 columns, Markdown, HTML of a notebook, JSON.
+"""An explanation in words: text of 100 columns, Markdown, JSON.
 
 The sentence on a cause has one form: its share of the step is what it is; what would help, with the efficiency then.
 """
@@ -52,9 +52,9 @@ _SHORT_WINDOW_SECONDS = 0.5
 
 
 def format_share(interval: Interval) -> str:
-    """Format a share with half its interval in percentage points: 31 ± 3 %, 24.4 ± 0.3 %.
+    """Format a share with half its interval in points: 31 ± 3 %, 24.4 ± 0.3 %.
 
-    As ± a wide interval would reach beyond 100 %: its limits are shown, 89 (68–100) %.
+    Beyond 100 % its limits are shown instead: 89 (68–100) %.
     """
     half = interval.half_width
     if half is not None and interval.mean + half > 1 >= interval.mean:
@@ -65,7 +65,7 @@ def format_share(interval: Interval) -> str:
 
 
 def format_limits(part: ExplainedPart) -> str:
-    """Return the limits of the interval of a part in per cent: (24 … 30). Empty where there are none."""
+    """Format the interval of a part in per cent: (24 … 30). Empty where there is none."""
     low, high = part.measured.low, part.measured.high
     if low is None or high is None:
         return ""
@@ -73,7 +73,7 @@ def format_limits(part: ExplainedPart) -> str:
 
 
 def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
-    """Return whole percentages that add up to exactly 100: the largest remainders are rounded up."""
+    """Return whole percentages that add up to 100: the largest remainders are rounded up."""
     exact = [part.share * 100 for part in parts]
     floors = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
@@ -102,7 +102,7 @@ def _format_mhz(value: float) -> str:
 
 
 def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
-    """Return a sentence for every series that can be explained, about its largest point: a run ends with them.
+    """Return the verdict on the largest point of every series, with which a run ends.
 
     A search and a training to an accuracy have none.
     """
@@ -117,9 +117,9 @@ def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[
 
 
 def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
-    """Return one sentence, or two, that name the cause, the evidence and what would help. The last has no full stop.
+    """Name the cause, the evidence and what would help, without the last full stop.
 
-    Its subject is the network, or ``with_title`` the series, which tells it from others of the same network.
+    The subject is the network, or ``with_title`` the series.
     """
     subject = f"{point.title if with_title else find_model_title(point.config.model)} on {point.devices} devices"
     if point.loss is None or point.verdict == explain.UNKNOWN:
@@ -191,7 +191,7 @@ def _describe_cause(point: PointExplanation) -> str:
 
 
 def _say_efficiency(point: PointExplanation, less_seconds: float) -> str:
-    """Return the efficiency if a step took that much less; where the work is not known, the time of the step."""
+    """Return the efficiency after saving seconds; where work is unknown, the time of the step."""
     step = max(0.0, point.step_seconds - less_seconds)
     if point.work_seconds is None:
         return format_milliseconds(step)
@@ -220,7 +220,7 @@ def _describe_contention(point: PointExplanation) -> str:
 
 
 def _describe_slow_rank(point: PointExplanation) -> str:
-    """Return which rank is slow, since when, and whether the clock of its GPU or a missing core explains it."""
+    """Return which rank is slow, since when, and whether its GPU's clock or a missing core is why."""
     from . import ranks
 
     slow, further = point.slow_ranks[0], len(point.slow_ranks) - 1
@@ -309,7 +309,7 @@ def _name_equal_batch(point: PointExplanation) -> str:
 
 
 def list_notes(point: PointExplanation) -> list[str]:
-    """Return what limits the answer: causes that are not separated, missing repeats, impossible values."""
+    """Return what limits the answer: inseparable causes, missing repeats, impossible values."""
     notes = []
     if point.missing:
         notes.append(f"not measured: {join_names(point.missing)}")

@@ -1,4 +1,4 @@
-"""Scaling results that others have published: the table with its sources, read, checked and selected from.
+"""Scaling results that others have published: the table with its sources, read and selected from.
 
 Nothing here was measured by trainscale.
 """
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Network:
-    """``name`` is that of trainscale's own network where there is one. ``macs`` are multiply-adds of a forward pass."""
+    """``name`` is that of trainscale's own network if there is one. ``macs`` are of a forward pass."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ class Network:
 
 @dataclass(frozen=True)
 class PublishedPoint:
-    """``per_second`` counts the samples of the whole cluster. It is None where the source states only an efficiency.
+    """``per_second`` is cluster-wide; None where the source states only an efficiency.
 
     ``stated`` is the source's own figure where that is no speed, such as the time of an epoch.
     """
@@ -83,9 +83,9 @@ class PublishedPoint:
 class PublishedCurve:
     """One network on one system, at two or more device counts.
 
-    A name that ends in ``_stated`` is in the words of the source; the name without it is one of trainscale's, such as
-    ``torch`` or ``fp16``. What the source does not state is None or empty. ``scaling`` follows from the batches of the
-    points: ``weak``, ``strong``, ``mixed``, or None where they are not stated. ``flags`` are keys of SENTENCES.
+    A name that ends in ``_stated`` is in the words of the source; without that it is one of trainscale's, such as
+    ``torch``. What the source does not state is None or empty. ``scaling`` (weak, strong, mixed) follows from the
+    batches of the points. ``flags`` are keys of SENTENCES.
     """
 
     id: str
@@ -134,11 +134,11 @@ class PublishedCurve:
         return compute_efficiency(point, self.baseline)
 
     def compute_speedup(self, point: PublishedPoint) -> float:
-        """Return the speed divided by that of the baseline. Ideal is ``devices`` / devices of the baseline."""
+        """Return the speed over that of the baseline. Ideal is the ratio of their devices."""
         return self.compute_efficiency(point) * point.devices / self.baseline.devices
 
     def count_hosts(self, point: PublishedPoint) -> int | None:
-        """Return on how many hosts the devices are if hosts are filled. None where that is not stated."""
+        """Return the number of hosts if they are filled. None where the source does not state it."""
         return math.ceil(point.devices / self.devices_per_host) if self.devices_per_host else None
 
 
@@ -183,7 +183,7 @@ def read_curves() -> tuple[PublishedCurve, ...]:
 
 
 def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves of a table. An InputError says ``where`` and in which field it cannot be read."""
+    """Return the curves of a table. An InputError says ``where`` and which field is wrong."""
     try:
         values = decode_object(text)
         check_schema(values, SCHEMA, where)
@@ -205,7 +205,7 @@ def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
 
 
 def find_curve(text: str, where: str = "") -> PublishedCurve:
-    """Return the curve of an ID, which may have the prefix. An unknown ID is an InputError with the nearest IDs."""
+    """Return the curve of an ID, with or without prefix. An InputError names the nearest IDs."""
     name = text.removeprefix(PREFIX)
     curves = {curve.id: curve for curve in read_curves()}
     if name not in curves:
@@ -226,8 +226,7 @@ def select_curves(
 ) -> list[PublishedCurve]:
     """Return the curves that have all of it. ``years`` are the first and the last.
 
-    Texts are parts of names: spaces, dashes and the case do not matter, resnet50 is part of ResNet-50 v1.5. A name that
-    no curve has is an InputError with the valid ones.
+    Texts are parts of names, without regard to case, spaces and dashes. A name that no curve has is an InputError.
     """
 
     def simplify(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether the efficiency of a run is normal: the published points that are nearest to its own, and where it stands."""
+"""Whether the efficiency of a run is normal: where it stands among the nearest published points."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def describe_work(series: Series, run: RunInfo) -> OwnWork:
 
 
 def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
-    """Whether the names are the same, and the operations too: images of another size are other work."""
+    """Whether names and operations are the same: images of another size are other work."""
     network = curve.network
     is_named = own.network == network.name
     if own.macs is None or network.macs is None:
@@ -122,7 +122,7 @@ def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
 
 
 def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None) -> tuple[Trait, ...]:
-    """Return in what a curve differs. What the source does not state is left out. ``devices`` is that of its point."""
+    """Return in what a curve, at its point of ``devices``, differs from what its source states."""
     config = own.config
     point = next((point for point in curve.points if point.devices == devices), curve.baseline)
     batch, scope = point.batch_per_device, "per device"
@@ -165,9 +165,9 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class NeighbourComparison:
-    """Where an efficiency stands among the ``compared`` points, which are the most alike of those that are near.
+    """Where an efficiency stands among the ``compared`` points, the most alike of those that are near.
 
-    ``agree_in`` is what these have in common with it. ``places`` are those of the ends of its interval, lower first.
+    ``agree_in`` is what they have in common with it. ``places`` are those of the ends of its interval, lower first.
     """
 
     work: OwnWork
@@ -211,10 +211,10 @@ def place_run(run: Run, devices: int | None = None, title: str | None = None) ->
 
 
 def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> NeighbourComparison:
-    """Return where the efficiency of a point stands. The point has an efficiency and more than one device.
+    """Return where the efficiency of a point stands, on several devices.
 
-    Of every curve that has a 1-device point, one point is looked at. The near points that agree in the most are
-    compared, if there are enough of them. The efficiency is normal if any part of its interval is in the middle half.
+    One point of every curve with a 1-device point is looked at. The near points that agree in the most are compared, if
+    there are enough of them. The efficiency is normal if any part of its interval is in the middle half.
     """
     assert point.efficiency is not None
     made = [_make_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
@@ -319,7 +319,7 @@ def describe_comparison(comparison: NeighbourComparison) -> str:
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:
-    """Return the nearest points as pairs of lines: a point, and what differs. Where none is near, only a few."""
+    """Return the nearest points as pairs of lines: a point, and what differs."""
     lines = []
     for neighbour in comparison.compared[:_MOST_SHOWN] or comparison.neighbours[:_FEW]:
         traits = "; ".join(f"{trait.name}: {trait.published}" for trait in neighbour.traits)

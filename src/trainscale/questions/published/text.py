@@ -1,4 +1,4 @@
-"""Published curves as people and programs see them: the list, one curve, its chart, and curves beside a run."""
+"""Published curves for people and programs: the list, one curve, its chart, and curves beside a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
 
 
 def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
-    """Return a row for each curve. The columns that matter least are left out until all fit; an ID is never cut."""
+    """Return a row for each curve. The last columns are left out until all fit; an ID is never cut."""
     header = ("ID", "devices", "efficiency", "network", "device", "scaling", "precision")
     rows = [
         (
@@ -132,7 +132,7 @@ def render_published_json(curves: Sequence[PublishedCurve]) -> str:
 
 
 def make_curve_series(curve: PublishedCurve) -> Series:
-    """Return a curve as a series. It has no intervals, and no speed-up without a 1-device point."""
+    """Return a curve as a series without intervals, and without speed-up if no 1-device point."""
     if not curve.has_speeds:
         raise InputError(f"{PREFIX}{curve.id}: its source states an efficiency but no speeds to draw")
     info = models.resolve(curve.network.name)
@@ -174,7 +174,7 @@ def make_curve_series(curve: PublishedCurve) -> Series:
 def overlay_curves(
     runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
 ) -> Overlay:
-    """Return curves for the charts of runs, each with a sentence on how it differs from the series most like it.
+    """Return curves for the charts of runs, each with how it differs from the series most like it.
 
     An InputError says that a curve cannot be drawn, or not in this way.
     """
@@ -204,7 +204,7 @@ def overlay_curves(
 
 
 def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
-    """Write the speed-up of a curve, or its throughput if it has no 1-device point, as an SVG or a PNG."""
+    """Write the speed-up of a curve, else its throughput, as an SVG or a PNG."""
     from ...report import charts
     from ...report.drawing import Frame, to_svg
     from ...report.drawing_process import call_vl_convert

@@ -1,7 +1,6 @@
-"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every measured size.
+"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every size.
 
-A size that is asked for and was not measured is predicted where that is no guess; nothing else is extrapolated to other
-device counts. The time of a training is computed from the speed.
+A size that was not measured is predicted where that is no guess. The time of a training is computed from the speed.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the training takes on one size. Hours are those of its steps alone; hosts count as whole nodes."""
+    """What the training takes on one size: hours of its steps alone; hosts count as whole nodes."""
 
     hours: Interval
     node_hours: Interval
@@ -57,11 +56,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Knee:
-    """The largest measured device count whose efficiency is at least the share that is asked for.
+    """The largest measured device count with at least the given efficiency; None if none on several devices has it.
 
-    ``devices`` is None if no point on several devices reaches it. ``is_largest``: no larger size was measured, so the
-    knee may be beyond. ``is_uncertain``: the interval of that efficiency contains the share. ``below`` are smaller
-    device counts that do not reach the share.
+    ``is_largest``: no larger size was measured. ``is_uncertain``: the interval of its efficiency contains the share.
+    ``below`` are smaller device counts that do not reach it.
     """
 
     devices: int | None
@@ -72,7 +70,7 @@ class Knee:
 
 @dataclass(frozen=True)
 class PredictedSize:
-    """What a size that was not measured would give. ``nodes`` are filled as those of the largest point are."""
+    """What a size that was not measured would give. ``nodes`` are filled as at the largest point."""
 
     prediction: Prediction
     nodes: int
@@ -83,7 +81,7 @@ class PredictedSize:
 class Ladder:
     """One series of the study. ``knee`` is None without a 1-device point.
 
-    ``predicted`` is about the size that is asked for, or says why that would be a guess. None where it was measured.
+    ``predicted`` is about the size that is asked for, or why that would be a guess; None where it was measured.
     """
 
     series: Series
@@ -137,7 +135,7 @@ class Study:
         return average_energy_per_sample(_list_measured(point), self.info.is_sequential)
 
     def compute_cost(self, point: Point) -> Cost | None:
-        """Return what the training costs on a size that was measured. None without a training or a result."""
+        """Return what the training costs on a measured size. None without a training or a result."""
         speed, energy = point.samples_per_second, self.measure_energy(point)
         return _compute_cost(self.training, speed, point.devices, point.hosts, energy)
 
@@ -152,10 +150,9 @@ def make_studies(
     efficiency: float = GOOD_EFFICIENCY,
     training: Training | None = None,
 ) -> list[Study]:
-    """Return a study for every kind of work, in order of first appearance.
+    """Return a study for every kind of work. ``devices`` is by default the largest size with a result.
 
-    Raises ``InputError`` if nothing was measured on several devices, or if the size that is asked for was not measured
-    and cannot be predicted. ``devices`` is the largest size with a result if it is not given.
+    Raises ``InputError`` if nothing was measured on several devices, or if that size cannot even be predicted.
     """
     by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
     for series in select_ladders(run).series:
@@ -214,7 +211,7 @@ def find_window_seconds(point: Point) -> float | None:
 
 
 def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
-    """Return the command of the run as one that measures both ladders, on these device counts if there are any."""
+    """Return the command of the run that measures both ladders, on these device counts if any."""
     ladder = ["--devices", ",".join(map(str, sorted(devices)))] if devices else []
     return change_command(run, _REPLACED, "--study", *ladder)
 

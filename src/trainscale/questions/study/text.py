@@ -1,6 +1,4 @@
-"""A study for a proposal: sections with headings, tables and sentences, as plain text of 80 columns, Markdown or LaTeX
-by a template each, or as JSON.
-"""
+"""A study for a proposal: sections of tables and sentences, as text, Markdown or LaTeX by templates, or JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ _ENERGY_SOURCES = {
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a table, and paragraphs after it. ``command`` is shown as it is, after the paragraphs."""
+    """A heading, a table, and paragraphs after it. ``command`` is shown as it is."""
 
     heading: str
     paragraphs: tuple[str, ...] = ()
@@ -88,7 +86,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
 
 
 def _make_ladder_section(ladder: Ladder) -> Section:
-    """Return the table of a ladder, and below it why points have no result, and what the sanity checks found."""
+    """Return the table of a ladder, why points have no result, and what the checks found."""
     config, is_weak = ladder.series.config, ladder.scaling == WEAK
     scope, batch = ("per device", "global batch") if is_weak else ("over all devices", "batch/device")
     title = f"{ladder.name}: batch {format_integer(config.batch)} {scope}"
@@ -136,7 +134,7 @@ def _describe_size(ladder: Ladder, devices: int) -> str:
 
 
 def _describe_knee(ladder: Ladder, least: str) -> str:
-    """Return the largest size that reaches an efficiency, what is known beyond it, and what is doubtful about it."""
+    """Return the largest size that reaches an efficiency, and what is doubtful about it."""
     knee = ladder.knee
     if knee is None:
         return f"{ladder.name}: unknown, because one device was not measured."
@@ -159,7 +157,7 @@ def _describe_knee(ladder: Ladder, least: str) -> str:
 
 
 def _make_cost_section(study: Study, training: Training) -> Section:
-    """Return what the training costs on the size that is asked for, and a table of all that were measured."""
+    """Return what the training costs on the size that is asked for and on all measured ones."""
     paragraphs = [
         f"The training: {format_integer(training.epochs)} epoch{'' if training.epochs == 1 else 's'} of"
         f" {format_integer(training.samples)} {study.unit}, {format_integer(training.total)} {study.unit} in all."
@@ -197,7 +195,7 @@ def _make_cost_section(study: Study, training: Training) -> Section:
 
 
 def _describe_energy(study: Study) -> str:
-    """Return the energy of a sample at the size that is asked for, or at the last point where it was measured."""
+    """Return the energy of a sample at the size that is asked for, else at the last with energy."""
     measured = []
     for ladder in study.ladders:
         for point in ladder.series.points:
@@ -216,7 +214,7 @@ def _describe_energy(study: Study) -> str:
 
 
 def list_method_sentences(study: Study) -> tuple[str, str, str, str, str]:
-    """Return how the study was measured in five sentences: trials, order, speed, efficiency, proof."""
+    """Return how the study was measured: trials, order, speed, efficiency, proof."""
     run, unit = study.info, study.unit
     provenance, spec = run.read_provenance(), run.read_spec()
     counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
@@ -339,7 +337,7 @@ def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
 
 
 def convert_to_ascii(text: str, space: str = " ") -> str:
-    """Return the text in ASCII, with commas between groups of three digits. Other characters become question marks.
+    """Return the text in ASCII; other characters become question marks.
 
     ``space`` stands where no line may be broken.
     """
