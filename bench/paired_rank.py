@@ -28,14 +28,18 @@ sys.modules.setdefault("trainscale", package)
 
 from paired_loops import bare_loop  # noqa: E402
 from trainscale.worker.data.source import open_source  # noqa: E402
-from trainscale.worker.emitter import Emitter, HeartbeatSender, claim_stdout  # noqa: E402
-from trainscale.worker.events import Event  # noqa: E402
+from trainscale.worker.events import (  # noqa: E402
+    Emitter,
+    Event,
+    HeartbeatSender,
+    claim_stdout,
+)
 from trainscale.worker.frameworks.base import Adapter  # noqa: E402
 from trainscale.worker.frameworks.catalog import FRAMEWORKS  # noqa: E402
 from trainscale.worker.inspection.usage import read_process_usage  # noqa: E402
 from trainscale.worker.job import WORKER, Job  # noqa: E402
-from trainscale.worker.keeper.parent import end_with_parent  # noqa: E402
 from trainscale.worker.sample import RankSample, Report, keep_finite  # noqa: E402
+from trainscale.worker.start import end_with_parent  # noqa: E402
 from trainscale.worker.training import loop  # noqa: E402
 from trainscale.worker.training.rank import compute_weights_digest, pin  # noqa: E402
 from trainscale.worker.training.rendezvous import Rendezvous  # noqa: E402

@@ -13,8 +13,7 @@ import random
 import sys
 import time
 
-from trainscale.worker.emitter import Emitter, encode
-from trainscale.worker.events import End, Event, Exit, Heartbeat, Hello, LogLine, Ports, Ready
+from trainscale.worker.events import Emitter, End, Event, Exit, Heartbeat, Hello, LogLine, Ports, Ready, encode
 from trainscale.worker.sample import RankSample, Report
 
 _FIRST_PORT = 20_000

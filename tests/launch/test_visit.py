@@ -28,8 +28,7 @@ from trainscale.launch.hosts import (
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.tasks import TaskAnswer, make_role_task, run_host_tasks
 from trainscale.spec.devices import Host
-from trainscale.worker.emitter import encode
-from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece
+from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece, encode
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection import host as host_facts
 from trainscale.worker.inspection.host import (

@@ -15,22 +15,24 @@ import pytest
 
 from trainscale.launch.events import UnknownEvent, decode_line
 from trainscale.record.decoding import convert
-from trainscale.worker import emitter
-from trainscale.worker.emitter import Emitter, HeartbeatSender, encode
+from trainscale.worker import events
 from trainscale.worker.events import (
     EVENTS,
     LIMIT,
     MARK,
     CallStack,
+    Emitter,
     Event,
     Exit,
     FrameworkFacts,
     GpuFacts,
     Heartbeat,
+    HeartbeatSender,
     Hello,
     LogLine,
     RankError,
     Ready,
+    encode,
 )
 from trainscale.worker.sample import GpuState, RankSample, Report, SeenByRank
 
@@ -220,7 +222,7 @@ def wait_for_heartbeats_to_end() -> None:
 
 
 def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emitter, "_HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.001)
     out, into = os.pipe()
     with os.fdopen(out, "rb") as lines:
         heartbeat = HeartbeatSender(Emitter(2, into))
@@ -234,7 +236,7 @@ def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: py
 
 
 def test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emitter, "_HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.01)
     out, into = os.pipe()
     with os.fdopen(out, "rb") as lines:
         HeartbeatSender(Emitter(2, into))
@@ -251,7 +253,7 @@ def test_a_deep_stack_of_long_names_fits_into_a_line() -> None:
     name = "ä" * 50
     source = f"def {name}(n, act):\n    return act() if n == 0 else {name}(n - 1, act)"
     exec(compile(source, '"\\' * 40, "exec"), deep)
-    calls = deep[name](200, lambda: emitter.list_calls(threading.get_ident()))
+    calls = deep[name](200, lambda: events.list_calls(threading.get_ident()))
     assert calls[-1].endswith(" list_calls")
     line = encode(CallStack(calls), rank=4095, sequence=10**9)
     assert len(line) <= LIMIT
@@ -262,7 +264,7 @@ def test_a_deep_stack_of_long_names_fits_into_a_line() -> None:
 
 _PRINTS = """
 import os
-from trainscale.worker.emitter import Emitter, claim_stdout
+from trainscale.worker.events import Emitter, claim_stdout
 from trainscale.worker.events import Heartbeat
 print("before")
 emit = Emitter(0, claim_stdout())

@@ -1,5 +1,5 @@
-"""What runs in every process of a trial: standard library, numpy and one framework, nothing else.
+"""What runs in every process of a trial, under any Python from 3.9.
 
-This package imports nothing of the rest of trainscale. It is copied to other machines and run in other environments by
-start.py, under any Python from 3.9.
+It imports the standard library, numpy and one framework, and nothing of the rest of
+trainscale: start.py runs it on other machines and in other environments.
 """

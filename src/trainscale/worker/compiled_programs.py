@@ -1,7 +1,7 @@
-"""Where a rank keeps the programs that its framework compiles, so that the next trial need not compile them again.
+"""Where a rank keeps the programs that its framework compiles, for the next trial.
 
-They are in the user's cache folder on the rank's host. With ``--no-cache`` every rank has an empty folder of its own,
-which is removed when the rank ends.
+They are in the user's cache folder on the rank's host. With ``--no-cache`` every rank has an
+empty folder of its own, which is removed when the rank ends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,20 @@ _ALWAYS_COMPILE = ("jax", "keras-jax")
 
 @contextmanager
 def open_cache(job: Job) -> Iterator[Job]:
-    """Yield the job with the folder for compiled programs, if it compiles any and the folder can be written to."""
+    """Yield the job with the folder for compiled programs, if it compiles any."""
     if job.role != WORKER or not (job.config.compile or job.config.framework in _ALWAYS_COMPILE):
         yield job
     elif job.keeps_compiled:
-        yield replace(job, compiled_folder=_make_user_folder())
+        # As for the controller (folders.py), a relative path counts as unset.
+        home = os.environ.get("XDG_CACHE_HOME", "")
+        home = home if os.path.isabs(home) else os.path.expanduser("~/.cache")
+        folder = f"{home}/trainscale/compiled"
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError:
+            pass
+        # If it cannot be written to, frameworks compile, and keep nothing.
+        yield replace(job, compiled_folder=folder if os.access(folder, os.W_OK | os.X_OK) else "")
     else:
         folder = tempfile.mkdtemp(prefix="trainscale-compiled-")
         try:
@@ -36,24 +45,8 @@ def open_cache(job: Job) -> Iterator[Job]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def find_cache_home() -> str:
-    """Return the user's cache folder. As for the controller (folders.py), a relative path counts as unset."""
-    folder = os.environ.get("XDG_CACHE_HOME", "")
-    return folder if os.path.isabs(folder) else os.path.expanduser("~/.cache")
-
-
-def _make_user_folder() -> str:
-    """Return the folder, or nothing if it cannot be made: then frameworks compile, and keep nothing."""
-    folder = f"{find_cache_home()}/trainscale/compiled"
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:
-        return ""
-    return folder if os.access(folder, os.W_OK | os.X_OK) else ""
-
-
 def choose_compiler_folder(job: Job, name: str, variable: str = "") -> str:
-    """Return the folder of a compiler, or nothing where the rank has none, or the user's own ``variable`` names one."""
+    """Return the folder of a compiler; empty if the user's own ``variable`` names one."""
     if not job.compiled_folder or (variable and job.keeps_compiled and os.environ.get(variable)):
         return ""
     return f"{job.compiled_folder}/{name}"

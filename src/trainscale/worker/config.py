@@ -1,4 +1,4 @@
-"""What a trial trains and how, except on how many devices. The controller and every rank read this one dataclass."""
+"""What a trial trains and how, except on how many devices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ EACH_HOST = -1  # a number of servers: the same number on every host that has wo
 AUTO = 0  # a batch: the largest that fits, not known yet
 
 TUNED, SYSTEM = "tuned", "system"
-# The C library's memory allocator: the variables of each setting. They yield to those that the host sets. The allocator
-# reads them when a process starts, so the keeper sets them.
-#
-# With ``tuned`` the allocator keeps what a step frees for the next step. By its defaults it returns large tensors to
-# the system and requests them again. That is 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch, a
-# tenth or more of the step, and differs between processes.
+# Variables of the C library's memory allocator, for each setting. They yield to the host's own.
+# With ``tuned`` it keeps what a step frees for the next step. By its defaults it returns large
+# tensors to the system: 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch,
+# a tenth or more of the step.
 ALLOCATORS: dict[str, dict[str, str]] = {
     TUNED: {
         "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -39,7 +37,7 @@ SCHEDULES = (CONSTANT, COSINE, STEPS)
 _STEP_FACTOR = 0.1
 
 _TRAINING = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
-# Fields that came after the first journals. Where one has its default it is left out, so that old keys stay valid.
+# Fields that came after the first journals: defaults are left out, so that old keys stay valid.
 OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
 
 
@@ -47,8 +45,8 @@ OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "dete
 class Config(Mapping[str, Any]):
     """Everything that defines the work, except the number of devices.
 
-    ``batch`` is per device under weak scaling and cluster-wide under strong scaling. Use ``batch_per_device`` and
-    ``global_batch`` to read it. It is also a mapping of names to values, for Python programs that tabulate runs.
+    ``batch`` is per device under weak scaling and cluster-wide under strong scaling. A config
+    is also a mapping of names to values, for Python programs that tabulate runs.
     """
 
     framework: str
@@ -99,7 +97,7 @@ class Config(Mapping[str, Any]):
         return self.epochs > 0
 
     def reset_training(self) -> Config:
-        """Return the same network with the default training on random images, as a parity check computes it."""
+        """Return the same network with the default training on random images."""
         names = ("data", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
         return replace(self, **{name: _DEFAULTS[name] for name in names})
 
@@ -148,20 +146,17 @@ def compute_digest(value: Any) -> str:
 
 
 def select_allocator_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of an environment that choose or configure the C allocator, sorted by name.
-
-    Another allocator, such as jemalloc or tcmalloc, is loaded by LD_PRELOAD.
-    """
-    others = ("GLIBC_TUNABLES", "LD_PRELOAD")
-    return {name: environment[name] for name in sorted(environment) if name.startswith("MALLOC_") or name in others}
+    """Return the variables that choose or configure the C allocator, sorted by name."""
+    others = ("GLIBC_TUNABLES", "LD_PRELOAD")  # which loads jemalloc or tcmalloc
+    names = [name for name in environment if name.startswith("MALLOC_") or name in others]
+    return {name: environment[name] for name in sorted(names)}
 
 
 def compute_learning_rate(config: Config, update: int, updates_per_epoch: int) -> float:
     """Return the learning rate of an update; the first update is number 0.
 
-    ``constant`` keeps the rate, ``cosine`` lowers it to 0 at the last epoch, ``step:30,60`` divides it by ten after
-    each of these epochs, and ``step:30,60:0.5`` halves it there. During ``warmup_epochs`` the rate rises linearly
-    from 0.
+    ``cosine`` lowers it to 0 at the last epoch, ``step:30,60`` divides it by ten after each
+    of these epochs, ``step:30,60:0.5`` halves it there. It rises during ``warmup_epochs``.
     """
     epoch = update / updates_per_epoch if updates_per_epoch else 0.0
     if epoch < config.warmup_epochs:
@@ -171,12 +166,13 @@ def compute_learning_rate(config: Config, update: int, updates_per_epoch: int) -
         return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, epoch / config.epochs)))
     if kind == STEPS:
         factor = float(options[1]) if len(options) > 1 else _STEP_FACTOR
-        return config.learning_rate * factor ** sum(epoch >= float(step) for step in options[0].split(","))
+        steps_taken = sum(epoch >= float(step) for step in options[0].split(","))
+        return config.learning_rate * factor**steps_taken
     return config.learning_rate
 
 
 def check_schedule(text: str) -> str:
-    """Return the schedule as a config stores it. Raise ValueError, naming the valid forms, if it is not one."""
+    """Return the schedule as a config stores it. Raises ValueError, with the valid forms."""
     valid = "valid: constant, cosine, step:30,60 (a tenth after epochs 30 and 60), step:30,60:0.5"
     kind, *options = text.strip().lower().split(":")
     if kind not in SCHEDULES or (kind != STEPS and options) or (kind == STEPS and len(options) not in (1, 2)):

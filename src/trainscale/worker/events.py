@@ -1,16 +1,25 @@
-"""Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each of at most 4,096 bytes.
+"""Contract 2, process → controller: lines ``@trainscale {json}`` on standard output, each of
+at most 4,096 bytes, which a pipe accepts in one piece: lines of several processes never mix.
 
-A pipe accepts 4,096 bytes in one piece, so lines of several processes never mix. An event of a rank carries the rank
-and a sequence number, so that the controller notices a lost line. Of a class, ``kind`` (its name in the line),
-``sender`` and the docstring also make the table in docs/architecture.md.
+An event of a rank carries the rank and a sequence number, so that a lost line is noticed. The
+kinds, senders and docstrings also make the table in docs/architecture.md.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .sample import GpuState
+from .sample import GpuState, Report
 
 MARK = "@trainscale "
 LIMIT = 4096  # bytes of a line
@@ -32,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Hello(Event, kind="hello", sender="rank"):
-    """The rank has imported its framework: its host, process id, role, versions and C allocator variables."""
+    """The rank has imported its framework: its host, role, versions and allocator variables."""
 
     host: str
     pid: int
@@ -90,7 +99,7 @@ class Epoch(Event, kind="epoch", sender="rank 0, where it trains to an accuracy"
 
 @dataclass(frozen=True)
 class ReportPiece(Event, kind="report", sender="worker, when all is measured"):
-    """A piece of the JSON text of a worker's `Report` (worker/sample.py). The last one names the window."""
+    """A piece of the JSON text of a worker's `Report`. The last one names the window."""
 
     text: str
     start: int  # the index of its first character in the whole text
@@ -101,7 +110,7 @@ class ReportPiece(Event, kind="report", sender="worker, when all is measured"):
 
 @dataclass(frozen=True)
 class ServerResult(Event, kind="served", sender="server, scheduler"):
-    """What one parameter server or scheduler served. Frameworks report different parts of it. The journal stores it."""
+    """What one parameter server or scheduler served, as far as its framework reports it."""
 
     updates: int | None = None
     bytes: int | None = None  # of the weights that it holds
@@ -144,14 +153,14 @@ class NumbersPiece(Event, kind="numbers", sender="parity, expectation"):
 
 @dataclass(frozen=True)
 class HostFactsPiece(Event, kind="look", sender="look, in several lines"):
-    """A piece of a host's facts as JSON text: machine, addresses, disk, and which Pythons have the frameworks."""
+    """A piece of a host's facts as JSON text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Links(Event, kind="links", sender="links"):
-    """The round trip to the next host and the bandwidth from the previous one, or what prevented measuring them."""
+    """The round trip to the next host and the bandwidth from the previous one, or errors."""
 
     round_trip_seconds: float | None = None
     send_error: str = ""
@@ -171,7 +180,7 @@ class FolderState(Event, kind="folder", sender="program"):
 
 @dataclass(frozen=True)
 class Bootstrap(Event, kind="bootstrap", sender="bootstrap"):
-    """Whether the host has the worker already; then where it is and which Python runs it, or an error."""
+    """Whether the host has the worker; then where it is and which Python runs it, or an error."""
 
     has: bool | None = None
     start: str = ""
@@ -199,10 +208,8 @@ class LogLine(Event, kind="log", sender="keeper"):
 
 
 @dataclass(frozen=True)
-class GpuFacts(Event, kind="gpu", sender="keeper, after the report and before the exit of a rank on a GPU"):
-    """What the driver of a rank's GPU counted: the peak of its processes' memory, or why that is unknown, and what the
-    GPU did in the window.
-    """
+class GpuFacts(Event, kind="gpu", sender="keeper, after the report and before the exit of a rank"):
+    """The peak memory of a rank's processes on GPUs, or why it is unknown, and the GPU's state."""
 
     peak_bytes: int | None = None
     note: str = ""
@@ -268,3 +275,113 @@ class RayError(Event, kind="ray-error", sender="Ray client"):
 
 
 EVENTS = {event.kind: event for event in Event.__subclasses__()}
+
+
+# ---- sending
+
+_PIECE = (LIMIT - 250) // 2  # characters of a report in an event line; in JSON a character may take two
+_ARRAY_PIECE = 2700  # bytes of arrays in an event line: 3,600 as text
+_HEARTBEAT_SECONDS = 1.0
+_BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent
+_MOST_CALLS, _LONGEST_NAME = 50, 30  # of a stack, and characters of a name: they fit into a line
+_SHORTEST_TEXT = 16  # characters: a shorter text is not cut
+
+
+def encode(event: Event, rank: int | None = None, sequence: int | None = None) -> bytes:
+    """Return the event as a line. A text that is too long loses its beginning."""
+    head = {"kind": event.kind, "rank": rank, "seq": sequence}
+    values = {**{name: value for name, value in head.items() if value is not None}, **vars(event)}
+    while True:
+        line = (MARK + json.dumps(values, separators=(",", ":"), default=vars) + "\n").encode()
+        if len(line) <= LIMIT:
+            return line
+        texts = {name: value for name, value in values.items() if isinstance(value, str)}
+        name = max(texts, key=lambda name: len(texts[name]))
+        if len(texts[name]) < _SHORTEST_TEXT:
+            raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(values)}")
+        values[name] = "…" + texts[name][len(texts[name]) // 4 :]
+
+
+def claim_stdout() -> int:
+    """Reserve standard output for events; other output goes to standard error."""
+    sys.stdout.flush()
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private
+
+
+class Emitter:
+    """Sends a rank's events, in order, from any thread."""
+
+    def __init__(self, rank: int, descriptor: int) -> None:
+        self._rank = rank
+        self._descriptor = descriptor
+        self._sequence = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            os.write(self._descriptor, encode(event, self._rank, self._sequence))
+            self._sequence += 1
+
+    def send_report(self, report: Report) -> None:
+        """Send a worker's report as JSON text, in as many lines as it needs."""
+        text = json.dumps(report, default=vars, separators=(",", ":"), allow_nan=False)
+        for start in range(0, len(text), _PIECE):
+            piece, is_last = text[start : start + _PIECE], start + _PIECE >= len(text)
+            self(ReportPiece(piece, start, is_last, report.window_began, report.sample.window_seconds))
+
+    def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any], began: float) -> None:
+        """Send numpy arrays: a line of JSON with what was counted and how many values each array
+        has; then the values, eight bytes each. ``began`` is when the computation began.
+        """
+        sizes = {name: values.size for name, values in arrays.items()}
+        head = json.dumps({**counts, "arrays": sizes}).encode() + b"\n"
+        data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
+        for start in range(0, len(data), _ARRAY_PIECE):
+            seconds = time.perf_counter() - began if start + _ARRAY_PIECE >= len(data) else None
+            self(NumbersPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode(), seconds))
+
+
+class HeartbeatSender:
+    """Sends a heartbeat once a second, by which the controller tells a slow rank from one that
+    hangs. A rank that stays in one step also sends the call stack of this object's creator.
+    """
+
+    def __init__(self, emit: Emitter) -> None:
+        self.phase = "start"
+        self.step = 0
+        self._emit = emit
+        self._thread = threading.get_ident()
+        threading.Thread(target=self._send, name="heartbeat", daemon=True).start()
+
+    def _send(self) -> None:
+        pause = threading.Event()
+        reached, still_beats, sent_calls = ("", 0), 0, [""]
+        while not pause.wait(_HEARTBEAT_SECONDS):
+            position = (self.phase, self.step)
+            still_beats = still_beats + 1 if position == reached else 0
+            reached = position
+            try:
+                self._emit(Heartbeat(*position, cpu_seconds=round(time.process_time(), 2)))
+                if not still_beats:
+                    sent_calls = [""]
+                elif still_beats % _BEATS_PER_STACK == 0:
+                    calls = list_calls(self._thread)
+                    if calls != sent_calls:
+                        self._emit(CallStack(calls))
+                        sent_calls = calls
+            except OSError:
+                return  # the keeper has ended, and ends this process
+
+
+def list_calls(thread: int) -> list[str]:
+    """Return a thread's call stack, outermost frame first. A deep stack loses its middle frames."""
+    frame, calls = sys._current_frames().get(thread), []
+    for caller, line in traceback.walk_stack(frame) if frame else ():
+        names = os.path.basename(caller.f_code.co_filename), caller.f_code.co_name
+        # The ends of the names, in characters that need one byte each in a line of JSON.
+        file, function = (re.sub(r"[^!#-\[\]-~]", "?", name[-_LONGEST_NAME:]) for name in names)
+        calls.append(f"{file}:{line} {function}")
+    calls.reverse()
+    return calls if len(calls) <= _MOST_CALLS else [*calls[: _MOST_CALLS - 1], calls[-1]]

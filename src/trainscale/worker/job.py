@@ -1,8 +1,8 @@
-"""Contract 1, job → process: the JSON document from which a process learns all that it needs, and the requests by which
-the controller has a keeper start processes.
+"""Contract 1, job → process: the document from which a process learns all that it needs, and
+the requests by which the controller has a keeper start processes.
 
-Each is a line of JSON on standard input. Ranks 0 … workers-1 are workers; parameter servers follow. Where a framework
-needs a scheduler, it is the last rank.
+Each is a line of JSON on standard input. Ranks 0 … workers-1 are workers; parameter servers
+follow. A scheduler is the last rank.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .config import Config
 
 WORKER, SERVER, SCHEDULER = "worker", "server", "scheduler"
 
-# Strategies whose ranks do not wait for each other. Their throughput is the sum of the ranks' throughputs.
+# Strategies whose ranks do not wait for each other.
 ASYNCHRONOUS = ("ps-async", "independent")
 
 
@@ -24,7 +24,7 @@ ASYNCHRONOUS = ("ps-async", "independent")
 class PluginReference:
     """A framework, a model or a launcher of a third party.
 
-    ``reference`` is "module:name". ``folder`` holds the top-level package, for environments that do not have it.
+    ``reference`` is "module:name"; ``folder`` holds its top-level package.
     """
 
     kind: str
@@ -44,7 +44,7 @@ def parse_package(reference: str) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """How long to measure. With ``seconds``, the counts are upper limits and the ranks agree on smaller ones."""
+    """How long to measure. With ``seconds``, the counts are upper limits."""
 
     warmup: int = 10
     steps: int = 100
@@ -85,8 +85,8 @@ class Job:
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
-    keeps_compiled: bool = True  # whether compiled programs are kept in the user's cache folder for later trials
-    secret: str = field(default="", repr=False)  # of this trial, by which its ranks recognise each other
+    keeps_compiled: bool = True  # whether compiled programs are kept for later trials
+    secret: str = field(default="", repr=False)  # by which the ranks recognise each other
     compiled_folder: str = ""  # where they are; the rank itself sets it, see compiled_programs.py
 
     @property
@@ -124,10 +124,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A process that the controller requests from a keeper, which writes ``job`` to its standard input as one line.
+    """A process that the controller requests from a keeper.
 
-    In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the keeper's interpreter.
-    ``environment`` are variables that replace the host's own; ``defaults`` yield to them.
+    ``job`` is the line on its standard input. In ``command``, ``START`` stands for the host's
+    own copy of start.py, and ``PYTHON`` for the keeper's interpreter. Variables in
+    ``environment`` replace the host's own; ``defaults`` yield to them.
     """
 
     host: str
@@ -138,8 +139,8 @@ class Task:
     folder: str | None = None
     defaults: dict[str, str] = field(default_factory=dict)
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
-    gpu: int | None = None  # the keeper samples the state of this GPU, by its number among the visible ones
-    most_output: int | None = None  # characters that the keeper relays of what it prints, besides events; None: all
+    gpu: int | None = None  # whose state is sampled, by its number among the visible ones
+    most_output: int | None = None  # characters that are relayed, besides events; None: all
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class PortsRequest:
 
 @dataclass(frozen=True)
 class TasksRequest:
-    """Start these tasks. End them after the deadline, or when the controller was silent for too long."""
+    """Start these tasks; end them after the deadline, or when the controller is silent."""
 
     tasks: Sequence[Task]
     deadline_seconds: float

@@ -1,5 +1,5 @@
-"""Listening sockets that unknown clients cannot disturb: they are bound to one address where that is known, and every
-client must first send a greeting with a secret. rendezvous.py, links.py and the controller's callback server use them.
+"""Listening sockets that unknown clients cannot disturb: they are bound to one address where
+that is known, and every client must first send a greeting with a secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 _GREETING_BYTES = 1024  # the longest line with which a caller may identify itself
 _GREETING_SECONDS = 10.0
-_MOST_STRANGERS = 512  # callers that have not identified themselves; if there are more, the oldest is closed
+_MOST_STRANGERS = 512  # callers that have not identified themselves
 _TURN_SECONDS = 1.0
 _PAUSE_SECONDS = 0.01
 _BACKLOG = 1024
@@ -28,8 +28,7 @@ _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socket:
     """Listen on one address only, so that other networks do not reach the port.
 
-    Where others reach this host by an address that is translated on the way, or by a name that leads nowhere or back to
-    the host itself, listen on all networks.
+    If that is not an address of this host, it is translated on the way: listen on all networks.
     """
     family, backlog = socket.AF_INET6 if ":" in address else socket.AF_INET, max(backlog, _BACKLOG)
     own_address = _find_own_address(address)
@@ -42,8 +41,8 @@ def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socke
 
 
 def _find_own_address(address: str) -> str:
-    """Return what an address or name stands for; empty if that is not clear. Many hosts know their own name as a
-    loopback address, by which others do not reach them, and some names stand for several addresses.
+    """Return the address that a name stands for; empty for several, and for a loopback address,
+    as which many hosts know their own name.
     """
     try:
         return str(ipaddress.ip_address(address))
@@ -70,13 +69,13 @@ class Greeting:
 class GreetingReader:
     """Reads the greetings of all callers side by side, so one that sends nothing delays no other.
 
-    A greeting is a line. Callers that send something longer or more, or nothing for a while, are closed, and so are the
-    oldest where there are very many.
+    A greeting is a line. Callers that send anything else, or nothing for a while, are closed,
+    and so are the oldest of very many.
     """
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
-        self._strangers: dict[socket.socket, Greeting] = {}  # in the order of their arrival, and so of their deadlines
+        self._strangers: dict[socket.socket, Greeting] = {}  # in the order of their deadlines
         self._complete: deque[Greeting] = deque()
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
@@ -87,7 +86,7 @@ class GreetingReader:
         self._selector.register(wake, selectors.EVENT_READ)
 
     def wait_for_greeting(self, seconds: float | None = None) -> Greeting | None:
-        """Return the next complete greeting; who calls this method owns its connection from then on. Return None when
+        """Return the next greeting, whose connection belongs to the caller from then on; None when
         nothing happened for this long, or a socket woke this up.
         """
         if self._complete:
@@ -117,7 +116,7 @@ class GreetingReader:
         try:
             connection, _ = self._server.accept()
         except OSError:
-            time.sleep(_PAUSE_SECONDS)  # it is gone again, or there are no descriptors: closed connections free theirs
+            time.sleep(_PAUSE_SECONDS)  # it is gone again, or there are no descriptors
             return
         connection.setblocking(False)
         self._strangers[connection] = Greeting(connection, time.monotonic() + _GREETING_SECONDS)
@@ -145,10 +144,10 @@ class GreetingReader:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Return different ports on which no process of this host listens now; an OSError if there are too few.
+    """Return different ports on which no process of this host listens now. Raises OSError.
 
-    They are not among those that the system gives to outgoing connections: a peer that connects repeatedly before
-    anybody listens would sooner or later get that very port for its own end, and the listener would find it in use.
+    They are not among those of outgoing connections: a peer that connects again and again
+    before anybody listens might get that very port for its own end.
     """
     try:
         with open(_SYSTEM_RANGE) as file:

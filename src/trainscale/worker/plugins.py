@@ -1,7 +1,7 @@
 """Loads the frameworks and models of third parties in a process that trains.
 
-The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. A process that trains may run
-in an environment that does not have the plug-in's package: it imports that one package, and nothing else, from the
+The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. If
+an environment does not have the plug-in's package, that one package is imported from the
 folder that the job names.
 """
 
@@ -26,8 +26,9 @@ FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 
 
 def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> None:
-    """Add these plug-ins in this process, also where their packages are not installed. They may import numpy, so cores
-    are chosen before. ``python_path``: folders to put first on the module path.
+    """Add these plug-ins in this process. They may import numpy, so cores are chosen before.
+
+    ``python_path``: folders to put first on the module path.
     """
     sys.path[:0] = python_path
     for plugin in plugins:
@@ -68,7 +69,7 @@ def _check_type_and_name(loaded: Any, kind: type[Any], known: Any, plugin: Plugi
 
 
 def _check_framework(framework: frameworks.Framework) -> None:
-    """Check the fields that every command reads, so that a mistake is found here and not in the middle of a listing."""
+    """Check the fields that every command reads."""
     _check_reference("adapter", framework.adapter)
     # A plug-in may be one of ours with another adapter, and then has our environment.
     if framework.environment not in ("", *(known.environment for known in frameworks.FRAMEWORKS.values())):

@@ -1,5 +1,5 @@
-"""Opens files that a person names. What is not a regular file is refused before anything waits for it: a FIFO that
-no process writes to would block forever, and a device may never end.
+"""Opens files that a person names, and nothing else: a FIFO that no process writes to would
+block forever, and a device may never end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 
 
 def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
-    """Open a file to read its bytes. Raises OSError with a message in ``strerror`` if it is not a regular file. With
-    ``pipes``, it may also be an open pipe that a shell passes.
+    """Open a file to read its bytes. Raises OSError with a message in ``strerror``.
+
+    With ``pipes``, it may also be an open pipe that a shell passes.
     """
     name = os.fspath(path)
     if "\0" in name:
@@ -33,7 +34,7 @@ def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = False) -> bytes:
-    """Return the content of a file that ``open_regular`` opens. Raises OSError if it is longer than ``most_bytes``."""
+    """Return the content of a file. Raises OSError, also if it is longer than ``most_bytes``."""
     with open_regular(path, pipes) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

@@ -1,5 +1,5 @@
-"""What a worker measured and what proves its work. The rank fills one ``Report`` as it goes and sends it once, when all
-is measured. The journal stores its sample as it is.
+"""What a worker measured and what proves its work. The rank fills one ``Report`` as it goes
+and sends it once. The journal stores its sample as it is.
 
 To add a quantity, add a field here, set it where it is measured, and add its column.
 """
@@ -15,7 +15,7 @@ from .data.seen import SamplesSeen
 
 @dataclass(frozen=True)
 class ExchangeTime:
-    """How long gradients of one size took to exchange, after the window: ``seconds`` for all ``count`` exchanges."""
+    """How long ``count`` exchanges of gradients of one size took, after the window."""
 
     bytes: int
     count: int
@@ -33,10 +33,10 @@ class BatchTime:
 
 @dataclass(frozen=True)
 class GpuState:
-    """What a rank's GPU did in its window, by NVIDIA's driver: in MHz, watts, degrees Celsius and bytes per second.
+    """What a rank's GPU did in its window, by NVIDIA's driver. None is what it does not report.
 
-    None is what the GPU does not report. ``limited_share`` is the share of the samples in which something limited its
-    clocks, ``limited_by`` the share of each reason.
+    ``limited_share`` is the share of the samples in which something limited its clocks,
+    ``limited_by`` the share of each reason.
     """
 
     samples: int
@@ -59,21 +59,21 @@ class GpuState:
 
 @dataclass
 class RankWitness:
-    """What one worker reports about its first steps, its window and its closing steps. A sketch is 64 numbers."""
+    """What one worker reports about its first steps, its window and its closing steps."""
 
     losses: tuple[float | None, ...] = ()  # of the first steps; None where a loss is not finite
     total: tuple[float, ...] = ()  # the sketch of how the first steps changed its weights
     updates: int = 0  # that its weights have had since the start
-    counted_updates: int | None = None  # the same by the framework's own counter; None where it has none
+    counted_updates: int | None = None  # the same by the framework's own counter
     unfinished_seconds: float = 0.0  # of work that its device had left when the window ended
-    outer_seconds: float | None = None  # of the window by a second clock around it; None in older journals
-    decay: float | None = None  # the share of the head's class sum that weight decay has left; None: unknown
+    outer_seconds: float | None = None  # of the window by a second clock around it
+    decay: float | None = None  # the share of the head's class sum that weight decay has left
     expected_decay: float = 1.0
     next_decay: float = 1.0  # after one more update
     closing_losses: tuple[float | None, ...] = ()  # of steps from the initial weights, after the window
-    gradients: tuple[tuple[float, ...], ...] = ()  # for each two of them, the sketch of the gradient that updated them
+    gradients: tuple[tuple[float, ...], ...] = ()  # by which each two of them were updated
     head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
-    closing_change: float = 0.0  # the length of the longest of their updates, divided by the learning rate
+    closing_change: float = 0.0  # the length of their longest update, divided by the rate
     obstacle: str = ""  # why its first steps cannot be compared
     seconds: float = 0.0  # that proving the work took, besides the first steps, which are warm-up
 
@@ -93,14 +93,14 @@ class RankSample:
     last_loss: float | None = None
     weights_digest: str | None = None
     device_peak_bytes: int | None = None  # as the framework's allocator counts
-    nvml_peak_bytes: int | None = None  # as the driver counts, for this rank's own processes; from the keeper
+    nvml_peak_bytes: int | None = None  # as the driver counts, for its own processes; by the keeper
     nvml_note: str = ""  # why the driver's count is missing on a GPU
     host_peak_bytes: int | None = None
     loaders_peak_bytes: int | None = None  # sum over the processes that prepare this rank's samples
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
     waited_seconds: float | None = None  # part of the window in which no samples were ready
-    core_wait_seconds: float | None = None  # part of the window in which threads were ready to run but had no core
+    core_wait_seconds: float | None = None  # in which threads were ready to run but had no core
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
     exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
@@ -109,7 +109,7 @@ class RankSample:
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
     # From the keeper. None on CPUs, in older journals, and where no sample was taken in the window.
     gpu: GpuState | None = None
-    compilation: str = ""  # cold: it compiled programs; warm: a cache had all; none: it needed none; empty: unknown
+    compilation: str = ""  # see compiled_programs.py; empty: unknown
     witness: RankWitness | None = None
 
 
@@ -125,14 +125,14 @@ class SeenByRank:
 
 @dataclass
 class Report:
-    """All that a worker sends when it has measured: its sample, and what proves a trial while it runs, which would make
-    the journal many times larger.
+    """All that a worker sends when it has measured: its sample, and what is too large for the
+    journal.
     """
 
     sample: RankSample
     warmup: int = 0  # steps before the window
-    window_began: float | None = None  # by time.perf_counter of its host; the keeper dates its samples by that clock
-    # From the last worker alone: how the first steps changed each tensor, and the gradients of its closing steps.
+    window_began: float | None = None  # by time.perf_counter of its host
+    # From the last worker: how the first steps changed each tensor, and its closing gradients.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seen: SeenByRank | None = None  # with real data

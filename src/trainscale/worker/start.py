@@ -1,15 +1,18 @@
-"""Runs a role: ``python .../worker/start.py ROLE``, one of ROLES below. Works wherever this folder was copied to.
+"""Runs a role: ``python .../worker/start.py ROLE``. Works wherever this folder was copied to.
 
-The folder is made importable as ``trainscale.worker`` without putting its neighbours on the module path: those may
-belong to another environment than the interpreter that runs this.
+The folder is made importable as ``trainscale.worker`` without putting its neighbours on the
+module path: those may belong to another environment than the interpreter that runs this.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import types
+
+_PR_SET_PDEATHSIG = 1
 
 ROLES = {
     "rank": "training.rank",
@@ -37,6 +40,28 @@ def start(arguments: list[str]) -> int:
         return 2
     module = importlib.import_module(f"trainscale.worker.{ROLES[arguments[0]]}")
     return int(module.main(arguments[1:]))
+
+
+def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
+    """Have Linux send this process a signal when its parent ends, even by kill -9.
+
+    ``parent`` is the expected parent, or 0. If it has ended already, the signal is sent now.
+    """
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    except (OSError, AttributeError):
+        return
+    ancestor = os.getppid()
+    while parent and ancestor != parent and ancestor > 1:  # a wrapper script may stand between
+        try:
+            with open(f"/proc/{ancestor}/stat") as file:
+                ancestor = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            return  # this cannot be known here
+    if parent and ancestor != parent:
+        os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 IMPORTS = """
 import os, signal, subprocess, sys, time
 from trainscale.worker.job import Task
-from trainscale.worker.keeper.parent import end_with_parent
+from trainscale.worker.start import end_with_parent
 from trainscale.worker.keeper.keeper import RunningTask
 """
 ORPHAN = """
@@ -38,7 +38,7 @@ if os.fork() == 0:
 os.wait()
 """
 GRANDCHILD = """
-script = "import os, sys; from trainscale.worker.keeper.parent import end_with_parent;"
+script = "import os, sys; from trainscale.worker.start import end_with_parent;"
 script += "end_with_parent(15, int(sys.argv[1])); print('it goes on')"
 sys.exit(subprocess.call(["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(os.getpid())]))
 """

@@ -1,13 +1,12 @@
 """What a loader process does: choose the images of one batch, write them in 8 bits, and their labels.
 
-Which image comes when is the same for every framework, and for any number of ranks. An epoch is a permutation of all
-training images by seed and epoch. Step k of n ranks with batch b takes the k-th n·b of them, and rank r the r-th b of
-those. So n ranks see what one device sees with a batch of n·b, no two ranks see the same image, and all ranks take
-equally many steps. The images left over at the end of an epoch differ from epoch to epoch.
+Which image comes when is the same for every framework and any number of ranks. An epoch is a
+permutation of all training images by seed and epoch. Step k of n ranks with batch b takes the
+k-th n·b of them, and rank r the r-th b of those: n ranks see what one device sees with a batch
+of n·b. The images left over at the end of an epoch differ from epoch to epoch.
 
-The random numbers by which an image is changed depend on seed, epoch and image alone, so the number of ranks and loader
-processes does not change them. Images are written one by one straight into the batch. That is faster than whole arrays
-at a time, which do not fit into a core's cache.
+The random numbers by which an image is changed depend on seed, epoch and image alone. Images
+are written one by one, which is faster than whole arrays: those do not fit into a cache.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ class BatchSettings:
 
 
 class BatchMaker:
-    """Makes batches of images that are all in memory and all of one size.
-
-    It keeps the order and the random draws of the current epoch.
-    """
+    """Makes batches of images that are all in memory and all of one size."""
 
     draws_per_image = 3
 
@@ -57,7 +53,7 @@ class BatchMaker:
         self._draws: Any = None
 
     def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
-        """Return the numbers of the samples that were written, in their order."""
+        """Return the numbers of the samples that were written."""
         settings = self._settings
         if epoch != self._epoch:
             count, seed, self._epoch = len(self._stored[f"{TRAIN} labels"]), settings.seed, epoch
@@ -69,7 +65,7 @@ class BatchMaker:
         return chosen
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
-        """Return how many of the images count. The others are black and only fill the batch."""
+        """Return how many of the images count; the others are black."""
         settings = self._settings
         count = len(self._stored[f"{VALID} labels"])
         chosen = select_validation_batch(count, step, settings.batch, settings.rank, settings.workers)
@@ -84,7 +80,7 @@ class BatchMaker:
 
 
 class PhotoBatchMaker(BatchMaker):
-    """Makes batches of photographs in files, which it decodes when they are needed."""
+    """Makes batches of photographs, which it decodes when they are needed."""
 
     draws_per_image = 5  # area, shape, column, row, mirror
 
@@ -102,7 +98,7 @@ def make_batch_maker(stored: SharedArrays, settings: BatchSettings) -> BatchMake
 
 
 def load_dataset(data: str, directory: str) -> SharedArrays:
-    """Check a data set and read it into shared memory: its images, or the file names of a folder of photographs.
+    """Check a data set and read it into shared memory: images, or names of photographs.
 
     Raises DataError.
     """
@@ -147,18 +143,17 @@ def count_steps_per_epoch(count: int, batch: int, workers: int) -> int:
 
 
 def select_rank_batch(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
-    """Return the images of one rank in one step, from the order of all images."""
     first = (step * workers + rank) * batch
     return order[first : first + batch]
 
 
 def count_validation_steps(count: int, batch: int, workers: int) -> int:
-    """Return the steps of a rank: as many on every rank, because a sharded network needs all ranks in each step."""
+    # As many on every rank, because a sharded network needs all ranks in each step.
     return math.ceil(math.ceil(count / workers) / batch)
 
 
 def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
-    """Return a rank's images of one step: fewer than ``batch``, or none, where the numbers do not divide."""
+    """Return a rank's images of one step: fewer than ``batch``, or none, at the end."""
     import numpy as np
 
     low, high = count * rank // workers, count * (rank + 1) // workers
@@ -176,11 +171,11 @@ def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
 def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
     """Write the ``chosen`` images of ``stored`` to ``out`` (images, channels, size, size).
 
-    ``draws`` (three numbers per image: row, column, mirror) is for training; without it the images are for validation.
-    Where ``out`` is smaller than the stored images, they are cropped at random and mirrored, as MXNet's CIFAR-10
-    example does; validation takes the centre. Where the sizes are equal, images are shifted by up to a tenth and
-    mirrored, as Keras' example does. Where ``out`` is larger, images are enlarged without randomness, as the
-    Keras-MXNet profile did.
+    ``draws`` (three numbers per image: row, column, mirror) is for training. Where ``out`` is
+    smaller than the stored images, they are cropped at random and mirrored, as in MXNet's
+    CIFAR-10 example; validation takes the centre. Where the sizes are equal, they are shifted
+    by up to a tenth and mirrored, as in Keras' example. Where ``out`` is larger, they are
+    enlarged without randomness, as in the Keras-MXNet profile.
     """
     size, side = out.shape[-1], stored.shape[-1]
     if size > side:
@@ -208,7 +203,7 @@ def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
 
 
 def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
-    """Move each image by whole pixels, repeating its edge, and mirror it with probability one half."""
+    """Move each image, repeating its edge, and mirror it with probability one half."""
     import numpy as np
 
     margin = int(stored.shape[-1] * SHIFT_SHARE)
@@ -234,9 +229,9 @@ def enlarge(out: Any, stored: Any, chosen: Any) -> None:
 
 
 class SharedArrays:
-    """Arrays in memory that several processes share. Their file has no name, so nothing is left behind in any case.
+    """Arrays in memory that several processes share, in a file without a name.
 
-    ``layout`` says where each array lies. With it and the file descriptor, another process opens the same arrays.
+    Another process opens them by the descriptor and ``layout``, which says where each lies.
     """
 
     def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
@@ -251,12 +246,11 @@ class SharedArrays:
         return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
 
     def close(self) -> None:
-        """Close the file, so that no other process can open it. Arrays that were read from it stay valid."""
+        """Close the file. Arrays that were read from it stay valid."""
         os.close(self.descriptor)
 
     @classmethod
     def allocate(cls, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> SharedArrays:
-        """Make empty arrays of these types and shapes."""
         import numpy as np
 
         layout, end = {}, 0
@@ -274,7 +268,8 @@ class SharedArrays:
             os.posix_fallocate(descriptor, 0, max(1, end))
         except OSError as error:
             os.close(descriptor)
-            raise MemoryError(f"cannot allocate {end / 2**20:,.0f} MiB of shared memory: {error.strerror}") from None
+            size = f"{end / 2**20:,.0f} MiB of shared memory"
+            raise MemoryError(f"cannot allocate {size}: {error.strerror}") from None
         return cls(descriptor, layout)
 
     @classmethod

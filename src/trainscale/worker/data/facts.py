@@ -1,4 +1,4 @@
-"""What is known of a data set before any image is read: how many images, how large, of how many classes."""
+"""What is known of a data set before any image is read."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ TRAIN, VALID = "train", "valid"
 
 
 class DataError(ValueError):
-    """A data set is unusable. The message names the file, what it should be, and what to do."""
+    """A data set is unusable. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """``mean`` and ``deviation`` are of each channel, of pixels from 0 to 1. Networks take (pixel - mean) / deviation.
-    ``image_size`` is 0 where images differ in size.
-    """
+    """``mean`` and ``deviation`` are of each channel, of pixels from 0 to 1."""
 
     name: str
     classes: int
     channels: int
-    image_size: int
+    image_size: int  # 0 where images differ in size
     train: int
     valid: int
     mean: tuple[float, ...]
@@ -49,10 +47,7 @@ def parse_data_kind(data: str) -> str:
 
 
 def read_facts(data: str, directory: str) -> DatasetFacts:
-    """Return the facts of a data set. Photographs in folders and files that are not the published ones are counted.
-
-    Raises DataError.
-    """
+    """Return the facts of a data set, after counting what is not published. Raises DataError."""
     from . import folder, published_files
 
     kind = parse_data_kind(data)

@@ -1,6 +1,5 @@
-"""Photographs of any size in folders, as ImageNet is stored: ``train/`` and ``val/``, each with a folder per class.
-
-Pillow decodes them; it is all that a loader process needs besides numpy.
+"""Photographs of any size in folders, as ImageNet is stored: ``train/`` and ``val/``, each
+with a folder per class. Pillow decodes them.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from .facts import TRAIN, VALID, DataError
 _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 _LONGEST_SHOWN = 500  # characters of a path in a message
 _FOLDERS = {TRAIN: "train", VALID: "val"}
-# As ImageNet networks are trained since GoogLeNet: a random part with at least 8 % of the photograph's area, a little
-# wider or higher than the photograph. Validation takes the centre of a photograph scaled to 256 pixels, 224 of them.
+# As ImageNet networks are trained since GoogLeNet: a random part with at least 8 % of the area,
+# a little wider or higher than the photograph; for validation, 224 of 256 pixels in the centre.
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
 _VALIDATION_SCALE = 256 / 224
 
@@ -32,7 +31,7 @@ class Listing:
 
 
 def list_photographs(directory: str, split: str) -> Listing:
-    """Return every photograph of a split with the number of its class, in the order of names. Raises DataError."""
+    """Return the photographs of a split with their classes, by name. Raises DataError."""
     classes = _list_classes(directory, TRAIN)
     top = os.path.join(directory, _FOLDERS[split])
     if split != TRAIN:
@@ -69,8 +68,8 @@ def _list_classes(directory: str, split: str) -> list[str]:
 def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
     """Write a photograph to ``out`` (3, size, size). Raises DataError.
 
-    With ``draws`` (five numbers: area, shape, column, row, mirror) a random part of it is taken, else its centre. An
-    EXIF orientation is ignored, as torchvision and TensorFlow do.
+    With ``draws`` (area, shape, column, row, mirror) a random part of it is taken, else its
+    centre. An EXIF orientation is ignored, as torchvision and TensorFlow do.
     """
     import numpy as np
 
@@ -78,12 +77,12 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
     with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         wide, high = photograph.size
         box = choose_box(wide, high, draws)
-        # A JPEG can be decoded at a half, a quarter or an eighth of its size, which saves most of the work.
+        # A JPEG can be decoded at a half, a quarter or an eighth of its size.
         drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
         scale = drafted[1][2] / wide if drafted else 1.0  # draft returns the box of the whole picture
         left, top, width, height = (length * scale for length in box)
         corners = (left, top, left + width, top + height)
-        if photograph.mode.startswith("I;16"):  # convert() alone would turn all but the darkest pixels white
+        if photograph.mode.startswith("I;16"):  # convert() alone would turn most pixels white
             photograph = photograph.point(lambda value: value / 256).convert("L")
         if photograph.mode == "P" and "transparency" in photograph.info:
             photograph = photograph.convert("RGBA")
@@ -136,5 +135,5 @@ def _name_file_in_errors(path: str) -> Iterator[None]:
         if error.strerror is None:  # of Pillow, about the content
             raise DataError(f"{path} is damaged, or no photograph: {error}") from None
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except Exception as error:  # decoders of a dozen formats raise anything on bytes that they do not know
+    except Exception as error:  # decoders raise anything on bytes that they do not know
         raise DataError(f"{path} is damaged, or no photograph: {error}") from None

@@ -1,8 +1,8 @@
 """The input pipeline: processes that make batches in shared memory, ahead of the training.
 
-The rank requests batches in the order in which it will use them, as many ahead as there are free slots; each process
-makes every n-th. Each process answers in order, so the rank waits only for the process whose turn it is. A process ends
-when its standard input closes, and so with its rank, however that ends.
+The rank requests batches in the order in which it will use them, as many ahead as there are
+free slots; each process makes every n-th and answers in order. A process ends when its standard
+input closes, and so with its rank, however that ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from ..emitter import claim_stdout
-from ..keeper.parent import end_with_parent
+from ..events import claim_stdout
+from ..start import end_with_parent
 from .batches import BatchSettings, SharedArrays, make_batch_maker
 from .facts import DataError
 from .seen import compute_hash_sum
 
 _AHEAD = 2  # batches that each process may be ahead
-# Slots that stay reserved after their batch was handed out, because so many steps may still be reading them.
+# Slots that stay reserved after their batch was handed out: steps may still be reading them.
 _IN_USE = 4
 _ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
 
@@ -44,13 +44,13 @@ class BatchRequest(NamedTuple):
 
 
 class LoadedBatch(NamedTuple):
-    """``counted`` is how many of the images count. ``samples`` are their numbers in the data set, in training only."""
+    """A batch in shared memory."""
 
     pixels: Any
     labels: Any
-    counted: int
+    counted: int  # of the images
     epoch: int | None
-    samples: Any
+    samples: Any  # the numbers of the images in the data set, in training only
     hash_sum: int  # of ``samples``, by seen.py
 
 
@@ -107,16 +107,15 @@ class Loader:
     def load_batches(
         self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
     ) -> Iterator[LoadedBatch]:
-        """Yield the batch of every request, in order.
+        """Yield the batch of every request, in order. One such iterator may be active at a time.
 
-        A batch may be used until three more have been taken. ``then`` holds the requests that will probably come next.
-        They are started when ``requests`` runs out, so that an epoch does not start with an empty pipeline. Only one
-        such iterator may be active at a time.
+        A batch may be used until three more have been taken. ``then`` holds the requests that
+        will probably come next: they are started when ``requests`` runs out.
         """
         upcoming, following = iter(requests), iter(then)
         first = deque(itertools.islice(upcoming, self._ahead))
         if [pending.request for pending in self._pending] != list(itertools.islice(first, len(self._pending))):
-            while self._pending:  # wait for batches that nobody needs any more: their slots are written to until then
+            while self._pending:  # nobody needs them, but their slots are written to until then
                 pending = self._pending.popleft()
                 self._free.append(pending.slot)
                 try:
@@ -158,7 +157,7 @@ class Loader:
             pass  # it has ended; waiting for its answer reports that
 
     def _wait_for(self, number: int) -> tuple[int, int]:
-        """Return how many images of the next batch of a process count, and the sum of the hashes of their numbers."""
+        """Return how many images of a process's next batch count, and their hash sum."""
         began = time.perf_counter()
         output = self._processes[number].stdout
         assert output is not None
@@ -168,9 +167,10 @@ class Loader:
             code = self._processes[number].wait()
             end = f"ended with exit code {code}"
             if code < 0:
-                end = f"was ended by {signal.Signals(-code).name if -code in {*signal.Signals} else f'signal {-code}'}"
-            hint = ": is there memory left?" if code == -signal.SIGKILL else ""
-            raise LoaderError(f"a loader process {end}{hint}; its last output is in this rank's log")
+                end = f"was ended by {signal.strsignal(-code)}"
+            if code == -signal.SIGKILL:
+                end = "was ended by SIGKILL: is there memory left?"
+            raise LoaderError(f"a loader process {end}; its last output is in this rank's log")
         answer = json.loads(line)
         if isinstance(answer, str):
             raise LoaderError(answer)
@@ -191,7 +191,7 @@ class Loader:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a loader process: read settings, then answer each request with two numbers or an error message."""
+    """Run a loader process: read settings, then answer each request."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
     out = claim_stdout()
@@ -207,7 +207,7 @@ def main(arguments: list[str]) -> int:
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
         pixels, labels, samples = (array[slot] for array in arrays)
-        answer: tuple[int, int] | str  # how many of the images count, and the hash of their numbers; or what is wrong
+        answer: tuple[int, int] | str  # how many images count and their hash sum; or what is wrong
         try:
             if epoch is None:
                 answer = maker.write_validation_batch(step, pixels, labels), 0

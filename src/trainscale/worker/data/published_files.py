@@ -1,14 +1,11 @@
-"""The published files of MNIST and CIFAR-10: their names and checksums, whether a folder has them undamaged, and what
-is in them: idx files, CIFAR-10's binary records and its pickles.
+"""The published files of MNIST and CIFAR-10: their names and checksums, and what is in them.
 
 The controller, which has no numpy, uses all but the part that reads pixels.
 
-CIFAR-10 is published as binary files and as pickles for Python; either is accepted. The files may also lie in the
-folder that their archive makes (``cifar-10-batches-bin``).
-
-Other images in the same formats (Fashion-MNIST, a part of CIFAR-10) are accepted where the folder has a file
-``checksums.md5``, as ``md5sum`` writes it. Then those checksums count instead of the published ones, and the images in
-the files are counted.
+CIFAR-10 is published as binary files and as pickles for Python; either is accepted, also in
+the folder that the archive makes (``cifar-10-batches-bin``). Other images in the same formats
+(Fashion-MNIST, a part of CIFAR-10) are accepted where the folder has a file ``checksums.md5``,
+as ``md5sum`` writes it. Then those checksums count, and the images in the files are counted.
 """
 
 from __future__ import annotations
@@ -37,19 +34,17 @@ _MOST_PIXELS = 1 << 32  # bytes of an idx file
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """``size`` is in bytes, or 0 where only the checksum is published."""
-
     name: str
-    size: int
+    size: int  # in bytes, or 0 where only the checksum is published
     md5: str
 
 
 @dataclass(frozen=True)
 class Edition:
-    """One form in which a data set is published. ``folder`` is where its archive puts the files."""
+    """One form in which a data set is published."""
 
     files: dict[str, tuple[PublishedFile, ...]]  # by split
-    folder: str = ""
+    folder: str = ""  # into which its archive puts the files
 
     @property
     def all_files(self) -> tuple[PublishedFile, ...]:
@@ -108,7 +103,7 @@ EDITIONS = {
 
 
 def find_edition(name: str, directory: str) -> tuple[Edition, str]:
-    """Return the edition that a folder has, and the folder that its files lie in. Raises DataError."""
+    """Return the edition that a folder has, and the folder of its files. Raises DataError."""
     missing = ""
     for edition in EDITIONS[name]:
         for folder in dict.fromkeys((directory, _join(directory, edition.folder))):
@@ -122,7 +117,7 @@ def find_edition(name: str, directory: str) -> tuple[Edition, str]:
 
 
 def check_files(name: str, directory: str) -> None:
-    """Check every byte of all files of a data set. Raises DataError for the first file that is damaged."""
+    """Check every byte of all files of a data set. Raises DataError."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     for file in edition.all_files:
@@ -130,7 +125,7 @@ def check_files(name: str, directory: str) -> None:
 
 
 def verify_path(folder: str, file: PublishedFile, checksums: dict[str, str] | None) -> str:
-    """Return the path of a file after checking it, by ``checksums`` or else by the published ones. Raises DataError."""
+    """Return the path of a file after checking it, by ``checksums`` or the published ones."""
     path = _join(folder, file.name)
     advice = "; remove it and get it again" if checksums is None else ""
     try:
@@ -167,7 +162,7 @@ def read_checksums(folder: str) -> dict[str, str] | None:
 
 
 def count_images(name: str, directory: str) -> dict[str, int]:
-    """Return how many images each split has, by the headers or sizes of its files. Raises DataError."""
+    """Return how many images each split has. Raises DataError."""
     edition, folder = find_edition(name, directory)
     if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
@@ -197,7 +192,7 @@ def _count_images_in_file(path: str) -> int:
 
 
 class _LabelUnpickler(pickle.Unpickler):
-    """Reads the labels of a pickle. Everything else in it, arrays or malicious code, becomes an empty object."""
+    """Reads the labels of a pickle. Everything else, also malicious code, becomes an empty object."""
 
     class _Empty:
         def __init__(self, *_: Any) -> None:
@@ -207,8 +202,9 @@ class _LabelUnpickler(pickle.Unpickler):
             pass
 
     def find_class(self, module: str, name: str) -> Any:
-        # Python 3 pickles bytes, such as the keys, with this function. Python 2 wrote the published files without it.
-        return super().find_class(module, name) if (module, name) == ("_codecs", "encode") else self._Empty
+        if (module, name) == ("_codecs", "encode"):  # by which Python 3 pickles bytes, such as the keys
+            return super().find_class(module, name)
+        return self._Empty
 
 
 def _join(folder: str, name: str) -> str:
@@ -216,8 +212,8 @@ def _join(folder: str, name: str) -> str:
 
 
 def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the images (images, channels, rows, columns) and labels of a split, in 8 bits, file by file: so no second
-    copy of the data set is in memory. Raises DataError.
+    """Yield the images (images, channels, rows, columns) and labels of a split, in 8 bits,
+    file by file. Raises DataError.
     """
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
@@ -244,7 +240,6 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
 
 
 def _read_idx(path: str, axes: int) -> Any:
-    """Read an idx file: a magic number, the length of each axis, then bytes."""
     import numpy as np
 
     try:
@@ -252,7 +247,7 @@ def _read_idx(path: str, axes: int) -> Any:
             header = file.read(4 * (1 + axes))
             numbers = struct.unpack(f">{1 + axes}I", header) if len(header) == 4 * (1 + axes) else (0,)
             length = math.prod(numbers[1:])
-            # A small file can unpack to any length, so no more is read than its header says.
+            # A small file can unpack to any length: no more is read than its header says.
             content = file.read(length + 1) if numbers[0] == MAGIC[axes] and length <= _MOST_PIXELS else b""
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}") from None
@@ -262,7 +257,6 @@ def _read_idx(path: str, axes: int) -> Any:
 
 
 def _read_records(path: str) -> tuple[Any, Any]:
-    """Read records of a label and 3,072 pixels each: red, then green, then blue."""
     import numpy as np
 
     content = np.fromfile(path, np.uint8)
@@ -286,7 +280,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         import numpy as np
 
-        # The module's name depends on the version of numpy, of the one that wrote and of the one that reads.
+        # The module's name depends on the version of numpy that wrote, and on this one.
         new, old = "numpy._core", "numpy.core"
         module = module.replace(new, old)
         if (module, name) not in self._ALLOWED:

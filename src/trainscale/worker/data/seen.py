@@ -1,7 +1,8 @@
-"""Which samples of the data set a rank has trained on, epoch by epoch, so that the controller can compare the ranks.
+"""Which samples of the data set a rank has trained on, so that the ranks can be compared.
 
-Every batch carries the numbers of its samples from the place that read them. A rank keeps for each epoch how many there
-were and the sum of a hash of their numbers, and for its first epoch one flag for each sample of the data set.
+Every batch carries the numbers of its samples from the place that read them. A rank keeps for
+each epoch how many there were and the sum of a hash of their numbers, and for its first epoch
+one flag for each sample of the data set.
 """
 
 from __future__ import annotations
@@ -17,22 +18,19 @@ HASH_MODULUS = 2**61 - 1
 
 @dataclass(frozen=True)
 class SamplesSeen:
-    """The samples of one epoch that a rank has trained on. ``hash_sum`` is modulo 2⁶¹ - 1.
-
-    ``complete``: the rank was given every batch that it asked for in this epoch.
-    """
+    """The samples of one epoch that a rank has trained on."""
 
     epoch: int
     count: int
-    hash_sum: int
-    complete: bool
+    hash_sum: int  # modulo 2⁶¹ - 1
+    complete: bool  # the rank was given every batch that it asked for
 
 
 def compute_hash_sum(samples: Any) -> int:
     """Return the sum of a 64-bit hash of sample numbers, modulo 2⁶¹ - 1.
 
-    The hash is a bijection of 64-bit numbers by multiplications and shifts. Two different sets of samples have the same
-    sum with a probability of 2⁻⁶¹, whatever their order.
+    The hash is a bijection of 64-bit numbers. Two different sets of samples have the same sum
+    with a probability of 2⁻⁶¹, whatever their order.
     """
     import numpy as np
 
@@ -46,9 +44,9 @@ def compute_hash_sum(samples: Any) -> int:
 
 
 class SamplesTracker:
-    """Counts the samples of a rank, in ``epochs`` by number. An epoch that is begun a second time is not counted again.
+    """Counts the samples of a rank. An epoch that is begun a second time is not counted again.
 
-    ``flags`` say which samples the first epoch had; None for a very large data set. ``add`` takes a few microseconds.
+    ``flags`` say which samples the first epoch had; None for a very large data set.
     """
 
     def __init__(self, train: int) -> None:
@@ -84,7 +82,7 @@ def pack_flags(flags: Any) -> str:
 
 
 def unpack_flags(text: str) -> int:
-    """Return the whole number whose bit i is flag i. Raises ValueError if the text is damaged."""
+    """Return the whole number whose bit i is flag i. Raises ValueError."""
     try:
         return int.from_bytes(zlib.decompress(base64.b64decode(text, validate=True)), "little")
     except zlib.error as error:

@@ -1,8 +1,8 @@
-"""The batches of a rank, placed where the framework wants them: random samples, or images of a data set.
+"""The batches of a rank, placed where the framework wants them: random samples, or images.
 
-A source gives an endless stream for measuring speed. With a data set it also gives epochs and a validation set, for
-training to an accuracy. Its images go through the loader processes in 8 bits; the adapter makes them floating-point
-numbers.
+A source gives an endless stream for measuring speed. With a data set it also gives epochs and
+a validation set, for training to an accuracy. Its images go through the loader processes in 8
+bits; the adapter makes them floating-point numbers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder eac
 
 
 def open_source(job: Job, adapter: Adapter) -> Any:
-    """Return the batches of a rank."""
     return (SyntheticSource if job.config.data == SYNTHETIC else DatasetSource)(job, adapter)
 
 
 class SyntheticSource:
-    """Repeats one random batch, which is placed on the device once. So no input pipeline is measured."""
+    """Repeats one random batch, which is placed on the device once."""
 
     waited_seconds = 0.0
 
@@ -62,10 +61,10 @@ def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
 def make_samples(
     seed: int, first: int, count: int, shape: tuple[int, ...], classes: int, dtype: str = "float32"
 ) -> tuple[Any, Any]:
-    """Return random samples ``first`` … ``first + count - 1``, normally distributed, and their labels as int64.
+    """Return random samples ``first`` … ``first + count - 1`` and their labels as int64.
 
-    They are never zeros, because some hardware computes faster on zeros. Sample i is the same whatever the batch and
-    the number of ranks, so n ranks with batch b see what one device sees with n·b.
+    They are never zeros, on which some hardware computes faster. Sample i is the same whatever
+    the batch: n ranks with batch b see what one device sees with n·b.
     """
     import numpy as np
 
@@ -80,7 +79,7 @@ def make_samples(
 
 @dataclass(frozen=True)
 class Normalization:
-    """Computes (pixel / 255 - mean) / deviation of each channel as one multiplication and one addition."""
+    """Computes (pixel / 255 - mean) / deviation of each channel."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -94,7 +93,7 @@ class Normalization:
         return tuple(-mean / deviation for mean, deviation in zip(self.mean, self.deviation))
 
     def __call__(self, pixels: Any) -> Any:
-        """Return 8-bit pixels (images, channels, rows, columns) as normalized 32-bit numbers."""
+        """Return pixels (images, channels, rows, columns) as normalized 32-bit numbers."""
         import numpy as np
 
         result = np.empty(pixels.shape, np.float32)
@@ -105,7 +104,7 @@ class Normalization:
 
 
 class DatasetSource:
-    """Images of a data set, made by loader processes. ``tracker`` counts the samples of the training batches."""
+    """Images of a data set, made by loader processes."""
 
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
@@ -177,10 +176,9 @@ class DatasetSource:
 
 
 def count_updates_per_epoch(job: Job) -> int:
-    """Return how often the weights are updated per epoch, for the learning-rate schedule; 0 without epochs.
+    """Return how often the weights are updated per epoch, for the schedule; 0 without epochs.
 
-    Servers that apply every gradient as it comes make an update of each batch. The schedule counts those of all workers
-    as one.
+    Behind servers that apply every gradient as it comes, the updates of all workers count as one.
     """
     if job.config.data == SYNTHETIC or not job.config.trains_epochs:
         return 0
@@ -209,7 +207,7 @@ def _name_host_in_errors(job: Job) -> Iterator[None]:
 
 
 def choose_loader_count(job: Job) -> int:
-    """Return the config's number of loader processes, or one that suits the images and the rank's share of cores."""
+    """Return the config's number of loader processes, or one that suits images and cores."""
     if job.config.loaders:
         return job.config.loaders
     if job.device.kind == "cpu" and parse_data_kind(job.config.data) != FOLDER:

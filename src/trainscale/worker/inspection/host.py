@@ -19,8 +19,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from ..emitter import claim_stdout, encode
-from ..events import FrameworkFacts, HostFactsPiece
+from ..events import FrameworkFacts, HostFactsPiece, claim_stdout, encode
 from .probe import ProbeRequest, run_probes
 from .usage import read_line, read_number
 

@@ -21,8 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
-from ..emitter import claim_stdout, encode
-from ..events import Links
+from ..events import Links, claim_stdout, encode
 from ..listening import GreetingReader
 
 STREAMS = 4  # connections at once: one alone does not fill a fast link

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import plugins
 from ..data.source import Normalization, make_batch
-from ..emitter import Emitter
+from ..events import Emitter
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job

@@ -22,8 +22,7 @@ from typing import Any
 
 from .. import plugins
 from ..config import Config
-from ..emitter import claim_stdout, encode
-from ..events import MARK, FrameworkFacts
+from ..events import MARK, FrameworkFacts, claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import PluginReference
 

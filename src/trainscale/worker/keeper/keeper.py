@@ -22,14 +22,13 @@ import time
 from collections import deque
 from typing import Any
 
-from ..emitter import encode
-from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece
+from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece, encode
 from ..inspection.gpus import GpuMonitor
 from ..inspection.usage import read_line
 from ..job import EndTasksRequest, KeeperRequest, PortsRequest, SignalRequest, Task, TasksRequest, decode_request
 from ..listening import find_free_ports
 from ..sample import GpuState
-from .parent import end_with_parent
+from ..start import end_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20

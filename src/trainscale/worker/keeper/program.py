@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..emitter import encode
-from ..events import FolderState
+from ..events import FolderState, encode
 from ..inspection.gpus import find_visible_gpu
-from .parent import end_with_parent
+from ..start import end_with_parent
 
 # The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}

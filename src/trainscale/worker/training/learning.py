@@ -10,8 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..emitter import Emitter, HeartbeatSender
-from ..events import Epoch
+from ..events import Emitter, Epoch, HeartbeatSender
 from ..frameworks.base import Adapter
 from ..inspection.usage import read_process_usage, set_usage
 from ..models import CROSS_ENTROPY

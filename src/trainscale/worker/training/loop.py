@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..data.source import make_samples
-from ..emitter import HeartbeatSender
+from ..events import HeartbeatSender
 from ..frameworks.base import Adapter
 from ..inspection.usage import EnergyCounter, read_process_usage, set_usage
 from ..sample import BatchTime, ExchangeTime, RankSample, Report, keep_finite

@@ -17,8 +17,7 @@ from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.seen import pack_flags
 from ..data.source import open_source
-from ..emitter import Emitter, HeartbeatSender, claim_stdout
-from ..events import Hello, MemoryLimit, RankError, Ready
+from ..events import Emitter, HeartbeatSender, Hello, MemoryLimit, RankError, Ready, claim_stdout
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection.usage import (
@@ -29,8 +28,8 @@ from ..inspection.usage import (
     sum_children_peak_bytes,
 )
 from ..job import WORKER, Job
-from ..keeper.parent import end_with_parent
 from ..sample import RankSample, Report, SeenByRank
+from ..start import end_with_parent
 from ..type_aliases import NamedArrays
 from ..witness.witness import Witness
 from . import learning, loop

@@ -1,28 +1,29 @@
-"""Computes what a correct trial computes in its first steps: one process takes the steps of all ranks with the
-reference network. It gets the job of rank 0.
+"""Computes what a correct trial computes in its first steps: one process takes the
+steps of all ranks with the reference network. It gets the job of rank 0.
 
 It sends these arrays:
 
 ``losses``
-    of each step, the loss of each worker on its own samples
+    of each worker in each step, on its own samples
 ``initial_losses``
-    the loss of each worker with the initial weights. It is that of its first step, unless a worker behind asynchronous
-    servers uses what others have made of the weights
+    of each worker with the initial weights. Behind asynchronous servers the weights
+    of its first step may be what other workers have made of them
 ``sketch/NAME``
     the change of each tensor of the last worker after its last step
 ``totals``
-    sketches of the change of all tensors: one if the workers share their weights, else one for each worker. Behind
-    asynchronous servers a worker has the weights after its own turn, or reads the last ones.
+    sketches of the change of all tensors: one if the workers share their weights,
+    else one for each worker. Behind asynchronous servers a worker has the weights
+    after its own turn, or reads the last ones
 ``gradients``
-    sketches of what a first step subtracts from the initial weights, divided by the learning rate: one if the workers
-    average their gradients, else one for each worker
+    sketches of what a first step subtracts from the initial weights, divided by the
+    learning rate: one if the workers average their gradients, else one for each
 ``head_gradients``
-    the same of the head's weights alone
+    the same of the head's weights
 ``gradient/NAME``
-    the same of each tensor, for the last worker alone
-``spread/losses``, ``spread/NAME``, ``spread/total``, ``spread/gradient``, ``spread/head_gradient``,
-``gradient_spread/NAME``
-    the relative differences between the timed precision and the exact numbers, for the first steps of rank 0 alone
+    the same of each tensor, for the last worker
+``spread/losses``, ``spread/total``, ``spread/NAME`` and so on
+    the relative differences between the timed precision and the exact numbers, for
+    the first steps of rank 0 alone
 ``samples``
     four numbers about the samples, which show whether they are random
 """
@@ -39,7 +40,7 @@ from typing import Any
 from .. import plugins
 from ..data.facts import SYNTHETIC
 from ..data.source import DatasetSource, make_samples
-from ..emitter import Emitter, HeartbeatSender
+from ..events import Emitter, HeartbeatSender
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
 from ..inspection.usage import count_available_bytes
@@ -67,10 +68,7 @@ def _compute(job: Job, emit: Emitter) -> None:
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:
-    """Return arrays in float64, or in float32 if there is no memory for float64; on the job's GPU where that can be.
-
-    Raises CannotCompute.
-    """
+    """Return arrays in float64, or in float32 for lack of memory; on the job's GPU if possible."""
     config = job.config
     if find_samples(config.model).loss != CROSS_ENTROPY:
         raise CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
@@ -96,7 +94,6 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
 
 
 def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | None = None) -> NamedArrays:
-    """Return the arrays by name."""
     import numpy as np
 
     batches = RankBatches(job)
@@ -131,7 +128,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
 
 
 def _compute_spread(value: Any, exact: Any) -> Any:
-    """Return the length of the difference relative to the exact value; infinity relative to zero."""
+    """Return the relative length of the difference; infinity relative to zero."""
     import numpy as np
 
     difference, length = np.linalg.norm(np.atleast_1d(value - exact)), np.linalg.norm(np.atleast_1d(exact))
@@ -140,20 +137,16 @@ def _compute_spread(value: Any, exact: Any) -> Any:
 
 @dataclass
 class Outcome:
-    """What some ranks computed: losses by step and worker, and sketches with a row for each tensor.
+    """What some ranks computed. Sketches have a row for each tensor."""
 
-    ``changes`` are of the weights since the start: once if the workers share their weights, else for each worker.
-    ``gradients`` are what a first step subtracts from the initial weights, divided by the learning rate.
-    """
-
-    losses: list[list[float]] = field(default_factory=list)
-    changes: list[Any] = field(default_factory=list)
-    gradients: list[Any] = field(default_factory=list)
+    losses: list[list[float]] = field(default_factory=list)  # by step and worker
+    changes: list[Any] = field(default_factory=list)  # of shared weights, or of each worker's
+    gradients: list[Any] = field(default_factory=list)  # of a first step
     initial_losses: list[float] = field(default_factory=list)
 
 
 class ReferenceSteps:
-    """Takes the first steps of a trial's ranks in one arithmetic. ``names`` are those of the tensors."""
+    """Takes the first steps of a trial's ranks in one arithmetic."""
 
     def __init__(
         self,
@@ -173,7 +166,6 @@ class ReferenceSteps:
         self._rate = learning_rate_schedule(job)
 
     def take_all(self) -> Outcome:
-        """Take the steps of all ranks, with the exchange of the job's strategy."""
         exchange, ranks = find_exchange(self._job.config.strategy), range(self._job.workers)
         if exchange == ASYNCHRONOUS:
             return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
@@ -187,7 +179,7 @@ class ReferenceSteps:
         )
 
     def take(self, ranks: Sequence[int]) -> Outcome:
-        """Take steps of ranks that average their gradients. Batch norm sees the samples of one rank."""
+        """Take steps of ranks that average their gradients."""
         outcome, optimizer = Outcome(), self._make_optimizer()
         for step in range(count_first_steps(self._job.config)):
             losses: list[float] = []
@@ -210,7 +202,7 @@ class ReferenceSteps:
         return outcome
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
-        """Let every rank take one step, in order of rank, each of which the server applies as it comes."""
+        """Let each rank take one step after another, which the server applies as it comes."""
         outcome, optimizer = Outcome([[]]), self._make_optimizer()
         initial = self._make_optimizer().weights
         at_start = optimizer.weights if pulls_before_step else initial
@@ -250,8 +242,8 @@ class ReferenceSteps:
 
 
 class RankBatches:
-    """The samples (numpy, channels first, float32) and labels of every rank in its first steps, as its own sources give
-    them. Real images are kept in 8 bits.
+    """The samples (channels first, float32) and labels of every rank in its first steps, as
+    its own source gives them. Real images are kept in 8 bits.
     """
 
     def __init__(self, job: Job) -> None:
@@ -259,7 +251,6 @@ class RankBatches:
         self._pixels: dict[int, list[Any]] = {}  # by rank: of each step the pixels, labels and normalization
 
     def make_batch(self, rank: int, step: int) -> tuple[Any, Any]:
-        """Return what a rank trains on in a step; the first step is number 0."""
         job, config = self._job, self._job.config
         if config.data == SYNTHETIC:  # the same samples in every step
             samples = find_samples(config.model)
@@ -277,8 +268,8 @@ class RankBatches:
         return normalization(pixels), labels
 
     def describe(self) -> list[float]:
-        """Return the standard deviation of the values of the first step's samples, how many of these samples are copies
-        of another one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
+        """Return the standard deviation of the first step's samples, how many are copies of another
+        one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
         """
         import numpy as np
 

@@ -1,13 +1,14 @@
-"""A network in numpy, written from the graph alone: its layers forward and backward, its loss, the gradients of its
-parameters, and their update. `worker/models/graph.py` defines the kinds of layers.
+"""A network in numpy, written from the graph alone: its layers forward and backward, its
+loss, the gradients of its parameters, and their update (worker/models/graph.py has the layers).
 
-It shares no code with the frameworks' adapters, so no mistake is in both. Batch norm uses the statistics of the batch
-that it is given. Nothing is dropped.
+It shares no code with the frameworks' adapters, so no mistake is in both. Batch norm uses the
+statistics of the batch that it is given. Nothing is dropped.
 
-An arithmetic is ``fp64``, or emulates a precision in which trials are timed: in 32-bit arrays, with the operands of
-convolutions and matrix products rounded to as many bits as the precision has, and for the 16-bit formats the results of
-all layers too. Ranges of exponents are those of 32-bit numbers. Images are (samples, rows, columns, channels) here,
-because then the columns of a convolution are copied in long pieces; parameters are in the canonical layout.
+An arithmetic is ``fp64``, or emulates a precision in which trials are timed: in 32-bit arrays,
+with the operands of convolutions and matrix products rounded to as many bits as the precision
+has, and for the 16-bit formats the results of all layers too. Ranges of exponents are those of
+32-bit numbers. Images are (samples, rows, columns, channels) here, because then the columns of
+a convolution are copied in long pieces; parameters are in the canonical layout.
 """
 
 from __future__ import annotations
@@ -42,11 +43,9 @@ class Arrays:
         self.dtype: Any = self._find_dtype(f"float{8 * self.item_bytes}")
 
     def make_like(self, arithmetic: str) -> Arrays:
-        """Return arrays of the same kind in another arithmetic."""
         return Arrays(arithmetic)
 
     def make_array(self, values: Any) -> Any:
-        """Return a copy of a numpy array in this arithmetic."""
         return self.module.array(values, dtype=self.dtype)
 
     def place_labels(self, values: Any) -> Any:
@@ -62,14 +61,14 @@ class Arrays:
         return self.module.ascontiguousarray(values)
 
     def sum_rows(self, matrix: Any) -> Any:
-        """Return the sums over the first axis, accumulated in float64: frameworks sum in blocks or trees."""
+        """Sum over the first axis, in float64: frameworks sum in blocks or trees."""
         return matrix.sum(axis=0, dtype=self._find_dtype("float64")).astype(self.dtype, copy=False)
 
     def cut_windows(
         self, images: Any, kernel: tuple[int, int], stride: tuple[int, int], places: tuple[int, int]
     ) -> Any:
-        """Return a matrix with a row for each place of the kernel and the values below the kernel in it, in the order
-        rows, columns, channels. The images are contiguous.
+        """Return a matrix with a row for each place of the kernel and in it the values below the
+        kernel, by rows, columns, channels. The images are contiguous.
         """
         count, height, width, channels = images.shape
         shape = (count, *places, kernel[0], kernel[1] * channels)
@@ -90,7 +89,7 @@ class Arrays:
         return self._round(values) if self._rounds_results else values
 
     def _round(self, values: Any) -> Any:
-        """Round to the nearest number that has fewer bits, and to the even one of two that are equally near."""
+        """Round to the nearest number that has fewer bits; of two, to the even one."""
         dropped = self._dropped_bits
         bits = self.contiguous(values).view(self._find_dtype("int32"))
         to_even = (bits >> dropped) & 1
@@ -143,7 +142,7 @@ class Windowed(Operation):
         return images[:, down : height - down, across : width - across]
 
     def iterate_below_kernel(self, images: Any) -> Iterator[Any]:
-        """Yield, for each position in the kernel, the values of the padded images that are below it at each place."""
+        """Yield, for each position in the kernel, the padded images' values below it at each place."""
         for row in range(self.kernel[0]):
             for column in range(self.kernel[1]):
                 rows, columns = (
@@ -154,7 +153,7 @@ class Windowed(Operation):
 
 
 class Convolution(Windowed):
-    """Columns and one matrix product for a few images at a time. The columns are made again in the backward pass."""
+    """One matrix product for a few images at a time. Its columns are made again in ``backward``."""
 
     def forward(self, *inputs: Any) -> Any:
         self._images = self.arrays.round_operand(inputs[0])
@@ -391,7 +390,7 @@ class ReferenceNetwork:
                 self._with_gradient.add(layer.name)
 
     def compute_gradients(self, weights: Mapping[str, Any], samples: Any, labels: Any) -> tuple[float, Weights]:
-        """Return the loss and the gradient of every parameter. Samples are numpy arrays with channels first."""
+        """Return the loss and the gradient of every parameter. Samples have channels first."""
         images = self._arrays.make_array(samples)
         if images.ndim == 4:
             images = self._arrays.contiguous(self._arrays.module.moveaxis(images, 1, -1))
@@ -404,7 +403,7 @@ class ReferenceNetwork:
         return loss, self._backward(operations, pending)
 
     def _forward(self, weights: Mapping[str, Any], images: Any) -> tuple[dict[str, Operation], NamedArrays]:
-        """Return the operations, which keep what they need, and the outputs of the heads."""
+        """Return the operations and the outputs of the heads."""
         first, *layers = self._graph.layers
         heads = [head.layer for head in self._graph.heads]
         uses = {layer.name: 0 for layer in self._graph.layers}  # of its output that are still to come
@@ -453,7 +452,7 @@ class ReferenceNetwork:
 
 
 class ReferenceOptimizer:
-    """The weights, and stochastic gradient descent with momentum and weight decay, as in every framework here."""
+    """The weights, and stochastic gradient descent with momentum and weight decay."""
 
     def __init__(self, weights: Mapping[str, Any], momentum: float, weight_decay: float, arrays: Arrays) -> None:
         self.weights = {name: arrays.make_array(values) for name, values in weights.items()}
@@ -473,20 +472,20 @@ class ReferenceOptimizer:
             weight -= self._velocities[name] * rate
 
 
-_COPIES = 6  # of the parameters: weights, velocities, a gradient, the sum of gradients, and what a step computes
+_COPIES = 6  # of the parameters: weights, velocities, gradients, their sum, and what a step computes
 _LARGEST_LAYERS = 4  # gradients and temporary arrays of the layer with the most values
 _INITIAL_BYTES = 4  # of an initial weight
 
 
 def estimate_needed_bytes(graph: Graph, batch: int, arrays: Arrays) -> int:
-    """Estimate the memory that steps of one rank at a time need: the parameters, what the layers keep for the backward
-    pass, and the columns of convolutions.
+    """Estimate the memory that steps of one rank at a time need: the parameters, what the
+    layers keep for ``backward``, and the columns of convolutions.
     """
     kept, columns = 0, 0
     for layer in graph.layers:
         # Dropout keeps nothing. A ReLU keeps its output, but then nothing keeps its input.
         kept += 0 if layer.kind in ("dropout", "relu") else prod(layer.shape)
-        if layer.kind == "conv":  # the largest block of columns: of some images, or of one image that is large
+        if layer.kind == "conv":  # the largest block of columns: of some images, or of a large one
             rows, width = layer.options["kernel"]
             image = prod(layer.shape[1:]) * int(rows * width) * graph.input_shapes(layer)[0][0]
             columns = max(columns, image, min(batch * image, arrays.block_values))

@@ -1,10 +1,10 @@
 """Sketches: 64 numbers that represent a tensor, or its change, however large it is.
 
-A tensor is written as a matrix X, and its sketch is R·X·C / 8, where the 8 rows of R and the 8 columns of C are random
-signs. So a sketch is linear: the sketches of the parts of a sum add up to the sketch of the sum. On average over signs,
-the square of its length is that of the tensor, and the sketches of two tensors differ by as much as the tensors do. Two
-values that swapped positions change it, and so does a row or a column that was left out. The signs of two tensors are
-independent, so the sum of their sketches represents both together.
+A tensor is written as a matrix X, and its sketch is R·X·C / 8, where the 8 rows of R and the
+8 columns of C are random signs. So a sketch is linear. On average over signs, the square of
+its length is that of the tensor, and the sketches of two tensors differ by as much as the
+tensors do. Two values that swapped positions change it, and so does a row or a column that was
+left out. The signs of two tensors are independent: the sum of their sketches stands for both.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 SIZE = 64
 _SIDE = 8  # rows of R, and columns of C
 _COLUMNS = 4096
-# A block stays in a core's cache, and OpenBLAS computes so small a product in this thread: its other threads may wait
-# for cores that other ranks have.
+# A block stays in a core's cache, and OpenBLAS computes so small a product in this thread:
+# its other threads may wait for cores that other ranks have.
 _CHUNK_ROWS = 8
-_MOST_THREADS = 4  # more hardly help: the largest tensor may be a tenth of a network, and memory is shared
+_MOST_THREADS = 4  # more hardly help: memory is shared
 
 
 def sketch(name: str, values: Any) -> numpy.ndarray:
-    """Return the 64 numbers, in float64. The signs depend on the tensor's name and size only.
+    """Return the 64 numbers. The signs depend on the tensor's name and size only.
 
-    Values become float64 block by block, so a large tensor needs no memory of its size, and the difference of two
-    sketches is as precise as the sketch of a difference.
+    Values become float64 block by block, so the difference of two sketches is as precise as
+    the sketch of a difference, and a large tensor needs no second copy.
     """
     import numpy as np
 
@@ -58,11 +58,7 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
 
 
 def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.ndarray:
-    """Return the sketches of the named tensors, a row for each.
-
-    It uses the cores that this process may use: beside a GPU there are several, and numpy lets threads work at the same
-    time. The result does not depend on their number.
-    """
+    """Return the sketches of the named tensors, a row for each."""
     import numpy as np
 
     with ThreadPoolExecutor(min(_MOST_THREADS, len(list_usable_cores()))) as pool:
@@ -71,8 +67,10 @@ def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.nd
 
 
 def _draw_signs(name: str, size: int, count: int) -> numpy.ndarray:
-    """Return random signs. numpy guarantees that the raw bits of a generator are the same in every version."""
+    """Return random signs."""
     import numpy as np
+
+    # numpy guarantees that the raw bits of a generator are the same in every version.
 
     generator = np.random.SFC64(np.random.SeedSequence([zlib.crc32(name.encode()), size]))
     bits = np.unpackbits(generator.random_raw(-(-count // 64)).astype("<u8").view(np.uint8))[:count]

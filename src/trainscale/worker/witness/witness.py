@@ -1,9 +1,10 @@
 """What a rank does and reports to prove that its timed steps did the work; analyse/witness.py judges it.
 
-The first steps are warm-up steps. Dropout is off in them, in the same compiled program, because its random numbers
-cannot be computed anywhere else. After them the rank keeps its losses and a sketch of how its weights changed. After
-the window it notes how much work its device still had to do, and how much of the head's weights weight decay has left,
-which counts the updates. Last it takes closing steps from the initial weights: what a step computes must be the same
+In the first steps, which are warm-up steps, dropout is off, in the same compiled program:
+its random numbers cannot be computed anywhere else. After them the rank keeps its losses and
+a sketch of how its weights changed. After the window it notes how much work its device still
+had to do, and how much of the head's weights weight decay has left, which counts the updates.
+Last it takes closing steps from the initial weights: what a step computes must be the same
 after the window as before it.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import models
 from ..config import Config
-from ..emitter import HeartbeatSender
+from ..events import HeartbeatSender
 from ..frameworks.base import Adapter, learning_rate_schedule
 from ..models.weights import initial_weight, initial_weights
 from ..sample import Report, keep_finite
@@ -32,12 +33,12 @@ CLOSING_STEPS = 3  # give the gradient twice, so that an update which is left ou
 
 
 class Witness:
-    """Follows one rank and fills in its report. The loop reports each of its first steps with ``observe``."""
+    """Follows one rank and fills in its report."""
 
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous, report: Report) -> None:
         self._adapter, self._job, self._rendezvous = adapter, adapter.job, rendezvous
         self._report, self._proof = report, report.witness
-        # Whether ranks take their first steps one after another: only then the servers' weights can be predicted.
+        # Ranks take their first steps one after another, so that the servers' weights can be predicted.
         self._takes_turns = find_exchange(self._job.config.strategy) == ASYNCHRONOUS
         self._losses: list[float | None] = []
         self._names: list[str] = []
@@ -67,7 +68,7 @@ class Witness:
     def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
         """Wait for this rank's turn to take its first step, where ranks take turns.
 
-        The heartbeat counts the turns, so that a rank which waits for many others does not look as if it hung.
+        The heartbeat counts the turns, so that a rank that waits long does not seem to hang.
         """
         turns = self._job.workers if self._steps_left and self._takes_turns else 0
         for earlier in range(min(turns, self._job.rank)):
@@ -79,7 +80,7 @@ class Witness:
             heartbeat.step = own_or_later + 1
 
     def observe(self, loss: float) -> None:
-        """Note the loss of the step that was just taken, and after the last first step how the weights changed."""
+        """Note the loss of a step, and after the last first step how the weights changed."""
         if not self._steps_left:
             return
         self._losses.append(keep_finite(loss))
@@ -99,19 +100,19 @@ class Witness:
                 self._rendezvous.exchange("changed weights")
 
     def _choose_sketches(self, rows: Any) -> dict[str, tuple[float, ...]]:
-        """Return the sketches of single tensors on the last worker. Where ranks take turns, it has the newest."""
+        """Return the sketches of single tensors on the last worker, which has the newest."""
         is_last = self._job.rank == self._job.workers - 1
         return dict(zip(self._names, map(_list_numbers, rows))) if is_last else {}
 
     @contextmanager
     def time_window(self) -> Iterator[None]:
-        """Time the steps of a window, or of an epoch, by a second clock, which verifies that of the loop."""
+        """Time a window or an epoch by a second clock, which verifies that of the loop."""
         began = time.monotonic()
         yield
         self._outer_seconds += time.monotonic() - began
 
     def observe_window(self, weights: NamedArrays, steps: int) -> None:
-        """Note what proves the window. All ranks call it together, when all have ended their steps.
+        """Note what proves the window. All ranks call it together, after their last step.
 
         ``steps`` are all steps that this rank took, also before the window.
         """
@@ -161,7 +162,7 @@ class Witness:
 
 
 def _list_numbers(sketch: Any) -> tuple[float, ...]:
-    """Return the numbers of a sketch. Those that are not finite become 0: JSON has none."""
+    """Return the numbers of a sketch, with 0 for those that are not finite."""
     import numpy as np
 
     return tuple(np.where(np.isfinite(sketch), sketch, 0.0).tolist())
@@ -176,27 +177,22 @@ def take_closing_steps(
     batch: Any,
     rates: Sequence[float],
 ) -> tuple[list[float], list[numpy.ndarray], float]:
-    """Take the closing steps of one rank. Return the losses, for each two steps the sketches of the gradient of every
-    tensor, and the length of the longest update of all weights, divided by its learning rate.
+    """Take the closing steps of one rank. Return the losses, for each two steps the sketches
+    of the gradient of every tensor, and the length of the longest update of all weights,
+    divided by its learning rate.
 
-    The initial ``weights``, whose sketches are ``initial``, and the batch are those of the first step; ``rates`` are
-    the learning rates to come. Without a rendezvous the other ranks wait meanwhile.
+    The initial ``weights``, whose sketches are ``initial``, and the batch are those of the
+    first step; ``rates`` are the learning rates to come. Without a rendezvous the other ranks
+    wait meanwhile.
 
-    The steps prove that a step still computes what the first step computed: the same loss, and an update by the same
-    gradient. Let w be the initial weights, and g the gradient with weight decay that the first step subtracted from
-    them. The optimizer is not reset, so its velocity v is unknown. With learning rates r₁ and r₂ and the momentum
-    m, two such steps change the weights by a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b)
-    / r₂, whatever v is.
+    Let w be the initial weights, and g the gradient with weight decay that the first step
+    subtracted from them. The optimizer is not reset, so its velocity v is unknown. With the
+    learning rates r₁ and r₂ and the momentum m, two steps from w change the weights by
+    a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b) / r₂, whatever v is.
 
-    The gradient is given for each tensor. That of the head's weights is compared most closely, because rounding
-    hardly changes it. In a deep network in bf16 it may change the gradient of all weights by as much as that
-    gradient is long.
-
-    Servers may update weights of their own, u, where the worker's copy is set to w. Then b has the weight decay of
-    u and not of w, and the difference is subtracted.
-
-    Behind asynchronous servers two ranks take turns: each takes all its steps while the others wait. Where the
-    servers have weights of their own, the first step only fetches what the others have made of them.
+    Servers may update weights of their own, u, where the worker's copy is set to w. Then b has
+    the weight decay of u and not of w, and the difference is subtracted. Behind asynchronous
+    servers the first step only fetches what the other ranks have made of u.
     """
     import numpy as np
 
@@ -206,7 +202,8 @@ def take_closing_steps(
     starts = [initial if is_restored else sketch_weights(proof.weights(), names)]
     changes: list[numpy.ndarray] = []
     for number in range(CLOSING_STEPS):
-        # No rank restores weights before all have read those of the last step, nor takes a step before all have.
+        # No rank restores weights before all have read those of the last step, nor takes a
+        # step before all have restored them.
         if rendezvous is not None:
             rendezvous.exchange(f"restore {number}")
         proof.restore(weights)
@@ -227,11 +224,11 @@ def take_closing_steps(
 
 
 def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
-    """Return the share of the head's initial class sum that weight decay has left; None where there is no such head.
+    """Return the share of the head's initial class sum that weight decay has left.
 
-    The gradient of softmax cross-entropy sums to zero over the classes. So the sum of the head's weights over the
-    classes changes by weight decay alone, whatever the samples, the dropout and the order of the updates are: after N
-    updates a share of it remains that follows from the learning rate, the momentum, the weight decay and N.
+    The gradient of softmax cross-entropy sums to zero over the classes. So the sum of the
+    head's weights over the classes changes by weight decay alone: after N updates a share of
+    it remains that follows from the learning rate, the momentum, the weight decay and N.
     """
     if models.resolve(config.model) is None:
         return None
@@ -240,16 +237,14 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
     if name not in weights or weights[name].ndim != 2:
         return None
     first = initial_weight(graph, name, seed).sum(axis=0, dtype="f8")
-    # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU those are all positive,
-    # so most of it is the same for all of them, and disappears with the mean.
+    # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU
+    # those are positive, so most of it is the same for all, and disappears with the mean.
     direction = first - first.mean()
     return float(direction @ weights[name].sum(axis=0, dtype="f8") / (direction @ first))
 
 
 def compute_decay(config: Config, rate: Callable[[int], float], updates: int) -> float:
-    """Return the share that is left after ``updates`` updates. ``rate`` gives the learning rate of an update by its
-    number.
-    """
+    """Return the share that is left after some updates, of which ``rate`` gives the learning rate."""
     share, velocity = 1.0, 0.0
     for update in range(updates):
         velocity = config.momentum * velocity + config.weight_decay * share
