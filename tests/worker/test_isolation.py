@@ -213,7 +213,7 @@ _RUN = """
 import json, os, sys
 import trainscale.cli
 argv = json.loads(sys.argv[1])
-sys.stdout = open(os.devnull, "w")
+devnull = sys.stdout = open(os.devnull, "w")
 try:
     code = trainscale.cli.main(argv)
 except SystemExit as end:
