@@ -11,11 +11,10 @@ from command import trainscale
 from compared_runs import CONFIG, TITLE, Compare, records, write
 from factories import failed_record
 
-from trainscale.analyse.series import build_series
 from trainscale.questions.compare.compare import NAMES
-from trainscale.record.journal import read_run, read_trials
 from trainscale.record.trial import MachineLoad
 from trainscale.report.csv_json import render_results_json
+from trainscale.runs import Run
 
 # ---- verdicts
 
@@ -143,8 +142,7 @@ def test_a_number_as_a_reference_is_refused_with_what_replaces_it(runs_folder: P
 
 
 def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> None:
-    series = build_series(read_trials(runs_folder / "a"))
-    (runs_folder / "main.json").write_text(render_results_json(read_run(runs_folder / "a"), series))
+    (runs_folder / "main.json").write_text(render_results_json([Run(runs_folder / "a")]))
     from_file, from_journal = (compare.document(a, "slow") for a in ("main.json", "a"))
     for values in (from_file, from_journal):
         values["curves"][0].pop("a")

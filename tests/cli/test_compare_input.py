@@ -11,10 +11,10 @@ import pytest
 from compared_runs import CONFIG, SPEEDS, TITLE, Compare, records, write
 from factories import failed_record, make_config
 
-from trainscale.analyse.series import build_series
-from trainscale.record.journal import read_run, read_trials
+from trainscale.record.journal import read_run
 from trainscale.record.parity import WitnessVerdict
 from trainscale.report.csv_json import render_results_json
+from trainscale.runs import Run
 
 # ---- what is compared
 
@@ -66,8 +66,7 @@ def test_a_folder_of_runs_is_refused_with_what_replaces_it(runs_folder: Path, co
 def test_an_absurd_interval_in_results_json_is_refused(
     speed: dict[str, float | None], is_refused: bool, runs_folder: Path, compare: Compare
 ) -> None:
-    series = build_series(read_trials(runs_folder / "a"))
-    values = json.loads(render_results_json(read_run(runs_folder / "a"), series))
+    values = json.loads(render_results_json([Run(runs_folder / "a")]))
     values["series"][0]["points"][0]["images_per_second_cluster"] = speed
     (runs_folder / "changed.json").write_text(json.dumps(values))
     if is_refused:

@@ -29,8 +29,9 @@ def record(**changes: Any) -> TrialRecord:
 
 def test_every_column_of_results_csv_is_described() -> None:
     from trainscale.report.csv_json import render_results_csv
+    from trainscale.runs import Run
 
-    (columns,) = csv.reader(render_results_csv([]).splitlines())
+    (columns,) = csv.reader(render_results_csv([Run.from_records(RunInfo({}), [])]).splitlines())
     section = text("results.md").partition("## results.csv")[2].partition("\n## ")[0]
     described = [name for row in rows(section) for name in re.findall(r"`([^`]+)`", row[0])]
     tidy = [row[0].strip("`") for row in rows(text("export.md")) if len(row) == 4]
@@ -39,10 +40,10 @@ def test_every_column_of_results_csv_is_described() -> None:
 
 
 def test_every_field_of_results_json_is_described() -> None:
-    from trainscale.analyse.series import build_series
     from trainscale.report.csv_json import render_results_json
+    from trainscale.runs import Run
 
-    document = json.loads(render_results_json(RunInfo({}), build_series([record()])))
+    document = json.loads(render_results_json([Run.from_records(RunInfo({}), [record()])]))
     (series,) = document["series"]
     (point,) = series["points"]
     section = text("results.md").partition("## results.json")[2].partition("\n## ")[0]

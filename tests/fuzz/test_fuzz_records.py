@@ -13,7 +13,6 @@ from hostile import damaged, mutations, refusal, scratch_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainscale.analyse.series import build_series
 from trainscale.export.columns import make_rows
 from trainscale.questions.best.best import Question, find_best
 from trainscale.questions.compare.sides import read_results
@@ -43,7 +42,7 @@ PARITY_VALUES: dict[str, Any] = {
 }  # fmt: skip
 PUBLISHED = json.loads((Path(__file__).parents[2] / "src/trainscale/questions/published" / CURVES).read_bytes())
 PUBLISHED["curves"] = PUBLISHED["curves"][:2]
-RESULTS = json.loads(render_results_json(RUN_FILE, build_series(RECORDS[:8], ())))
+RESULTS = json.loads(render_results_json([Run.from_records(RUN_FILE, RECORDS[:8])]))
 
 
 def _encode(value: Any) -> bytes:
@@ -66,12 +65,12 @@ def _read_all(run: bytes, trials: bytes, parity: bytes) -> None:
 
 def _use(skipped: list[str]) -> None:
     info, records, verdicts = read_run(FOLDER), read_trials(FOLDER, skipped.append), read_parity(FOLDER)
-    series = build_series(records, verdicts, by_budget=info.is_sequential)
-    render_results_json(info, series)
-    render_results_csv(series)
+    run = Run.from_records(info, records, verdicts)
+    render_results_json([run])
+    render_results_csv([run])
     explain_records(records)
-    make_rows("run", info, records, series)
-    find_best([Run.from_records(info, records, verdicts)], Question())
+    make_rows("run", info, records, run.series)
+    find_best([run], Question())
 
 
 def _with_line(changed: tuple[int, Any]) -> bytes:

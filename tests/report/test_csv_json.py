@@ -7,9 +7,10 @@ import io
 from pathlib import Path, PurePosixPath
 
 import pytest
-from factories import curve, make_config, mxnet_records
+from factories import curve, make_config, make_run, mxnet_records
 
 from trainscale.analyse.series import build_series
+from trainscale.record.trial import TrialRecord
 from trainscale.report.csv_json import (
     make_csv_cell,
     make_series_files,
@@ -18,11 +19,16 @@ from trainscale.report.csv_json import (
     render_results_csv,
 )
 from trainscale.report.table import escape
+from trainscale.runs import Run
 from trainscale.spec.config import Config, Trial
 
 
 def names(*configs: Config) -> list[str]:
     return [f"{path}.csv" for path in make_series_paths(configs).values()]
+
+
+def run_of(records: list[TrialRecord]) -> Run:
+    return Run.from_records(make_run(), records)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -93,7 +99,7 @@ def test_slugs_are_safe_file_names(text: str, expected: str) -> None:
 
 def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
     records = curve(make_config(), {1: 100.0, 2: 180.0, 4: None}, repeats=3, spread=0.01)
-    on_one, on_two, on_four = rows(render_results_csv(build_series(records)))
+    on_one, on_two, on_four = rows(render_results_csv([run_of(records)]))
     assert float(on_two["images_per_second_cluster"]) == pytest.approx(180)
     assert float(on_two["images_per_second_per_device"]) == pytest.approx(90)
     assert float(on_two["speedup"]) == pytest.approx(1.8)
@@ -111,18 +117,18 @@ def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
 
 
 def test_every_field_of_the_config_is_a_column() -> None:
-    (row,) = rows(render_results_csv(build_series(curve(make_config(), {1: 100.0}))))
+    (row,) = rows(render_results_csv([run_of(curve(make_config(), {1: 100.0}))]))
     assert set(make_config().to_dict()) - {"batch"} <= set(row)
 
 
 def test_an_allocator_that_is_not_the_default_has_a_column() -> None:
-    tuned, system = (build_series(curve(make_config(allocator=name), {1: 100.0})) for name in ("tuned", "system"))
-    assert "allocator" not in render_results_csv(tuned)
-    assert [row["allocator"] for row in rows(render_results_csv([*tuned, *system]))] == ["tuned", "system"]
+    tuned, system = (curve(make_config(allocator=name), {1: 100.0}) for name in ("tuned", "system"))
+    assert "allocator" not in render_results_csv([run_of(tuned)])
+    assert [row["allocator"] for row in rows(render_results_csv([run_of([*tuned, *system])]))] == ["tuned", "system"]
 
 
 def test_results_csv_of_nothing_is_a_header() -> None:
-    assert render_results_csv([]).count("\n") == 1
+    assert render_results_csv([run_of([])]).count("\n") == 1
 
 
 # ---- names in a journal or of a plug-in cannot lead out of the folder of a run

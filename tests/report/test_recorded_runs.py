@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from trainscale.analyse.series import Series, build_series
 from trainscale.record.batches import read_batches
-from trainscale.record.journal import read_run, read_trials
-from trainscale.record.parity import read_parity
+from trainscale.record.journal import read_trials
 from trainscale.report.csv_json import render_results_csv, render_results_json
+from trainscale.runs import Run
 
 RECORDED = Path(__file__).with_name("recorded")
 SCHEMA_1 = RECORDED / "schema-1"
@@ -30,13 +29,9 @@ NEW = ("witness",)  # columns of results.csv and keys of points that the earlier
 CHECKSUMS: dict[str, str] = json.loads((RECORDED / "h200_sha256.json").read_text())
 
 
-def read_series(directory: Path) -> list[Series]:
-    return build_series(read_trials(directory), read_parity(directory))
-
-
 def read_results_csv(directory: Path) -> str:
     """Without the columns that are new since then. They are empty."""
-    rows = list(csv.reader(io.StringIO(render_results_csv(read_series(directory)))))
+    rows = list(csv.reader(io.StringIO(render_results_csv([Run(directory)]))))
     new = [rows[0].index(name) for name in NEW]
     assert {row[index] for row in rows[1:] for index in new} == {""}
     kept = [[cell for index, cell in enumerate(row) if index not in new] for row in rows]
@@ -46,7 +41,7 @@ def read_results_csv(directory: Path) -> str:
 
 
 def read_results_json(directory: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(render_results_json(read_run(directory), read_series(directory)))
+    document: dict[str, Any] = json.loads(render_results_json([Run(directory)]))
     document.pop("definitions")
     for series in document["series"]:
         for point in series["points"]:

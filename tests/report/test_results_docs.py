@@ -9,9 +9,9 @@ from pathlib import Path
 
 from factories import learning_config, learning_record, make_run
 
-from trainscale.analyse.series import build_series
 from trainscale.record.trial import Epoch
 from trainscale.report.csv_json import render_results_json
+from trainscale.runs import Run
 from trainscale.worker.config import SCHEDULES
 from trainscale.worker.models import MODELS, TrainingDefaults
 
@@ -23,8 +23,8 @@ def section(page: str, heading: str) -> str:
 
 
 def test_every_field_of_a_training_in_results_json_is_described() -> None:
-    series = build_series([learning_record(learning_config(until_accuracy=0.8))])
-    (point,) = json.loads(render_results_json(make_run(), series))["series"][0]["points"]
+    run = Run.from_records(make_run(), [learning_record(learning_config(until_accuracy=0.8))])
+    (point,) = json.loads(render_results_json([run]))["series"][0]["points"]
     learning = point["learning"]
     named = set(re.findall(r"`([^`]+)`", section("results.md", "## results.json")))
     assert {*learning, *learning["to_accuracy"], *learning["epochs"][0]} <= named

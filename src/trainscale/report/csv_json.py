@@ -16,7 +16,6 @@ from typing import Any
 from ..analyse.checks import make_busy_flag
 from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import describe_differences
-from ..record.run import RunInfo
 from ..runs import Run
 from ..spec.config import Config
 from ..worker.type_aliases import JsonObject
@@ -33,20 +32,18 @@ _BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # ---- CSV
 
 
-def render_results_csv(all_series: Sequence[Series]) -> str:
-    """Return one row per point, good or failed, with full precision. Empty cells are values that do not exist."""
-    return render_joint_csv([("", all_series)])
+def render_results_csv(runs: Sequence[Run]) -> str:
+    """Return a row for each point, good or failed, with full precision. An empty cell is a value that does not exist.
 
-
-def render_joint_csv(runs: Sequence[tuple[str, Sequence[Series]]]) -> str:
-    """Return the table of several runs, with their labels in the first column, ``run``. One run needs no label."""
-    rows = [(label, series, point) for label, of_run in runs for series in of_run for point in series.points]
-    unit = find_common_unit(series for _, of_run in runs for series in of_run)
+    The label of the run is the first column, ``run``, where there are labels.
+    """
+    rows = [(run.label, series, point) for run in runs for series in run.series for point in series.points]
+    unit = find_common_unit(series for run in runs for series in run.series)
     columns = [column for column in COLUMNS if column.in_csv and not column.unusual]
     for column in COLUMNS:
         if column.unusual and any(column.unusual(column.read(series, point)) for _, series, point in rows):
             columns.append(column)  # after the others, so that older runs give the same file
-    has_labels = any(label for label, _ in runs)
+    has_labels = any(run.label for run in runs)
     header = ["run"] if has_labels else []
     for column in columns:
         name = column.name_in_files(unit)
@@ -138,26 +135,20 @@ def make_slug(text: str) -> str:
 # ---- JSON
 
 
-def render_results_json(info: RunInfo, all_series: Sequence[Series]) -> str:
-    return _write_json({"run": info.to_dict()}, all_series, {"series": list(map(_encode_series, all_series))})
-
-
-def render_joint_json(runs: Sequence[Run], differences: Grid) -> str:
-    """Return the document of several runs: each with its label and its series, and in what they differ."""
-    document = {
-        "differences": {row[0]: dict(zip(differences.header[1:], row[1:], strict=True)) for row in differences.rows},
-        "runs": [
-            {"label": run.label, "run": run.info.to_dict(), "series": list(map(_encode_series, run.series))}
-            for run in runs
-        ],
-    }
-    return _write_json({}, [series for run in runs for series in run.series], document)
-
-
-def _write_json(begin: JsonObject, all_series: Sequence[Series], end: JsonObject) -> str:
+def render_results_json(runs: Sequence[Run], differences: Grid | None = None) -> str:
+    """Return the document of one run, or of several: each with its label and series, and in what they differ."""
+    all_series = [series for run in runs for series in run.series]
     definitions = wording.make_definitions(find_common_unit(all_series))
-    document = _replace_unsupported({"schema": RESULTS_SCHEMA, **begin, "definitions": definitions, **end})
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    contents = [{"run": run.info.to_dict(), "series": list(map(_encode_series, run.series))} for run in runs]
+    document: JsonObject = {"schema": RESULTS_SCHEMA}
+    if differences is None:
+        document |= {"run": contents[0]["run"], "definitions": definitions, "series": contents[0]["series"]}
+    else:
+        labels = differences.header[1:]
+        by_name = {name: dict(zip(labels, texts, strict=True)) for name, *texts in differences.rows}
+        labelled = [{"label": run.label, **content} for run, content in zip(runs, contents, strict=True)]
+        document |= {"definitions": definitions, "differences": by_name, "runs": labelled}
+    return json.dumps(_replace_unsupported(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _encode_series(series: Series) -> JsonObject:

@@ -46,13 +46,11 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
     details = make_details(shown, charted, redaction, options.price)
     text = write_atomically(directory / "report.md", render_report_md(shown, options.overlay, details))
 
-    if len(runs) == 1:
-        results = csv_json.render_results_csv(runs[0].series)
-        document = csv_json.render_results_json(runs[0].info, runs[0].series)
-    else:
-        results = csv_json.render_joint_csv([(run.label, run.series) for run in runs])
-        document = csv_json.render_joint_json(runs, make_difference_grid(shown))
-    files = {"results.csv": results, "results.json": document}
+    differences = make_difference_grid(shown) if len(runs) > 1 else None
+    files = {
+        "results.csv": csv_json.render_results_csv(runs),
+        "results.json": csv_json.render_results_json(runs, differences),
+    }
     for run in runs:
         files |= csv_json.make_series_files(run.series, run.label)
     tables = [write_atomically(directory / name, content) for name, content in files.items()]
