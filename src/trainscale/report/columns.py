@@ -47,7 +47,7 @@ class Column:
     rank: int = 0  # on a narrow terminal, columns of the highest rank are left out first
     style: str = ""  # in the terminal
     where: tuple[str, ...] = (TERMINAL, PAGE)
-    beside: bool = False  # on the page: small, in the cell of the column before it
+    beside: str = ""  # the column in whose cell this one is on the page, small
     of_failed: bool = False  # points without a result fill it too
 
     def read(self, series: Series, point: Point) -> Any:
@@ -172,7 +172,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "plus_minus", "half the interval of the throughput, relative to it", "share",
         "samples_per_second.relative", in_files="plus_minus_relative",
-        heading=("", "±"), format=numbers.format_relative_error, rank=2, style="dim", beside=True,
+        heading=("", "±"), format=numbers.format_relative_error, rank=2, style="dim", beside="samples_per_second",
     ),
     Column(
         "samples_per_second_per_device", "throughput divided by devices", "samples/s",
@@ -222,7 +222,8 @@ COLUMNS: tuple[Column, ...] = (
     _of_point("first_step_seconds", heading=("1st step", "s"), format=_format_two_digits, rank=13),
     _of_point(
         "compilation", unusual=bool,  # empty in older journals
-        heading=("compile", "cache"), format=lambda state: "" if state == NONE else state, rank=14, beside=True,
+        heading=("compile", "cache"), format=lambda state: "" if state == NONE else state, rank=14,
+        beside="first_step_seconds",
     ),
     _of_point("device_peak_bytes", heading=("memory", "device"), format=format_size, rank=8, where=(PAGE,)),
     _of_point("device_peak_bytes_sum"),

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ..analyse.series import Interval, Series, find_common_unit, find_host_boundary
+from ..analyse.series import Interval, find_common_unit, find_host_boundary
 from ..analyse.titles import find_model_title
 from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict
@@ -75,7 +75,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
             title=wording.make_title(all_series),
             summary=wording.list_summary_parts(runs, all_series),
             differences=(list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None,
-            cards=[(series, colours[series.title], *_summarise(series)) for series in charted],
+            cards=[(series, colours[series.title]) for series in charted],
             figures=figures,
             published=overlay.sentences,
             details=details,
@@ -83,7 +83,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
             tables=[
                 (series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series
             ],
-            columns=_list_columns(all_series),
+            columns=choose_shown(all_series, PAGE),
             verdicts=verdicts,
             devices=learning_tables.make_device_grids(all_series),
             epochs=learning_tables.make_epoch_grids(all_series),
@@ -108,41 +108,6 @@ def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
     except ChartsUnavailable as error:
         static = Markup("<p>There is no picture of this chart: {}.</p>").format(str(error))
     return {"name": name, "size": size, "title": spec["title"]["text"], "static": static, "spec": Markup(text)}
-
-
-def _summarise(series: Series) -> tuple[str, str, list[str]]:
-    """Return the main number of a series, what that counts, and details, all of its largest point with a result."""
-    if not series.good:
-        return numbers.MISSING, "no result", []
-    best = series.good[-1]
-    where = wording.format_devices_and_hosts(best)
-    rate = numbers.format_number(best.samples_per_second.mean if best.samples_per_second else None)
-    speed, spread = f"{rate} {best.unit}/s", numbers.format_plus_minus(best.samples_per_second)
-    has_speedup = best.devices > 1 and best.speedup
-    if best.learning:
-        epochs = f"{best.learning.last.epoch} epoch{'' if best.learning.last.epoch == 1 else 's'}"
-        parts = [speed, *([f"{numbers.format_times(best.speedup)} of 1 device"] if has_speedup else [])]
-        parts.append(f"{numbers.format_duration(best.learning.training_seconds.mean)} of training")
-        target = best.learning.to_accuracy
-        if target and target.seconds:
-            parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)}")
-        accuracy = numbers.format_accuracy(best.learning.valid_accuracy)
-        return accuracy, f"validation accuracy after {epochs} on {where}", [", ".join(parts)]
-    if has_speedup:
-        efficiency = f"{numbers.format_efficiency(best.efficiency)} efficiency"
-        return numbers.format_times(best.speedup), f"on {where}", [efficiency, f"{speed} {spread}".rstrip()]
-    return rate, f"{best.unit}/s on {where}", [spread] if spread else []
-
-
-def _list_columns(all_series: Sequence[Series]) -> list[dict[str, Any]]:
-    """Return the columns of the tables of points. ``beside`` is a column that is shown small in the same cell."""
-    columns: list[dict[str, Any]] = []
-    for column in choose_shown(all_series, PAGE):
-        if column.beside:
-            columns[-1]["beside"] = column
-        else:
-            columns.append({"column": column, "beside": None})
-    return columns
 
 
 @cache

@@ -1,7 +1,4 @@
-"""How numbers, durations and sizes are written for people: the terminal and the page show the same digits.
-
-results.csv and results.json are for programs; they have full precision and use none of this.
-"""
+"""How numbers, durations and sizes are written for people. Files for programs have full precision."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from ..analyse.statistics import Interval
 
 THIN = "\u202f"  # narrow no-break space: holds a number and its unit together
 MISSING = "–"
-_LOPSIDED = 0.25  # half an interval divided by its mean; there the upper half is a third wider than the lower
+_LOPSIDED = 0.25  # half an interval divided by its mean
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
-    """Format with ``digits`` significant digits and grouped thousands: 30.40, 457.1. All whole digits stay: 61,938."""
+    """Format with that many significant digits, but never round whole digits off: 30.40, 61,938."""
     if value is None or not math.isfinite(value):
         return MISSING
     magnitude = math.floor(math.log10(abs(value))) if value else 0
@@ -33,7 +30,7 @@ def format_plus_minus(interval: Interval | None) -> str:
 
 
 def format_relative_error(share: float | None) -> str:
-    return "" if share is None else f"±{_format_percentage(share, share)}{THIN}%"
+    return "" if share is None else f"±{_format_share(share, share)}{THIN}%"
 
 
 def format_times(interval: Interval | None) -> str:
@@ -46,19 +43,20 @@ def format_percent(share: float | None) -> str:
 
 
 def format_efficiency(interval: Interval | None) -> str:
-    """Format a share with half its interval in percentage points: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
+    """Format a share with half its interval: 79 ± 3 %, 97.3 ± 0.4 %, or 79 % without one.
 
-    A wide interval of a ratio is lopsided, and as ± it would reach below zero: its limits are shown, 86 (30–240) %.
+    A wide interval of a ratio is lopsided, so its limits are shown: 86 (30–240) %.
     """
     if interval is None:
         return MISSING
-    half = interval.half_width
-    if half is None or interval.low is None or interval.high is None:
+    half, low, high = interval.half_width, interval.low, interval.high
+    if half is None or low is None or high is None:
         return format_percent(interval.mean)
+    mean = _format_share(interval.mean, half)
     if half > _LOPSIDED * interval.mean:
-        limits = f"{_format_percentage(interval.low, half)}–{_format_percentage(interval.high, half)}"
-        return f"{_format_percentage(interval.mean, half)}{THIN}({limits}){THIN}%"
-    return f"{_format_percentage(interval.mean, half)}{THIN}±{THIN}{_format_percentage(half, half)}{THIN}%"
+        limits = f"{_format_share(low, half)}–{_format_share(high, half)}"
+        return f"{mean}{THIN}({limits}){THIN}%"
+    return f"{mean}{THIN}±{THIN}{_format_share(half, half)}{THIN}%"
 
 
 def format_limits(interval: Interval | None, digits: int = 3) -> str:
@@ -69,7 +67,7 @@ def format_limits(interval: Interval | None, digits: int = 3) -> str:
 
 
 def format_overhead(interval: Interval | None) -> str:
-    """Format a small share that chance may make negative, in percentage points: 3.1 ± 0.8 %, −0.2 %."""
+    """Format a small share that chance may make negative: 3.1 ± 0.8 %, −0.2 %."""
     if interval is None:
         return MISSING
     half = "" if interval.half_width is None else f"{THIN}±{THIN}{interval.half_width * 100:.1f}"
@@ -77,7 +75,7 @@ def format_overhead(interval: Interval | None) -> str:
 
 
 def format_accuracy(interval: Interval | None) -> str:
-    """Format a share as papers do: 0.8894. The fourth decimal is one of 10,000 validation images."""
+    """Format a share as papers do: 0.8894."""
     return MISSING if interval is None else f"{interval.mean:.4f}"
 
 
@@ -94,7 +92,7 @@ def format_duration(value: float) -> str:
 
 
 def format_rough_duration(seconds: float) -> str:
-    """Format a time that need not be exact, such as an estimate: 48 s, 12 min, 4 h 31 min."""
+    """Format a time that need not be exact: 48 s, 12 min, 4 h 31 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -104,7 +102,6 @@ def format_rough_duration(seconds: float) -> str:
 
 
 def format_scientific(value: float | None) -> str:
-    """Format a difference that spans many orders of magnitude: 3e-12. Zero is 0."""
     if value is None:
         return MISSING
     return "0" if value == 0 else f"{value:.0e}"
@@ -112,14 +109,11 @@ def format_scientific(value: float | None) -> str:
 
 def format_size(count: int | None) -> str:
     """Format bytes in binary units: 1.23 GiB."""
-    if count is None:
-        return MISSING
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{count}{THIN}B" if unit == "B" else f"{format_number(value, 3)}{THIN}{unit}"
+    if count is None or count < 1024:
+        return MISSING if count is None else f"{count}{THIN}B"
+    exponent = min(4, (count.bit_length() - 1) // 10)
+    unit = ("KiB", "MiB", "GiB", "TiB")[exponent - 1]
+    return f"{format_number(count / 1024**exponent, 3)}{THIN}{unit}"
 
 
 def format_gibibytes(count: int) -> str:
@@ -132,6 +126,6 @@ def format_decimal_size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def _format_percentage(share: float, error: float) -> str:
-    """Format a share as a percentage with as many decimals as its error allows."""
+def _format_share(share: float, error: float) -> str:
+    """Format a share in per cent with as many decimals as its error allows."""
     return f"{share * 100:.{1 if error < 0.00995 else 0}f}"

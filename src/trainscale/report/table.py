@@ -1,7 +1,4 @@
-"""Tables of text, for a terminal and for Markdown: a grid of cells, and the tables of the points of series.
-
-The page's template and notebooks show grids too. On a narrow terminal the least important columns are left out.
-"""
+"""Tables of text, for a terminal and for Markdown: a grid of cells, and the tables of the points of series."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -17,16 +14,14 @@ from rich.text import Text
 
 from ..analyse.series import Series, find_common_unit, find_host_boundary
 from . import numbers, wording
-from .columns import TERMINAL, choose_shown
+from .columns import TERMINAL, Column, choose_shown
 
 _GAP = 2  # spaces between columns in a terminal
 
 
 @dataclass(frozen=True)
 class Grid:
-    """``left`` are the indices of columns with text, which is aligned left; numbers are aligned right. Every row has as
-    many cells as the header. ``note`` explains the numbers.
-    """
+    """``left`` are the indices of columns with text, which is aligned left; numbers are aligned right."""
 
     title: str
     header: tuple[str, ...]
@@ -144,13 +139,13 @@ class SeriesTables:
         columns = choose_shown(self.all_series, TERMINAL)
         headings = {column.name: column.format_heading(unit) for column in columns}
         good = [(series, point) for series in self.all_series for point in series.good]
-        widths = {
-            column.name: max(map(cell_len, [*headings[column.name], *(column.format_cell(*pair) for pair in good)]))
-            for column in columns
-        }
-        while len(columns) > 1 and sum(widths[c.name] + _GAP for c in columns) - _GAP > options.max_width:
+        widths = {}
+        for column in columns:
+            cells = [*headings[column.name], *(column.format_cell(*pair) for pair in good)]
+            widths[column.name] = max(map(cell_len, cells))
+        while len(columns) > 1 and _measure(columns, widths) > options.max_width:
             columns.remove(max(columns, key=lambda column: column.rank))
-        table_width = sum(widths[column.name] + _GAP for column in columns) - _GAP
+        table_width = _measure(columns, widths)
         for series in self.all_series:
             yield Text(series.title, style="bold")
             traits = wording.list_traits(series)
@@ -158,21 +153,22 @@ class SeriesTables:
                 traits.pop()  # the last matter least
             yield Text(" · ".join(traits), style="dim", no_wrap=True, overflow="ellipsis")
             for line in (0, 1):
-                heads = [_align_right(headings[column.name][line], widths[column.name]) for column in columns]
-                if "".join(heads).strip():
-                    yield Text((" " * _GAP).join(heads).rstrip(), style="dim", no_wrap=True)
+                heads = [_align(headings[column.name][line], widths[column.name]) for column in columns]
+                row = Text(" " * _GAP, no_wrap=True).join(heads)
+                row.stylize("dim")
+                row.rstrip()
+                if row.plain.strip():
+                    yield row
             yield Text("─" * table_width, style="dim", no_wrap=True)
             boundary = find_host_boundary(series.points)
             for point in series.points:
                 if boundary and point.devices == boundary.first_on_several:
                     yield Text("┄" * table_width, style="dim", no_wrap=True)
-                row = Text(no_wrap=True, overflow="ellipsis")
-                for index, column in enumerate(columns):
-                    if not point.ok and not column.of_failed:
-                        break
-                    cell = column.format_cell(series, point)
-                    row.append(" " * _GAP if index else "")
-                    row.append(_align_right(cell, widths[column.name]), column.style)
+                shown = [column for column in columns if point.ok or column.of_failed]
+                cells_of_row = [
+                    _align(column.format_cell(series, point), widths[column.name], column.style) for column in shown
+                ]
+                row = Text(" " * _GAP, no_wrap=True, overflow="ellipsis").join(cells_of_row)
                 if not point.ok:
                     row.append("  ").append(f"✗ {wording.name_status(point.status)}", "bold red")
                     row.append(f": {point.reason}" if point.reason else "", "red")
@@ -184,5 +180,11 @@ class SeriesTables:
             yield Text("")
 
 
-def _align_right(text: str, width: int) -> str:
-    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else set_cell_size(text, width)
+def _measure(columns: Sequence[Column], widths: dict[str, int]) -> int:
+    return sum(widths[column.name] + _GAP for column in columns) - _GAP
+
+
+def _align(text: str, width: int, style: str = "") -> Text:
+    cell = Text(text, style)
+    cell.align("right", width)
+    return cell
