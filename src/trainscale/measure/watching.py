@@ -25,6 +25,7 @@ from ..launch.launchers.settings import SshSettings
 from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
 from ..record.batches import read_batches
+from ..record.files import write_atomically
 from ..record.journal import RUN, TRIALS, Journal, is_being_measured, read_run, read_trials
 from ..record.run import RecordedDataset, RunInfo
 from ..record.trial import MISSING, TrialRecord
@@ -297,41 +298,28 @@ def follow(job: SlurmJob, run: FollowedRun, listener: JobListener) -> JobStatus:
 
 # ---- the journal of a run on another host
 
-# Every message is a line; after «file NAME BYTES» and «more BYTES» come as many bytes. LC_ALL=C: lengths are in bytes.
+# Every message is a line; after «file NAME BYTES» come as many bytes, the last of them a dot, because $(…) drops line
+# breaks at the end. LC_ALL=C: lengths are in bytes.
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
 case $1 in "~/"*) folder=$HOME/${1#??} ;; *) folder=$1 ;; esac
 cd -- "$folder" 2>/dev/null && [ -f run.json ] || { echo absent; exit 0; }
-run= batches= parity= sent=0
 while :; do
-    for name in run batches parity; do
-        [ -f $name.json ] || continue
-        text=$(cat $name.json)
-        eval "before=\$$name"
-        if [ "$text" != "$before" ]; then
-            echo "file $name.json ${#text}"
-            printf %s "$text"
-            eval "$name=\$text"
-        fi
-    done
+    # Before the files, so that what is written until the lock is free is sent.
+    state=free
     if [ -f trials.jsonl ]; then
-        if command -v flock >/dev/null; then
-            if flock -n -s trials.jsonl true; then state=free; else state=held; fi
-        else
-            state=unknown
+        if ! command -v flock >/dev/null; then state=unknown
+        elif ! flock -n -s trials.jsonl true; then state=held
         fi
-        size=$(($(wc -c <trials.jsonl)))
-        [ $size -lt $sent ] && { echo again; sent=0; }
-        # Only complete lines: an incomplete one may be cut off when the run is continued.
-        lines=$(tail -c +$((sent + 1)) trials.jsonl | head -c $((size - sent)) | wc -l)
-        if [ $lines -gt 0 ]; then
-            new=$(($(tail -c +$((sent + 1)) trials.jsonl | head -n $lines | wc -c)))
-            echo "more $new"
-            tail -c +$((sent + 1)) trials.jsonl | head -c $new
-            sent=$((sent + new))
-        fi
-    else
-        state=free
     fi
+    for name in run.json batches.json parity.json trials.jsonl; do
+        [ -f $name ] || continue
+        text=$(cat $name; echo .)
+        eval "before=\$${name%.*}"
+        [ "$text" = "$before" ] && continue
+        echo "file $name ${#text}"
+        printf %s "$text"
+        eval "${name%.*}=\$text"
+    done
     echo "lock $state"
     sleep 1
 done
@@ -419,12 +407,9 @@ class RemoteJournal:
         while line := stream.readline().split():
             kind = line[0]
             if kind == b"file":
-                (self.directory / line[1].decode()).write_bytes(stream.read(int(line[2])))
-            elif kind == b"again":
-                (self.directory / TRIALS).write_bytes(b"")
-            elif kind == b"more":
-                with (self.directory / TRIALS).open("ab") as file:
-                    file.write(stream.read(int(line[1])))
+                content = stream.read(int(line[2]))
+                if len(content) == int(line[2]):  # the connection did not end
+                    write_atomically(self.directory / line[1].decode(), content[:-1])
             elif kind == b"lock":
                 self._lock_state = line[1].decode()
                 self._notify(rounds=1)
