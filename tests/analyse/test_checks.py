@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from factories import (
     curve,
     failed_record,
@@ -53,60 +54,54 @@ def test_a_global_batch_that_was_not_trained() -> None:
     assert "30 images were trained per step, not the global batch of 32" in text
 
 
-def test_efficiency_above_its_interval() -> None:
-    records = curve(make_config(), {1: 100.0, 2: 230.0}, repeats=5, spread=0.002)
-    assert "115\u202f% is above 100\u202f%" in flags(records, 2)
+DIGESTS = [make_rank(rank, [0.1] * 10, 32, weights_digest=f"digest {rank}") for rank in range(2)]
 
 
-def test_efficiency_above_one_within_its_interval_is_chance() -> None:
-    records = curve(make_config(), {1: 100.0, 2: 200.5}, repeats=5, spread=0.01)
-    assert "above" not in flags(records, 2)
+@pytest.mark.parametrize(
+    ("records", "devices", "flag"),
+    [
+        (curve(make_config(), {1: 100.0, 2: 230.0}, repeats=5, spread=0.002), 2, "115\u202f% is above 100\u202f%"),
+        (curve(make_config(), {1: 100.0, 2: 206.0}), 2, "above"),
+        (repeats(make_record(devices=2, ranks=DIGESTS)), 2, "2 different sets of weights"),
+        (repeats(make_record(ranks=[make_rank(0, [0.1] * 10, 32, last_loss=None)])), 1, "loss is not finite"),
+        (
+            repeats(make_record(machine=MachineLoad(other_cores=0.73))),
+            1,
+            "busy with something else: up to 0.7 cores in 3 of 3 repeats",
+        ),
+        (curve(make_config(), {1: 100.0}, repeats=3, spread=0.05), 1, "wider than ±5\u202f%"),
+        ([record_at(100.0)], 1, "measured once only"),
+        (
+            [record_at(100.0, repeat=0), record_at(100.1, repeat=1), failed_record(repeat=2)],
+            1,
+            "1 of 3 repeats failed, the last with oom: CUDA out of memory",
+        ),
+        (repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))), 1, "rank 0 lost 2 lines"),
+    ],
+    ids=[
+        "above its interval", "above without an interval", "weights that differ", "a loss that is not finite",
+        "a busy machine", "a wide interval", "a single repeat", "failed repeats", "notes, once and printable",
+    ],
+)  # fmt: skip
+def test_a_check_fires_on(records: list[TrialRecord], devices: int, flag: str) -> None:
+    assert flag in flags(records, devices)
 
 
-def test_without_an_interval_a_little_above_one_is_chance_too() -> None:
-    assert "above" not in flags(curve(make_config(), {1: 100.0, 2: 203.0}), 2)
-    assert "above" in flags(curve(make_config(), {1: 100.0, 2: 206.0}), 2)
-
-
-def test_weights_that_differ_after_synchronous_training() -> None:
-    ranks = [make_rank(rank, [0.1] * 10, 32, weights_digest=f"digest {rank}") for rank in range(2)]
-    assert "2 different sets of weights" in flags(repeats(make_record(devices=2, ranks=ranks)), 2)
-    independent = make_config(strategy="independent")
-    assert flags(repeats(make_record(independent, devices=2, ranks=ranks)), 2) == ""
-
-
-def test_a_loss_that_is_not_finite() -> None:
-    record = make_record(ranks=[make_rank(0, [0.1] * 10, 32, last_loss=None)])
-    assert "loss is not finite" in flags(repeats(record))
-
-
-def test_a_machine_that_was_busy() -> None:
-    text = flags(repeats(make_record(machine=MachineLoad(other_cores=0.73))))
-    assert "busy with something else: up to 0.7 cores in 3 of 3 repeats" in text
-    assert flags(repeats(make_record(machine=MachineLoad(other_cores=0.15)))) == ""
-    assert flags(repeats(make_record(machine=MachineLoad()))) == ""
-
-
-def test_a_wide_interval() -> None:
-    assert "wider than ±5\u202f%" in flags(curve(make_config(), {1: 100.0}, repeats=3, spread=0.05))
-
-
-def test_a_single_repeat() -> None:
-    assert "measured once only" in flags([record_at(100.0)])
-
-
-def test_some_failed_repeats() -> None:
-    text = flags([record_at(100.0, repeat=0), record_at(100.1, repeat=1), failed_record(repeat=2)])
-    assert "1 of 3 repeats failed, the last with oom: CUDA out of memory" in text
-
-
-def test_notes_are_passed_on_once_and_printable() -> None:
-    text = flags(repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))))
-    assert text == "rank 0 lost 2 lines"
-
-
-def test_a_point_without_a_result_has_a_reason_instead_of_flags() -> None:
-    assert flags([failed_record()]) == ""
+@pytest.mark.parametrize(
+    ("records", "devices", "flag"),
+    [
+        (curve(make_config(), {1: 100.0, 2: 200.5}, repeats=5, spread=0.01), 2, "above"),
+        (curve(make_config(), {1: 100.0, 2: 203.0}), 2, "above"),
+        (repeats(make_record(make_config(strategy="independent"), devices=2, ranks=DIGESTS)), 2, ""),
+        (repeats(make_record(machine=MachineLoad(other_cores=0.15))), 1, ""),
+        (repeats(make_record(machine=MachineLoad())), 1, ""),
+        ([failed_record()], 1, ""),
+    ],
+    ids=["chance", "chance in one repeat", "weights of independent ranks", "a quiet machine", "load", "no result"],
+)
+def test_a_check_stays_silent_on(records: list[TrialRecord], devices: int, flag: str) -> None:
+    text = flags(records, devices)
+    assert flag not in text if flag else text == ""
 
 
 # ---- training on real images

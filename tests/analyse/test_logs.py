@@ -245,21 +245,16 @@ def read_or_refuse(line: str) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "9" * MANY,
         "9" * MANY + "\timages/sec:",
-        "1 images/sec: " + "9" * MANY,
         "1 images/sec: 1 +/- 1 (jitter = 1)" + " 1" * (MANY // 2) + " x",
-        "total images/sec: " + " " * MANY,
         "Epoch[0] Train-" * (MANY // 15),
         "Epoch[0] Train-" + "a" * MANY,
-        "Epoch[" + "9" * MANY,
         "Epoch[0] Batch [" + "9" * MANY + "] Speed: 1",
         "Epoch[0]" + " " * MANY,
         "Node[" * (MANY // 5) + "Epoch[0] Batch [1] Speed: 1 samples/sec",
         "] Model:" * (MANY // 8),
         " " * MANY + "9" * MANY,
         "\x1b[" * (MANY // 2),
-        "\x1b[" + "9" * MANY,
     ],
     ids=lambda line: f"{line[:20]!r}…{line[-8:]!r}",
 )

@@ -80,12 +80,11 @@ def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
     assert [point.devices for point in series.good] == [1, 4]
 
 
-def test_a_point_with_one_failed_repeat_is_good() -> None:
-    (series,) = build_series([record_at(100.0, repeat=0), record_at(102.0, repeat=1), failed_record(repeat=2)])
+def test_a_point_with_one_failed_repeat_is_good_and_of_a_trial_the_last_record_counts() -> None:
+    records = [failed_record(repeat=0), record_at(100.0, repeat=0), record_at(102.0, repeat=1), failed_record(repeat=2)]
+    (series,) = build_series(records)
     (point,) = series.points
-    assert point.ok
-    assert point.repeats == 2
-    assert len(point.failures) == 1
+    assert (point.ok, point.repeats, len(point.failures)) == (True, 2, 1)
 
 
 def test_without_a_one_device_point_there_is_no_speedup() -> None:
@@ -128,18 +127,6 @@ def test_where_servers_and_workers_sit_does_not_make_it_other_work() -> None:
     assert series.points[0].efficiency_versus_local == Interval(0.5)
 
 
-def test_without_a_local_point_there_is_no_efficiency_versus_it() -> None:
-    (series,) = build_series(curve(make_config(), {1: 100.0, 2: 200.0}))
-    assert all(point.efficiency_versus_local is None for point in series.points)
-
-
-def test_a_trial_recorded_twice_counts_once_as_last_seen() -> None:
-    (series,) = build_series([failed_record(), record_at(100.0)])
-    (point,) = series.points
-    assert point.repeats == 1
-    assert point.failures == ()
-
-
 def test_a_trial_that_claims_success_without_samples_is_a_failure() -> None:
     (series,) = build_series([make_record(ranks=())])
     assert series.points[0].status == "lost"
@@ -151,10 +138,6 @@ def test_series_keep_the_order_of_the_run_and_points_that_of_the_ladder() -> Non
     series = build_series(records)
     assert [each.config for each in series] == [second, first]
     assert [point.devices for point in series[0].points] == [1, 4]
-
-
-def test_no_records_give_no_series() -> None:
-    assert build_series([]) == []
 
 
 # ---- memory: the largest over ranks and repeats, and the largest sum

@@ -67,6 +67,10 @@ def trial(*witnesses: RankWitness | None, config: Any = CONFIG, **changes: Any) 
     )
 
 
+def with_tensor(name: str, value: float) -> dict[str, tuple[float, ...]]:
+    return {**TENSORS, name: (value,) * 64}
+
+
 def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
     verdict = judge(trial(witness(0), witness(1)), EXPECTATION)
     assert (verdict.state, verdict.reason) == (PROVEN, "")
@@ -135,29 +139,34 @@ def test_the_first_difference_refutes_a_trial_and_is_named(changes: dict[str, An
     assert verdict.rank == 1
 
 
-def test_ranks_that_train_together_have_the_same_weights() -> None:
-    verdict = judge(trial(witness(0, total=(4.001,) * 64), witness(1)), EXPECTATION)
+@pytest.mark.parametrize(
+    ("first", "second", "changes", "message"),
+    [
+        ({"total": (4.001,) * 64}, {}, {}, "after 2 steps, ranks 0 and 1 do not have the same weights"),
+        ({}, {"total": (8.0, 0.0) * 32}, {"sketches": with_tensor("conv.weight", 0.0)}, "most in conv.weight"),
+        ({}, {}, {"sketches": with_tensor("dense.weight", 1.1)}, "the change of dense.weight differs by 10 %"),
+        ({}, {}, {"sketches": {"conv.weight": TENSORS["conv.weight"]}}, "dense.weight"),
+        (
+            {},
+            {},
+            {"closing_sketches": with_tensor("dense.weight", 0.0)},
+            "after the window, rank 1: steps from the initial weights update dense.weight by a gradient",
+        ),
+        (
+            {"gradients": ((5.0005,) * 64,) * 2},
+            {},
+            {},
+            "after the window, ranks 0 and 1 update their weights by different gradients",
+        ),
+    ],
+    ids=["unequal weights", "worst tensor", "small tensor", "missing tensor", "frozen tensor", "unequal gradients"],
+)
+def test_ranks_and_tensors_that_differ_refute_a_trial(
+    first: dict[str, Any], second: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    verdict = judge(trial(witness(0, **first), witness(1, **second), **changes), EXPECTATION)
     assert verdict.state == REFUTED
-    assert "after 2 steps, ranks 0 and 1 do not have the same weights" in verdict.reason
-
-
-def test_the_tensor_that_differs_most_is_named() -> None:
-    frozen = {**TENSORS, "conv.weight": (0.0,) * 64}
-    verdict = judge(trial(witness(0), witness(1, total=(8.0, 0.0) * 32), sketches=frozen), EXPECTATION)
-    assert "most in conv.weight" in verdict.reason
-
-
-def test_a_tensor_that_was_not_trained_refutes_a_trial_even_if_it_hardly_counts_in_the_total() -> None:
-    unused = {**TENSORS, "dense.weight": (1.1,) * 64}
-    verdict = judge(trial(witness(0), witness(1), sketches=unused), EXPECTATION)
-    assert verdict.state == REFUTED
-    assert "the change of dense.weight differs by 10 %" in verdict.reason
-
-
-def test_a_missing_tensor_refutes_a_trial() -> None:
-    verdict = judge(trial(witness(0), witness(1), sketches={"conv.weight": TENSORS["conv.weight"]}), EXPECTATION)
-    assert verdict.state == REFUTED
-    assert "dense.weight" in verdict.reason
+    assert message in verdict.reason
 
 
 def test_rounding_in_fp32_is_no_difference_but_that_of_bf16_is() -> None:
@@ -169,12 +178,16 @@ def test_rounding_in_fp32_is_no_difference_but_that_of_bf16_is() -> None:
     assert judge(trial(*coarse, config=make_config(precision="bf16")), EXPECTATION).state == PROVEN
 
 
-def test_ranks_that_train_alone_have_expectations_of_their_own() -> None:
-    config = make_config(strategy="independent")
-    alone = replace(EXPECTATION, totals=(TOTAL, (5.0,) * 64))
-    assert judge(trial(witness(0), witness(1, total=(5.0,) * 64), config=config), alone).state == PROVEN
-    exchanged = judge(trial(witness(0), witness(1), config=config), alone)
-    assert exchanged.state == REFUTED
+def test_ranks_that_exchange_nothing_have_expectations_of_their_own() -> None:
+    config, own = make_config(strategy="independent"), tuple(-value for value in GRADIENT)
+    for changes, expected in (
+        ({"total": own}, {"totals": (TOTAL, own)}),
+        ({"gradients": (own, own)}, {"gradients": (GRADIENT, own)}),
+    ):
+        alone = replace(EXPECTATION, **expected)
+        assert judge(trial(witness(0), witness(1, **changes), config=config), alone).state == PROVEN
+        verdict = judge(trial(witness(0), witness(1), config=config), alone)
+        assert (verdict.state, verdict.rank) == (REFUTED, 1)
 
 
 def test_behind_asynchronous_servers_the_rank_with_the_newest_weights_counts_the_updates() -> None:
@@ -228,28 +241,31 @@ def test_without_an_expectation_a_trial_is_unproven_but_its_clock_is_still_check
     assert early.state == REFUTED
 
 
-def test_a_rank_that_reports_nothing_leaves_a_trial_unproven() -> None:
-    verdict = judge(trial(witness(0), None), EXPECTATION)
-    assert (verdict.state, verdict.reason) == (UNPROVEN, "rank 1 reported nothing about its first steps")
+@pytest.mark.parametrize(
+    ("silent", "reason"),
+    [
+        (None, "rank 1 reported nothing about its first steps"),
+        (
+            witness(1, losses=(), total=(), obstacle="torch cannot switch off dropout"),
+            "torch cannot switch off dropout",
+        ),
+    ],
+)
+def test_a_rank_that_reports_nothing_leaves_a_trial_unproven(silent: RankWitness | None, reason: str) -> None:
+    verdict = judge(trial(witness(0), silent), EXPECTATION)
+    assert (verdict.state, verdict.reason, verdict.rank) == (UNPROVEN, reason, 1)
 
 
-def test_a_refuted_trial_is_a_failed_row_without_a_number() -> None:
-    record = apply_verdict(trial(witness(0), witness(1, total=(8.0,) * 64)), EXPECTATION)
-    assert (record.status, record.ok) == ("refuted", False)
-    assert record.failure is not None
-    assert record.failure.rank == 1
-    (series,) = build_series([record])
-    (point,) = series.points
-    assert (point.status, point.samples_per_second) == ("refuted", None)
-
-
-def test_a_refuted_trial_over_hosts_names_the_host_of_its_rank() -> None:
+def test_a_refuted_trial_is_a_failed_row_that_names_the_host_of_its_rank() -> None:
     over_hosts = trial(witness(0), witness(1, total=(8.0,) * 64), hosts=2)
     ranks = tuple(replace(rank, host=f"node{rank.rank + 1}") for rank in over_hosts.ranks)
-    failure = apply_verdict(replace(over_hosts, ranks=ranks), EXPECTATION).failure
-    assert failure is not None
-    assert (failure.rank, failure.host) == (1, "node2")
-    assert failure.message.endswith(" (rank 1 is on node2)")
+    record = apply_verdict(replace(over_hosts, ranks=ranks), EXPECTATION)
+    assert (record.status, record.ok) == ("refuted", False)
+    assert record.failure is not None
+    assert (record.failure.rank, record.failure.host) == (1, "node2")
+    assert record.failure.message.endswith(" (rank 1 is on node2)")
+    (series,) = build_series([record])
+    assert (series.points[0].status, series.points[0].samples_per_second) == ("refuted", None)
 
 
 def test_a_failed_trial_is_not_judged() -> None:
@@ -277,21 +293,6 @@ def test_the_record_survives_the_journal() -> None:
     assert again == replace(record, sketches={}, closing_sketches={})
 
 
-def test_a_rank_that_could_not_report_its_first_steps_says_why() -> None:
-    silent = witness(1, losses=(), total=(), obstacle="torch cannot switch off the dropout of this network")
-    verdict = judge(trial(witness(0), silent), EXPECTATION)
-    assert (verdict.state, verdict.reason) == (UNPROVEN, "torch cannot switch off the dropout of this network")
-    assert verdict.rank == 1
-
-
-def test_ranks_that_exchange_nothing_have_gradients_of_their_own() -> None:
-    own = tuple(-value for value in GRADIENT)
-    expectation = replace(EXPECTATION, gradients=(GRADIENT, own))
-    assert judge(trial(witness(0), witness(1, gradients=(own, own))), expectation).state == PROVEN
-    verdict = judge(trial(witness(0), witness(1)), expectation)
-    assert (verdict.state, verdict.rank) == (REFUTED, 1)
-
-
 def test_a_trial_without_closing_steps_is_judged_by_the_rest() -> None:
     """Asynchronous servers have none, and neither has an adapter that cannot restore weights."""
     without = [witness(rank, closing_losses=(), gradients=()) for rank in (0, 1)]
@@ -307,22 +308,6 @@ def test_the_second_loss_may_differ_by_a_small_share_of_what_the_first_step_chan
     assert too_far.reason.startswith("step 2, rank 0: the loss is")
     first = judge(trial(witness(0, losses=(6.6 * (1 + 9e-5), 2.2), closing_losses=())), expectation)
     assert first.reason.startswith("step 1, rank 0: the loss is")
-
-
-def test_a_tensor_that_is_no_longer_trained_after_the_window_refutes_a_trial() -> None:
-    frozen = {**TENSORS, "dense.weight": (0.0,) * 64}
-    verdict = judge(trial(witness(0), witness(1), closing_sketches=frozen), EXPECTATION)
-    assert verdict.state == REFUTED
-    assert (
-        "after the window, rank 1: steps from the initial weights update dense.weight by a gradient" in verdict.reason
-    )
-
-
-def test_ranks_that_train_together_update_by_the_same_gradients_after_the_window() -> None:
-    other = tuple(value * 1.0001 for value in GRADIENT)
-    verdict = judge(trial(witness(0, gradients=(other, other)), witness(1)), EXPECTATION)
-    assert verdict.state == REFUTED
-    assert "after the window, ranks 0 and 1 update their weights by different gradients" in verdict.reason
 
 
 def with_digests(record: TrialRecord, *digests: str) -> TrialRecord:
