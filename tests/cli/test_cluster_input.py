@@ -46,7 +46,6 @@ def changed(**flags: str) -> list[str]:
         ([*changed(master_type="big"), *HERE], "--master-type: unknown instance type 'big'"),
         ([*changed(disk="10"), *HERE], "--disk: 10 GiB are too few"),
         ([*UP, *HERE, "--keys", "x"], "unknown flag '--keys'; did you mean '--key'"),
-        ([*changed(key="kee"), *HERE, "--yes"], "unknown key pair 'kee'; did you mean 'key'?"),
         ([*changed(zone="us-west-2q"), *HERE, "--yes"], "--zone: unknown zone 'us-west-2q'; did you mean"),
         ([*changed(image="ami-00000000"), *HERE, "--yes"], "--image: there is no image 'ami-00000000' in us-west-2"),
         ([*changed(image="/my/parameter"), *HERE, "--yes"], "--image: us-west-2 has no parameter /my/parameter"),
@@ -107,7 +106,7 @@ def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeyp
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     message = check_refusal(Command(tmp_path, *UP, *HERE, "--yes").finish(), tmp_path, [hidden])
-    assert "needs boto3, which is not installed\n  pip install 'trainscale[aws]'" in message
+    assert "needs boto3\n  pip install 'trainscale[aws]'" in message
 
 
 @pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])

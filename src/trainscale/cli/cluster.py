@@ -18,7 +18,6 @@ from ..cluster.aws import AwsClients, add_hint, connect, find_region
 from ..cluster.aws_template import (
     INSTANCE_TYPES,
     ClusterRequest,
-    check_key,
     create_stack,
     find_image,
     find_instance_type,
@@ -104,7 +103,6 @@ def create(argv: list[str]) -> int:
         )
     aws = connect(region)
     stacks.check_name_is_free(aws, options.name)
-    check_key(aws, options.key)
     request = ClusterRequest(
         options.name,
         options.nodes,

@@ -28,9 +28,6 @@ LOCAL, SSH, MPI, SLURM = "local", "ssh", "mpi", "slurm"  # launchers
 
 
 def choose_launcher(experiment: Experiment, environment: Mapping[str, str], is_inside_mpi: bool = False) -> str:
-    """Return the name of the launcher that a person named; else ssh for a hosts file, that of the allocation, or
-    local.
-    """
     if experiment.resources.launcher:
         return experiment.resources.launcher
     if is_inside_mpi:
@@ -43,7 +40,6 @@ def choose_launcher(experiment: Experiment, environment: Mapping[str, str], is_i
 
 
 def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
-    """Return the hosts that Slurm or PBS gave to this process; None outside of an allocation."""
     if is_inside_slurm(environment):
         nodes = environment["SLURM_JOB_NODELIST"]
         purpose = f"read the nodes of this job, {nodes}"
@@ -69,10 +65,7 @@ def is_inside_slurm(environment: Mapping[str, str]) -> bool:
 
 
 def read_gpus_per_host(environment: Mapping[str, str]) -> int:
-    """Return the smallest number of GPUs that this job has on any host; no variable says that for all ways of
-    requesting GPUs. A job is described with a part such as "Nodes=node[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:2(IDX:0-1)" for
-    each group of equal hosts.
-    """
+    """Return the fewest GPUs of any host of this job: scontrol has a part for each group of equal hosts."""
     number = environment.get("SLURM_JOB_ID")
     if not number:
         return 0
@@ -81,7 +74,6 @@ def read_gpus_per_host(environment: Mapping[str, str]) -> int:
 
 
 def count_gpus(gres: str) -> int:
-    """Count the GPUs in a list of generic resources as Slurm writes it."""
     return sum(map(int, _GPU.findall(gres)))
 
 
@@ -139,7 +131,7 @@ class JobStatus:
         return self.state == "RUNNING"
 
     def describe_end(self) -> str:
-        """Say what ended a job from outside; the empty string means that it ended by itself."""
+        """Say what ended the job from outside; empty if it ended by itself."""
         limit = f" of {self.time_limit}" if self.time_limit else ""
         return {
             "TIMEOUT": f"reached its time limit{limit}",
@@ -171,13 +163,12 @@ def parse_status(text: str) -> JobStatus:
 
 
 def parse_exit_code(text: str) -> tuple[int, int]:
-    """Return the exit code and the signal: «2:0» is the exit code 2, «0:15» is the signal 15."""
+    """Return exit code and signal: «0:15» is the signal 15."""
     code, _, signal = text.partition(":")
     return int(code) if code.isdecimal() else 0, int(signal) if signal.isdecimal() else 0
 
 
 def count_restarts(environment: Mapping[str, str]) -> int:
-    """Return how often Slurm had requeued the job of this process when this process started."""
     text = environment.get("SLURM_RESTART_COUNT", "")
     return int(text) if text.isdecimal() else 0
 
@@ -187,10 +178,10 @@ def was_requeued(environment: Mapping[str, str]) -> bool:
 
 
 def find_end_of_own_job(environment: Mapping[str, str]) -> str:
-    """Say why this process has no allocation of Slurm any more; empty while it has one, and where it never had one.
+    """Say why this process has no allocation of Slurm any more; empty while it has one.
 
-    A process may outlive its allocation: salloc lets its command go on, and a host that is cut off does not know that
-    its job was requeued. A Slurm that does not answer starts nothing, so it ends an allocation, too.
+    salloc lets its command outlive the job, and a host that is cut off does not hear of a requeue. A Slurm that does
+    not answer starts nothing, so it ends an allocation too.
     """
     if not is_inside_slurm(environment):
         return ""
@@ -216,7 +207,6 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
 
 
 def _query_status(number: str) -> JobStatus | None:
-    """Return the status of a job; None if Slurm stays silent."""
     for attempt in range(_SILENT_TRIES):
         if attempt:
             time.sleep(_SILENT_PAUSE)
@@ -237,7 +227,7 @@ def _query_status(number: str) -> JobStatus | None:
 
 @dataclass(frozen=True)
 class MpiWorld:
-    """``job`` is the same in all processes of one mpirun and differs between two; empty where it is unknown."""
+    """``job`` differs between two mpiruns; empty where it is unknown."""
 
     rank: int
     size: int
@@ -249,7 +239,6 @@ _MPI_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK",
 
 
 def find_mpi_world(variables: Mapping[str, str]) -> MpiWorld | None:
-    """Tell which process of an mpirun this is. Return None outside of any."""
     for rank, size in _MPI_VARIABLES:
         # srun sets the two variables of MPICH, too; MPICH's mpirun also sets MPI_LOCALRANKID.
         if rank == "PMI_RANK" and "MPI_LOCALRANKID" not in variables:
@@ -296,8 +285,6 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 
 @dataclass(frozen=True)
 class LegacySettings:
-    """Settings, and the variables that they were taken from."""
-
     settings: SettingValues
     variables: tuple[str, ...]
 
@@ -312,9 +299,7 @@ class LegacySettings:
 
 
 def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, Any]) -> LegacySettings:
-    """Read the settings that neither a flag nor the experiment file (``explicit``) gives. TF_NUM_PS means the strategy
-    ps, unless strategies are given.
-    """
+    """Read the settings that ``explicit`` lacks. TF_NUM_PS means the strategy ps, unless one is given."""
     strategies = [str(name).lower() for name in explicit.get("strategies") or ()]
     has_servers = (
         any(name.partition(":")[0] in WITH_SERVERS for name in strategies)

@@ -43,8 +43,6 @@ _FIRST_WORDS = "# trainscale cluster"  # of the files that `cluster hosts` write
 
 @dataclass(frozen=True)
 class AwsClients:
-    """Clients of the services that a cluster uses, in one region."""
-
     region: str
     cloudformation: Any
     ec2: Any
@@ -53,17 +51,14 @@ class AwsClients:
 
 
 def find_region(given: str | None) -> str:
-    """Return the region from the flag or the environment, never a profile's own: a cluster costs money."""
+    """Return the region of the flag or the environment, never a profile's: a cluster costs money."""
     variable = next((name for name in _REGION_VARIABLES if os.environ.get(name)), None)
     region = given or (variable and os.environ[variable])
     if not region:
-        raise InputError(
-            "--region: in which region?\n  for example: --region us-east-1, or AWS_REGION=us-east-1 before the command"
-        )
+        raise InputError("--region: in which region?\n  for example: --region us-east-1, or set AWS_REGION")
     if not _REGION.fullmatch(region):
-        raise InputError(
-            f"{'--region' if given else variable}: {region!r} is not a region; valid: us-east-1, eu-west-2, …"
-        )
+        source = "--region" if given else variable
+        raise InputError(f"{source}: {region!r} is not a region; valid: us-east-1, eu-west-2, …")
     return region
 
 
@@ -72,9 +67,7 @@ def connect(region: str) -> AwsClients:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise InputError(
-            "trainscale cluster needs boto3, which is not installed\n  pip install 'trainscale[aws]', or boto3 itself"
-        ) from None
+        raise InputError("trainscale cluster needs boto3\n  pip install 'trainscale[aws]', or boto3 itself") from None
     # AWS limits the rate of requests; boto3 waits and retries.
     config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10)
     with explain_errors():
@@ -114,14 +107,12 @@ _HINTS = {
 
 
 def add_hint(message: str) -> str:
-    """Return AWS's message, followed by what to do about it, if that is known."""
     hint = next((hint for pattern, hint in _HINTS.items() if re.search(pattern, message)), None)
     return f"{message}\n  {hint}" if hint else message
 
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """Turn errors of AWS and boto3 into TrainscaleError with one message."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -132,18 +123,14 @@ def explain_errors() -> Iterator[None]:
         if _BAD_CREDENTIALS.match(code):
             raise InputError(f"AWS does not accept these credentials: {message}\n{_CREDENTIALS}") from error
         if code.startswith("AccessDenied") or code == "UnauthorizedOperation":
-            raise TrainscaleError(
-                f"AWS does not allow this: {message}\n  docs/aws.md lists what the user or role must be allowed to do"
-            ) from error
+            raise TrainscaleError(f"AWS does not allow this: {message}\n  docs/aws.md lists what must be") from error
         raise TrainscaleError(f"AWS refused {error.operation_name}: {add_hint(f'{code}: {message}')}") from error
     except BotoCoreError as error:
         kind = type(error).__name__
         if re.search("Credential|Token|SSO|ProfileNotFound", kind):
             raise InputError(f"AWS: no credentials found ({error})\n{_CREDENTIALS}") from error
         if re.search("Connect|Timeout|ConnectionClosed", kind):
-            raise TrainscaleError(
-                f"AWS cannot be reached: {error}\n  is the region's name right, and the network up?"
-            ) from error
+            raise TrainscaleError(f"AWS cannot be reached: {error}\n  are region and network right?") from error
         raise TrainscaleError(f"AWS: {kind}: {error}") from error
     except ResponseParserError as error:  # such as the page of a proxy
         raise TrainscaleError(f"the answer did not come from AWS: {error}") from error
@@ -180,10 +167,7 @@ class CannotStartWorkers(TrainscaleError):
 
 
 def find_stack(aws: AwsClients, name: str) -> Stack | None:
-    """Return the stack with this name or id; None if there is none, or it is deleted.
-
-    Raise InputError for a stack that trainscale did not create.
-    """
+    """Return the stack with this name or id, or None. Raise InputError if trainscale did not create it."""
     with explain_errors():
         try:
             (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
@@ -227,8 +211,7 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
 def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], None]) -> Stack | None:
     """Wait until nothing is in progress. Return None if the stack is gone.
 
-    boto3's waiter would wait for half an hour where AWS cannot start the workers, because CloudFormation does. The
-    auto-scaling group knows the reason: report it, and raise CannotStartWorkers if waiting does not change it.
+    boto3's waiter would wait half an hour for workers that AWS cannot start. The auto-scaling group knows the reason.
     """
     reported: set[str] = set()
     while True:
@@ -247,7 +230,6 @@ def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], N
 
 
 def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
-    """Return why workers were not started, the newest first."""
     with explain_errors():
         groups = [item for item in _list_resources(aws, stack) if item.get("LogicalResourceId") == _WORKERS]
         group = groups[0].get("PhysicalResourceId") if groups else None
@@ -264,7 +246,7 @@ def _list_resources(aws: AwsClients, stack: Stack) -> list[JsonObject]:
 
 
 def find_first_failure(aws: AwsClients, stack_id: str) -> str:
-    """Return the first reason of a failure, without resources that were cancelled because of it."""
+    """Return the first reason of a failure, without what was cancelled because of it."""
     first = ""
     with explain_errors():
         for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
@@ -317,7 +299,7 @@ class ClusterNode:
 
 
 def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
-    """Return the master, then the workers by their addresses, which is the order in which aws_node.sh numbers them."""
+    """Return the master, then the workers by address, as aws_node.sh numbers them."""
     filters = [
         {"Name": f"tag:{TAG}", "Values": [stack.name]},
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
@@ -352,28 +334,25 @@ def find_master(aws: AwsClients, stack: Stack) -> ClusterNode:
 
 
 def find_workers(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
-    """Return all workers. Raise TrainscaleError if some do not run: a run on fewer hosts would end too early."""
+    """Return all workers. Raise TrainscaleError if some do not run."""
     workers = [node for node in list_nodes(aws, stack) if node.role == WORKER]
     expected = int(stack.parameters.get("Nodes", len(workers)))
     running = [node for node in workers if node.state == "running" and node.address]
     if len(running) < expected:
-        raise TrainscaleError(
-            f"{len(running)} of {expected} workers of {stack.name!r} are running ({stack.status})\n"
-            f"  more: trainscale cluster status --name {stack.name} --region {aws.region}"
-        )
+        more = f"trainscale cluster status --name {stack.name} --region {aws.region}"
+        count = f"{len(running)} of {expected} workers of {stack.name!r}"
+        raise TrainscaleError(f"{count} are running ({stack.status})\n  more: {more}")
     return running
 
 
 def format_nodes_file(region: str, stack: Stack, workers: list[ClusterNode]) -> str:
-    """Return the nodes file: a line with address and ssh alias for each worker."""
     lines = [f"{node.address} {node.name}\n" for node in workers]
     return "".join([f"{_FIRST_WORDS} {stack.name}, {region}: address, ssh alias\n", *lines])
 
 
 def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], identity: str | None) -> str:
-    """Return an ssh configuration for use outside the cluster: it reaches the workers through the master.
-
-    ssh stores a host's key under the id of its instance, because the next cluster has the same private addresses.
+    """Return an ssh configuration that reaches the workers through the master. Host keys go by instance: the next
+    cluster has the same addresses.
     """
     lines = [f"{_FIRST_WORDS} {stack.name}, {region}"]
     for node in nodes:
@@ -388,7 +367,6 @@ def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], ident
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError for a path that holds a file of somebody else."""
     if path.is_dir():
         raise InputError(f"{path} is a directory; -o names a file")
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_FIRST_WORDS):
@@ -398,7 +376,6 @@ def check_writable(path: Path) -> None:
 def make_ssh_command(
     stack: Stack, master: ClusterNode, command: list[str], forward_agent: bool, identity: str | None
 ) -> list[str]:
-    """Return the ssh command line to the master."""
     argv = ["ssh", "-o", f"HostKeyAlias={master.id}", "-o", "StrictHostKeyChecking=accept-new"]
     argv += ["-A"] if forward_agent else ["-a"]
     argv += ["-i", identity] if identity else []

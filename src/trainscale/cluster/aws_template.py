@@ -16,8 +16,6 @@ from .aws import MARK, AwsClients, explain_errors, read_code
 
 @dataclass(frozen=True)
 class InstanceType:
-    """A type of EC2 instance. Each instance is one host of a cluster."""
-
     name: str
     gpus: int  # per host; 0 for a type that trains on its CPU
     gpu: str
@@ -74,7 +72,6 @@ for _family in _CPU_FAMILIES:
 
 
 def find_instance_type(name: str, where: str = "") -> InstanceType:
-    """Return the type with this name. ``where`` is the flag that the error message names."""
     if name not in INSTANCE_TYPES:
         raise explain_unknown("instance type", name, INSTANCE_TYPES, where)
     return INSTANCE_TYPES[name]
@@ -98,8 +95,6 @@ class MachineImage:
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What ``trainscale cluster up`` creates."""
-
     name: str
     nodes: int
     worker: InstanceType
@@ -114,7 +109,6 @@ class ClusterRequest:
 
 
 def parse_ssh_range(text: str) -> str:
-    """Return an IPv4 range as CloudFormation expects it; a single address is a range of one."""
     hint = "  your own address: the answer of https://checkip.amazonaws.com, followed by /32"
     try:
         network = ip_network(text)
@@ -128,12 +122,9 @@ def parse_ssh_range(text: str) -> str:
 
 
 def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag: str) -> MachineImage:
-    """Return the image with this id or of this parameter; without either, the default image of the type."""
     name = given or (GPU_IMAGE if instance.gpus else CPU_IMAGE)
     if not given and instance.family in _OLD_FAMILIES:
-        raise InputError(
-            f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with a driver for its GPU"
-        )
+        raise InputError(f"{flag}: no image is known for {instance.name}; name one (ami-…), Ubuntu with its GPU driver")
     with explain_errors():
         try:
             if name.startswith("/"):
@@ -149,7 +140,6 @@ def find_image(aws: AwsClients, given: str | None, instance: InstanceType, flag:
 
 
 def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: InstanceType) -> str:
-    """Return a zone that offers both types: the given one, or the first."""
     offered: dict[str, set[str]] = {}
     with explain_errors():
         for name in (worker.name, master.name):
@@ -168,24 +158,10 @@ def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: 
     return given or zones[0]
 
 
-def check_key(aws: AwsClients, key: str) -> None:
-    with explain_errors():
-        names = [pair["KeyName"] for pair in aws.ec2.describe_key_pairs()["KeyPairs"]]
-    if not names:
-        raise InputError(
-            f"--key: there is no key pair in {aws.region}; to import one:\n"
-            f"  aws ec2 import-key-pair --region {aws.region} --key-name {key} "
-            "--public-key-material fileb://~/.ssh/id_ed25519.pub"
-        )
-    if key not in names:
-        raise explain_unknown("key pair", key, names, f"--key, {aws.region}")
-
-
 # ---- the template
 
 
 def render_template(worker: InstanceType) -> str:
-    """Return the template for workers of this type, as YAML, with aws_node.sh and the network cards at their marks."""
     # One interface for each network card. The first also carries the node's address. Other cards carry none: EFA
     # traffic needs none, and 31 more per host would use up the subnet.
     cards: list[JsonObject] = [{"NetworkCardIndex": 0, "DeviceIndex": 0}]
@@ -207,7 +183,6 @@ def render_template(worker: InstanceType) -> str:
 
 
 def create_stack(aws: AwsClients, request: ClusterRequest) -> str:
-    """Begin to create the stack and return its id. If that fails, CloudFormation deletes what it has created."""
     parameters = {
         "Nodes": str(request.nodes),
         "WorkerType": request.worker.name,

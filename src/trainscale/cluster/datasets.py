@@ -44,8 +44,6 @@ Watch = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class DownloadSource:
-    """The servers that have the first edition of a data set, as single files or as an archive."""
-
     servers: tuple[str, ...]
     archive: PublishedFile | None = None
 
@@ -111,7 +109,6 @@ def _is_right(folder: Path, file: PublishedFile) -> bool:
 
 
 def _download(file: PublishedFile, addresses: Sequence[str], target: Path, watch: Watch) -> None:
-    """Download a file from the first server that has it."""
     reasons = []
     for address in addresses:
         request = urllib.request.Request(address, headers={"User-Agent": f"trainscale/{__version__}"})
@@ -133,7 +130,7 @@ def _download(file: PublishedFile, addresses: Sequence[str], target: Path, watch
 
 
 def _unpack(archive: Path, files: dict[str, PublishedFile], target: Path) -> None:
-    """Extract these files and nothing else. Paths, owners and links in the archive are ignored."""
+    """Extract these files. Other members, and paths and links of the archive, are ignored."""
     missing = dict(files)
     try:
         with tarfile.open(archive, "r:gz") as members:
@@ -143,9 +140,8 @@ def _unpack(archive: Path, files: dict[str, PublishedFile], target: Path) -> Non
                 if file and content:
                     md5 = _store(content, file, target / file.name, lambda *_: None)
                     if md5 != file.md5:
-                        raise TrainscaleError(
-                            f"{file.name} of the archive is damaged: its MD5 is {md5}, not {file.md5}"
-                        )
+                        damage = f"its MD5 is {md5}, not {file.md5}"
+                        raise TrainscaleError(f"{file.name} of the archive is damaged: {damage}")
     except (tarfile.TarError, EOFError) as error:
         raise TrainscaleError(f"{archive} is damaged: {error}; remove it and download it again") from None
     if missing:
@@ -153,7 +149,7 @@ def _unpack(archive: Path, files: dict[str, PublishedFile], target: Path) -> Non
 
 
 def _store(content: IO[bytes], file: PublishedFile, target: Path, watch: Watch) -> str:
-    """Write a file, which gets its name only if its checksum is right. Return its MD5."""
+    """Write a file, and name it if its checksum is right. Return its MD5."""
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
@@ -176,7 +172,7 @@ def _store(content: IO[bytes], file: PublishedFile, target: Path, watch: Watch) 
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """A data set whose files are all right. ``sizes`` are those of the smallest and the largest photograph."""
+    """A data set without damage. ``sizes`` are those of the smallest and the largest photograph."""
 
     facts: DatasetFacts
     folder: str
@@ -186,7 +182,7 @@ class DatasetStatus:
 
 
 def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
-    """Check every file. ``watch`` is called with the number of photographs seen and of all. Raise DataError."""
+    """Check every file. ``watch`` gets the photographs seen and in all. Raise DataError."""
     facts = read_facts(dataset.name, dataset.directory)
     kind, directory = parse_data_kind(dataset.name), dataset.directory
     if kind != FOLDER:

@@ -38,8 +38,6 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # file systems witho
 
 @dataclass(frozen=True)
 class Definition:
-    """An environment that can be created: its frameworks, its range of Pythons, and the folder of its requirements."""
-
     name: str
     frameworks: tuple[str, ...]
     oldest: tuple[int, int] = (3, 11)  # the Pythons on which the pinned packages run
@@ -50,7 +48,6 @@ class Definition:
         return self.files / f"{self.name}{'.cuda' if cuda else ''}.txt"
 
     def read_requirements(self, cuda: bool) -> list[str]:
-        """Return the lines of the requirements, sorted and without comments."""
         lines = self.find_requirements(cuda).read_text().splitlines()
         return sorted(filter(None, (line.partition("#")[0].strip() for line in lines)))
 
@@ -75,7 +72,7 @@ def find_environments_folder() -> Path:
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """What the installation wrote into the environment's folder. Files of older versions may lack fields."""
+    """What the installation wrote into the folder. Files of older versions may lack fields."""
 
     complete: bool = False
     trainscale: str = ""  # the version that created it
@@ -90,7 +87,7 @@ class EnvironmentFacts:
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment in its present state. It has no facts where trainscale did not create it."""
+    """An environment; without facts if trainscale did not create it."""
 
     name: str
     folder: Path
@@ -106,7 +103,7 @@ class Environment:
         return self.state in (READY, OUTDATED, OWN)
 
     def has(self, modules: tuple[str, ...]) -> bool:
-        """Tell from the files whether these modules are installed; nothing is imported and no process is started."""
+        """Return whether these modules are installed, by their files."""
         folders = list(self.folder.glob("lib/python*/site-packages"))
         return all(
             any((folder / module / "__init__.py").exists() or (folder / f"{module}.py").exists() for folder in folders)
@@ -115,14 +112,14 @@ class Environment:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """The frameworks that are installed; for an environment that is not usable yet, those of its definition."""
+        """The installed frameworks; of an environment that is not usable, those of its definition."""
         if self.is_usable:
             return tuple(name for name, framework in FRAMEWORKS.items() if self.has(framework.imports))
         return DEFINITIONS[self.name].frameworks if self.name in DEFINITIONS else ()
 
     @property
     def packages(self) -> dict[str, str]:
-        """The versions of the frameworks and numpy, without the packages that these depend on."""
+        """The versions of the frameworks and numpy."""
         modules = {module for framework in FRAMEWORKS.values() for module in framework.imports}
         main = re.compile(rf"(numpy|({'|'.join(map(re.escape, sorted(modules)))})(-cpu|-cu\d+)?)")
         packages = self.facts.packages if self.facts else {}
@@ -153,7 +150,6 @@ def read_environment(name: str) -> Environment:
 
 
 def list_environments() -> list[Environment]:
-    """Return the environments on this machine, in the order of the definitions; others come last."""
     try:
         names = {path.name for path in find_environments_folder().iterdir() if not path.name.startswith(".")}
     except FileNotFoundError:
@@ -204,7 +200,7 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
 
 
 def _check_python(python: str, definition: Definition) -> str:
-    """Return the version of a Python that this environment can be created from. Raise InputError for any other."""
+    """Return the version of a Python that this environment can be created from."""
     print_version = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
     done = subprocess.run([python, "-I", "-c", print_version], capture_output=True, text=True, errors="replace")
     version = done.stdout.strip()
@@ -214,15 +210,12 @@ def _check_python(python: str, definition: Definition) -> str:
     number = tuple(int(part) for part in version.split(".")[:2])
     if number < definition.oldest or (definition.newest is not None and number > definition.newest):
         upper = f" to {'.'.join(map(str, definition.newest))}" if definition.newest else " or newer"
-        raise InputError(
-            f"environment {definition.name} needs Python {'.'.join(map(str, definition.oldest))}{upper}; {python} is"
-            f" {version}\n  name another Python: trainscale env create {definition.name} --base PYTHON"
-        )
+        need = f"environment {definition.name} needs Python {'.'.join(map(str, definition.oldest))}{upper}"
+        raise InputError(f"{need}; {python} is {version}\n  name another Python: --base PYTHON")
     return version
 
 
 def _install(definition: Definition, environment: Environment, facts: EnvironmentFacts) -> None:
-    """Let uv create the virtual environment and install the packages."""
     try:
         import uv
 
@@ -258,10 +251,9 @@ def _install(definition: Definition, environment: Environment, facts: Environmen
             child.wait()
             raise
         if child.returncode != 0 and command[0] == program:
-            raise TrainscaleError(
-                f"environment {definition.name} could not be created: uv ended with exit code {child.returncode}; its"
-                f" message is above\n  to continue: trainscale env create {definition.name}"
-            )
+            name, code = definition.name, child.returncode
+            failure = f"environment {name} could not be created: uv ended with exit code {code}; its message is above"
+            raise TrainscaleError(f"{failure}\n  to continue: trainscale env create {name}")
 
 
 # The variable of uv for each setting of pip.
@@ -277,10 +269,7 @@ _HOST_SETTINGS = ("trusted-host", "cert", "proxy")
 
 
 def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the variables and options that tell uv where pip finds packages: uv does not read pip's configuration.
-
-    Where the user has named an index for uv, that counts and not pip's.
-    """
+    """Return variables and options by which uv finds packages where pip does. An index named for uv wins."""
     own = environment.keys() & {"UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_FIND_LINKS"}
     done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     settings = {}
@@ -302,7 +291,7 @@ def _write_facts(folder: Path, facts: EnvironmentFacts) -> None:
 
 
 def remove(environment: Environment) -> int:
-    """Remove the environment and return its size in bytes. Of a link, only the link is removed."""
+    """Remove the environment and return its size. Of a link, only the link is removed."""
     with lock(environment.name):
         size = 0 if environment.folder.is_symlink() else measure_size_on_disk(environment.folder)
         _clear(environment.folder)
@@ -321,9 +310,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def lock(name: str, waits: bool = False) -> Iterator[None]:
-    """Hold the lock of an environment, so that nobody else creates or removes it. Raise InputError if another process
-    holds it, unless this one ``waits``.
-    """
+    """Hold the lock of an environment. If another process has it, wait for it or raise InputError."""
     find_environments_folder().mkdir(parents=True, exist_ok=True)
     with (find_environments_folder() / f".{name}.lock").open("a") as file:
         try:
@@ -337,7 +324,6 @@ def lock(name: str, waits: bool = False) -> Iterator[None]:
 
 
 def measure_size_on_disk(folder: Path) -> int:
-    """Return the bytes of all files below a folder. Links are not followed; files that vanish do not count."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -37,8 +37,6 @@ _MOST_CPU_SLOTS = 8
 
 @dataclass(frozen=True)
 class HostList:
-    """The hosts of an experiment, and where they come from, for messages."""
-
     hosts: tuple[Host, ...] = ()
     source: str = ""
 
@@ -78,7 +76,6 @@ class HostAccess:
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
-    """Read a hosts file. Errors name file and line."""
     try:
         # Some editors put a byte-order mark first.
         text = read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8-sig")
@@ -162,7 +159,6 @@ def _parse_line(line: str) -> Host | None:
 
 
 def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) -> tuple[Host, ...]:
-    """Return the hosts that --hosts-count leaves."""
     if count is not None and count > len(hosts):
         raise InputError(f"hosts count {count}: {source} has {len(hosts)}; valid: 1 … {len(hosts)}")
     return tuple(hosts[:count])
@@ -172,14 +168,11 @@ def select_first_hosts(hosts: Sequence[Host], count: int | None, source: str) ->
 
 
 def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDevices:
-    """Return the devices of this machine that an experiment may use."""
     return find_devices([Host(LOOPBACK, LOCALHOST, facts=HostFacts(machine))], experiment)
 
 
 def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDevices:
-    """Return the devices that an experiment may use, on each host no more than -g or its slots allow. All hosts must
-    have the kind that is requested, or else the kind that the first host has.
-    """
+    """Return the devices of the requested kind, else of the first host's, as -g and slots allow."""
     machine, resources = get_machine(visited[0]), experiment.resources
     kind = resources.device if resources.device != "auto" else "cuda" if machine.gpus else "cpu"
     cores = resources.cores_per_device or min(choose_cores_per_device(get_machine(host)) for host in visited)
@@ -219,7 +212,6 @@ def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDe
 
 
 def get_machine(host: Host) -> Machine:
-    """Return the machine of a host that was visited."""
     assert host.facts is not None
     return host.facts.machine
 
@@ -231,7 +223,6 @@ def choose_cores_per_device(machine: Machine) -> int:
 def list_devices(
     machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, title: str = "this machine"
 ) -> tuple[Device, ...]:
-    """Return all devices of this kind, in the order of a ladder. Errors name the machine by ``title``."""
     if kind == "cuda":
         if not machine.gpus:
             raise InputError(f"device 'cuda': {title} has no GPU ({machine.gpu_note}); valid: cpu")
@@ -240,15 +231,13 @@ def list_devices(
         return tuple(Device("cuda", gpu.index, (), is_shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
     cores = machine.cores
     if len(cores) < cores_per_device:
-        raise InputError(
-            f"cores per device {cores_per_device}: {title} has {len(cores)} cores; valid: 1 … {len(cores)}"
-        )
+        most = len(cores)
+        raise InputError(f"cores per device {cores_per_device}: {title} has {most} cores; valid: 1 … {most}")
     starts = range(0, len(cores) - cores_per_device + 1, cores_per_device)
     return tuple(Device("cpu", slot, cores[start : start + cores_per_device]) for slot, start in enumerate(starts))
 
 
 def describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
-    """Describe the devices of a machine, such as "2 CPU devices (2 cores, 1 each)"."""
     plural = "s" if len(devices) != 1 else ""
     if devices[0].kind == "cuda":
         names = sorted({gpu.name for gpu in machine.gpus})

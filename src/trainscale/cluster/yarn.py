@@ -30,8 +30,6 @@ _END_STATES = ("FINISHED", "FAILED", "KILLED")
 
 @dataclass(frozen=True)
 class YarnClient:
-    """What a machine needs to submit an application to YARN."""
-
     yarn: str  # the program
     jar: str  # of the distributed shell
     managers: tuple[str, ...] = ()  # URLs of ResourceManagers; several where one can replace another
@@ -43,7 +41,7 @@ class YarnClient:
 
 @dataclass(frozen=True)
 class Application:
-    """The state of an application. ``running`` counts its containers, with that of the ApplicationMaster."""
+    """``running`` counts containers, with that of the ApplicationMaster."""
 
     state: str
     queue: str = ""
@@ -56,7 +54,6 @@ class Application:
 
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
-    """Find YARN's client; an InputError names what is missing."""
     homes = [Path(environment[name]) for name in _HOMES if environment.get(name)]
     # Hadoop's own folder comes first: on the PATH, yarn may be JavaScript's.
     folders = [str(home / "bin") for home in homes]
@@ -71,9 +68,7 @@ def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
         raise InputError(f"launcher yarn: no answer within {_PROGRAM_SECONDS:.0f} s from {yarn} classpath") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(
-            f"launcher yarn: {yarn} classpath: {last}; is this Hadoop's yarn? HADOOP_HOME says where that is"
-        )
+        raise InputError(f"launcher yarn: {yarn} classpath: {last}; is this Hadoop's yarn? Set HADOOP_HOME")
     # The folders of the client's configuration and jars, in its order.
     entries = (done.stdout.strip().splitlines() or [""])[-1].split(":")
     classpath = [Path(entry.removesuffix("*")) for entry in entries if entry]
@@ -84,9 +79,7 @@ def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
         jars = [path for path in sorted(folder.glob(f"{_JAR}*.jar")) if not path.stem.endswith(("tests", "sources"))]
         if jars:
             return YarnClient(yarn, str(jars[-1]), urls)
-    raise InputError(
-        f"launcher yarn: no {_JAR}-*.jar below HADOOP_YARN_HOME, HADOOP_HOME, or what `yarn classpath` names"
-    )
+    raise InputError(f"launcher yarn: no {_JAR}-*.jar below HADOOP_HOME, or what `yarn classpath` names")
 
 
 def _run_program(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -102,7 +95,7 @@ def _run_program(command: list[str], environment: Mapping[str, str]) -> subproce
 
 
 def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
-    """Read the properties of the first yarn-site.xml in these folders, and resolve references between them."""
+    """Return the properties of the first yarn-site.xml, with references between them resolved."""
     from xml.etree import ElementTree  # slow to import, and every command that has settings imports this module
 
     for folder in folders:
@@ -128,7 +121,6 @@ def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
 
 
 def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the URLs that yarn-site.xml gives; several for a cluster with a spare ResourceManager."""
     is_secure = properties.get("yarn.http.policy") == "HTTPS_ONLY"
     kind, port = ("webapp.https.address", 8090) if is_secure else ("webapp.address", 8088)
     suffixes = [""]
@@ -144,14 +136,14 @@ def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class ResourceManager:
-    """Reads from the ResourceManager over HTTP, or by the client's program where HTTP needs a Kerberos ticket."""
+    """Reads over HTTP, or by the client's program where HTTP needs a Kerberos ticket."""
 
     def __init__(self, client: YarnClient) -> None:
         self._client = client
         self._has_answered = False  # whether any of them has answered over HTTP
 
     def read_application(self, name: str) -> Application | None:
-        """Return None if the application is unknown, or if no ResourceManager answers."""
+        """Return None if the application is unknown, or nobody answers."""
         answer = self._request_json(f"apps/{name}")
         if answer is None:  # lines such as "State : ACCEPTED"
             text = self._run("application", "-status", name)
@@ -170,9 +162,7 @@ class ResourceManager:
         )
 
     def find_application(self, name: str, by_program: bool = True) -> str:
-        """Return the id of the application with this name that has not ended; empty if there is none or nobody
-        answers. ``by_program``: where no ResourceManager answers over HTTP, run the client's program, which takes long.
-        """
+        """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
         answer = self._request_json(f"apps?states={','.join(_LIVE_STATES)}")
         if answer is not None:
             apps = answer["apps"].get("app") if isinstance(answer.get("apps"), dict) else None
@@ -183,17 +173,15 @@ class ResourceManager:
         return match[1] if match else ""
 
     def is_reachable(self) -> bool:
-        """Return whether a ResourceManager answers over HTTP at all, be it only that a ticket is missing."""
+        """Return whether any answers over HTTP, even that a ticket is missing."""
         self._has_answered = False
         return self._request_json("info") is not None or self._has_answered
 
     def count_pending_containers(self) -> int | None:
-        """Return for how many containers applications wait, in the whole cluster; None if it does not say."""
         pending = self._read_metrics().get("containersPending")
         return pending if isinstance(pending, int) else None
 
     def describe_free_resources(self) -> str:
-        """Describe what is free in the cluster; empty if it does not say."""
         metrics = self._read_metrics()
         if not metrics:
             return ""
@@ -206,7 +194,7 @@ class ResourceManager:
         return metrics if isinstance(metrics, dict) else {}
 
     def _request_json(self, path: str) -> JsonObject | None:
-        """Return None if no ResourceManager answers over HTTP; an empty answer if it does not know the path."""
+        """Return None if nobody answers over HTTP, nothing for an unknown path."""
         import http.client  # slow to import, as above
         import urllib.error
         import urllib.request

@@ -57,9 +57,7 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
 
 
 def split_model(text: str) -> tuple[str, int | None]:
-    """Split «alexnet:256» into a network and a batch. In «timm:resnet18:8» only the last part can be a batch, and
-    «my_nets:auto» names a function of the user.
-    """
+    """Split «alexnet:256» into network and batch. In «timm:resnet18:8» only the last part can be a batch."""
     name, colon, last = text.rpartition(":")
     if colon and not last:
         raise InputError(f"models: {text!r} ends with a colon; valid: NAME, NAME:BATCH or NAME:auto")
@@ -73,18 +71,15 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 
 def choose_strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
-    """Return the strategies of --strategies with their servers: «ps:2» has two, «ps:each» has servers on each host,
-    plain «ps» has --servers, or 1.
-    """
+    """Return the strategies with their servers: plain «ps» has --servers, or 1; «ps:each» has servers on each host."""
     resources, choices = experiment.resources, []
     for text in experiment.work.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise explain_unknown("strategy", text, STRATEGIES)
         if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
-            raise InputError(
-                f"strategy {text!r}: only {' and '.join(WITH_SERVERS)} take a number of servers, 1 or more, or each"
-            )
+            offering = " and ".join(WITH_SERVERS)
+            raise InputError(f"strategy {text!r}: only {offering} take a number of servers, 1 or more, or each")
         if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
             raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
         if count == "each" and (APART in resources.server_placement or ROUND_ROBIN in resources.placement):

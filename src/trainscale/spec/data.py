@@ -37,10 +37,7 @@ class Dataset:
             raise InputError(f"data: {error}") from None
 
     def check(self) -> None:
-        """Check every byte of a published data set. Raise InputError if it is not right.
-
-        Photographs are only counted: ``trainscale data check`` opens them all.
-        """
+        """Check every byte of a published data set; ``trainscale data check`` opens photographs."""
         kind = parse_data_kind(self.name)
         if kind in KNOWN:
             try:
@@ -67,7 +64,6 @@ def parse_data(text: str) -> str:
 
 
 def find_dataset(text: str) -> Dataset:
-    """Return the data set that a parsed ``--data`` names on this machine."""
     kind, _, directory = text.partition(":")
     if kind == SYNTHETIC:
         return SYNTHETIC_DATASET
@@ -77,5 +73,4 @@ def find_dataset(text: str) -> Dataset:
 
 
 def find_datasets_folder() -> Path:
-    """Return the folder in which ``trainscale data get`` puts data sets."""
     return find_data_folder() / "data"

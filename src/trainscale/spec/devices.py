@@ -51,9 +51,7 @@ class Host:
 
 @dataclass(frozen=True)
 class AvailableDevices:
-    """All hosts with their devices, in the order in which a ladder takes them. The name and memory of a device choose
-    the default batch.
-    """
+    """All hosts with their devices, in the order of a ladder."""
 
     kind: str
     hosts: tuple[Host, ...]
@@ -77,16 +75,12 @@ class AvailableDevices:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one process runs."""
-
     host: Host
     device: Device
 
 
 def place_processes(config: Config, workers: int, available: AvailableDevices, schedulers: int = 0) -> list[Slot]:
-    """Return the slots of the workers, then of the servers, then of the schedulers, which run beside the first
-    worker.
-    """
+    """Return the slots of workers, servers and schedulers. Schedulers run beside the first worker."""
     hosts, apart = available.hosts, count_server_hosts(config, available)
     servers = []
     if config.placement == ROUND_ROBIN:  # process number i goes to host i modulo their number
@@ -121,14 +115,12 @@ def _share_any_device(host: Host, number: int) -> Slot:
 
 
 def _share_device(host: Host, device: Device, number: int) -> Slot:
-    """Return the slot of a process beside workers. It shares the cores of a CPU device; beside a GPU the operating
-    system places it, because such a host has spare cores.
-    """
+    """Return a slot beside a worker. The operating system places it where the device is a GPU."""
     return Slot(host, Device("cpu", number, ()) if device.kind == "cuda" else device)
 
 
 def count_most_workers(config: Config, available: AvailableDevices) -> int:
-    """Return the largest number of workers that this config can have here: 0 or less if its servers need too much."""
+    """Return the most workers there is room for: 0 or less if the servers need too much."""
     free = available.devices_per_host
     if config.placement == ROUND_ROBIN:
         workers = 0
@@ -141,12 +133,11 @@ def count_most_workers(config: Config, available: AvailableDevices) -> int:
 
 
 def count_hosts(config: Config, workers: int, available: AvailableDevices) -> int:
-    """Return the number of hosts that the processes of a trial are on."""
     return len({slot.host.name for slot in place_processes(config, workers, available)})
 
 
 def count_server_hosts(config: Config, available: AvailableDevices) -> int:
-    """Return the number of hosts that are set aside for servers: 0 where servers are spread over the workers' hosts."""
+    """Return the number of hosts set aside for servers."""
     if config.servers in (0, EACH_HOST) or config.placement == ROUND_ROBIN or len(available.hosts) == 1:
         return 0
     if config.server_placement != APART and not config.servers_per_host:
@@ -155,20 +146,18 @@ def count_server_hosts(config: Config, available: AvailableDevices) -> int:
 
 
 def _count_server_devices(config: Config, available: AvailableDevices) -> int:
-    """Return the number of devices of a single machine that servers apart take, after those of the workers."""
+    """Return the number of devices of a single machine that servers apart take."""
     is_alone = config.server_placement == APART and len(available.hosts) == 1 and config.device == "cpu"
     return config.servers if is_alone else 0
 
 
 def check_room(config: Config, workers: int, available: AvailableDevices, setting: str = "devices") -> None:
-    """Raise InputError if there are too few devices or hosts. ``setting`` names what requires this many workers."""
+    """Raise InputError if there are too few devices or hosts. ``setting`` is what asks for them."""
     most = count_most_workers(config, available)
     hosts, for_servers = len(available.hosts), count_server_hosts(config, available)
     if for_servers > hosts:
-        raise InputError(
-            f"{config.servers} servers, {config.servers_per_host or 1} a host, need {for_servers} hosts;"
-            f" there {'are' if hosts > 1 else 'is'} {hosts}"
-        )
+        need = f"{config.servers} servers, {config.servers_per_host or 1} a host, need {for_servers} hosts"
+        raise InputError(f"{need}; there {'are' if hosts > 1 else 'is'} {hosts}")
     if workers <= most:
         return
     if hosts > 1:
@@ -182,9 +171,7 @@ def check_room(config: Config, workers: int, available: AvailableDevices, settin
         raise InputError(f"{need}; there are {available.description}{valid}")
     taken = _count_server_devices(config, available)
     if most < 1:
-        raise InputError(
-            f"{config.strategy_label} with servers apart needs {taken + 1} devices; this machine has"
-            f" {available.description}"
-        )
+        need = f"{config.strategy_label} with servers apart needs {taken + 1} devices"
+        raise InputError(f"{need}; this machine has {available.description}")
     servers = f", of which the servers of {config.strategy_label} take {taken}" if taken else ""
     raise InputError(f"{setting} {workers}: this machine has {available.description}{servers}; valid: 1 … {most}")

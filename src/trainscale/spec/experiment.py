@@ -68,7 +68,6 @@ class Experiment:
 
     @classmethod
     def of(cls, launcher_groups: LauncherGroups = (), **values: Any) -> Self:
-        """Make an experiment from values by the keys of their settings."""
         wrong = values.keys() - collect_settings(launcher_groups).keys()
         if wrong:
             raise TypeError(f"no such setting: {', '.join(sorted(wrong))}")
@@ -76,16 +75,13 @@ class Experiment:
         return cls(**groups, launcher_groups=tuple(group.of(values) for group in launcher_groups))
 
     def select_settings(self, group: type[Group]) -> Group:
-        """Return the settings that a launcher declares."""
         return next((item for item in self.launcher_groups if isinstance(item, group)), group())
 
     def replace_values(self, **values: Any) -> Self:
-        """Return a copy with other values for some settings."""
         launcher_groups = tuple(type(group) for group in self.launcher_groups)
         return self.of(launcher_groups, **{**self.to_dict(), **values})
 
     def to_dict(self) -> SettingValues:
-        """Return all values by the keys of their settings, without groups."""
         return {key: value for group in self.groups for key, value in vars(group).items()}
 
     @property
@@ -99,9 +95,7 @@ def make_experiment(
     further: FurtherValues = lambda _: {},
     launcher_groups: LauncherGroups = (),
 ) -> Experiment:
-    """Make an experiment from the values of the flags. Where they give none, the value comes from the experiment file,
-    then from ``further``, which is called with all of these, then from the default.
-    """
+    """Make an experiment from flags, else its file, else ``further`` (called with both), else defaults."""
     values = read_experiment_file(file, launcher_groups) if file else {}
     for pair, reason in _EXCLUSIVE.items():
         for given in (values, flags):
@@ -119,7 +113,6 @@ def make_experiment(
 
 
 def _is_set(values: Mapping[str, Any], key: str) -> bool:
-    """Return whether a setting is given and not switched off, as by --no-study."""
     return key in values and values[key] is not False
 
 
@@ -152,7 +145,7 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
 
 
 def format_experiment(experiment: Experiment) -> str:
-    """Return an experiment file that is read back as the same experiment. Settings without a value are left out."""
+    """Return an experiment file that is read back as the same experiment."""
     values = experiment.to_dict()
     if experiment.measurement.is_sequential:
         del values["repeats"]  # the results decide it, and a file may not hold both

@@ -312,7 +312,6 @@ class MeasurementSettings(SettingGroup):
 
     @property
     def is_sequential(self) -> bool:
-        """Whether the results decide how often each point is repeated."""
         return self.budget is not None or self.until_interval is not None
 
 
@@ -349,7 +348,7 @@ GROUPS: tuple[type[SettingGroup], ...] = (
 
 
 def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
-    """Return every setting by its key, with those that launchers declare. No two may have the same key or flag."""
+    """Return every setting by its key, with those of launchers. Keys and flags must be unique."""
     settings: dict[str, Setting] = {}
     taken: set[str] = set()
     for group in (*GROUPS, *launcher_groups):

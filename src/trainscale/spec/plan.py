@@ -43,8 +43,6 @@ _FURTHER_LEAST_WINDOW = 1.0  # seconds, where a budget limits a trial
 
 @dataclass(frozen=True)
 class FurtherPoint:
-    """A point that is measured beside the ladder: how often, and for how long each time."""
-
     config: Config
     devices: int
     repeats: int
@@ -68,9 +66,7 @@ class Plan:
         return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
     def list_round(self, repeat: int) -> list[Trial]:
-        """Return one trial of every point. Every other round goes backwards, so that a drift of the machine cancels
-        out.
-        """
+        """Return one trial of every point. Every other one is reversed, so that drift of the machine cancels out."""
         points = self.points if repeat % 2 == 0 else self.points[::-1]
         return [Trial(config, n, repeat) for config, n in points]
 
@@ -132,18 +128,15 @@ class Plan:
         return [Trial(*further.point, repeat) for further in self.further_points if repeat < further.repeats]
 
     def list_trials(self) -> list[Trial]:
-        """Return all trials. The repeats of a point are spread over the run, not back to back."""
+        """Return all trials. The repeats of a point are spread over the run."""
         repeats = range(self.experiment.measurement.repeats)
         return [trial for repeat in repeats for trial in (*self.list_round(repeat), *self.list_further_trials(repeat))]
 
     def choose_default_batch(self, config: Config) -> int:
-        """Return the batch that the network has on this kind of device where nobody names one."""
         return choose_defaults(self.available).choose_batch(config.model)
 
     def estimate_seconds(self, config: Config, devices: int, measure: Measure | None = None) -> float:
-        """Estimate the time of a trial, roughly: at most that of --timeout. ``measure`` is how long it measures, where
-        that is not the usual length. Where the largest batch is still to be searched, it is estimated.
-        """
+        """Estimate the time of a trial, roughly. ``measure``: its length, if it is not the usual one."""
         measurement, overhead = self.experiment.measurement, OVERHEAD_SECONDS[self.available.kind]
         usual_batch = self.choose_default_batch(config)
         batch = _AUTO_BATCH_FACTOR * usual_batch if config.batch == AUTO else config.batch_per_device(devices)
@@ -168,19 +161,17 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The time of the ladder and of what is measured beside it."""
         return self.ladder_seconds + self.further_seconds
 
     @property
     def further_seconds(self) -> float:
-        """A rough estimate of the time of what is measured beside the ladder."""
         return sum(
             further.repeats * self.estimate_seconds(*further.point, further.measure) for further in self.further_points
         )
 
     @property
     def ladder_seconds(self) -> float:
-        """The budget, or else a rough estimate of the time of all trials of the ladder, or of the least of them."""
+        """The budget, or a rough estimate of the time of all trials of the ladder."""
         measurement = self.experiment.measurement
         if measurement.budget is not None:
             return measurement.budget
@@ -263,15 +254,11 @@ def _make_configs(
         if config.batch == AUTO and config.scaling == STRONG:
             raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
         if config.batch == AUTO and config.ranks_per_gpu > 1:
-            raise InputError(
-                f"batch auto: {config.ranks_per_gpu} workers share the memory of a GPU; valid: a number, or"
-                " --ranks-per-gpu 1"
-            )
+            raise InputError(f"batch auto: {config.ranks_per_gpu} workers share the memory of a GPU; valid: a number")
     return configs
 
 
 def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, experiment: Experiment) -> list[Config]:
-    """Return a config under strong scaling for every config that runs on several devices, each once."""
     strong: dict[Config, None] = {}
     for config in configs:
         if config.batch == AUTO:
@@ -289,7 +276,7 @@ def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, 
 
 
 def choose_ladder(config: Config, available: AvailableDevices, resources: ResourceSettings) -> tuple[int, ...]:
-    """Return the device counts that are asked for, or 1, 2, 4, … and always the maximum itself."""
+    """Return the given device counts, or 1, 2, 4, … and the maximum itself."""
     check_room(config, 1, available)
     most = resources.devices[-1] if resources.devices else resources.max_devices
     most = most or count_most_workers(config, available)
@@ -299,10 +286,9 @@ def choose_ladder(config: Config, available: AvailableDevices, resources: Resour
         counts = (1,)
     uneven = [count for count in counts if config.scaling == STRONG and config.batch % count]
     if uneven:
-        raise InputError(
-            f"strong scaling: a global batch of {config.batch} ({config.model}) cannot be split evenly over"
-            f" {', '.join(map(str, uneven))} devices; valid: a multiple of each device count"
-        )
+        batch, devices = f"{config.batch} ({config.model})", ", ".join(map(str, uneven))
+        reason = f"a global batch of {batch} cannot be split evenly over {devices} devices"
+        raise InputError(f"strong scaling: {reason}; valid: a multiple of each device count")
     return counts
 
 
@@ -310,7 +296,6 @@ def choose_ladder(config: Config, available: AvailableDevices, resources: Resour
 
 
 def _check_settings(experiment: Experiment, dataset: Dataset) -> None:
-    """Refuse settings that need real images, epochs, steps or a study where there are none."""
     training, measurement, loaders = experiment.training, experiment.measurement, experiment.resources.loaders
     if training.epochs and not dataset.is_real:
         raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
@@ -325,29 +310,22 @@ def _check_settings(experiment: Experiment, dataset: Dataset) -> None:
     if measurement.strong_batch is not None and not measurement.study:
         raise InputError(f"strong batch {measurement.strong_batch}: valid with --study")
     if measurement.study and measurement.repeats < STUDY_REPEATS:
-        raise InputError(
-            f"repeats {measurement.repeats}: a study repeats every point at least {STUDY_REPEATS} times; valid:"
-            f" {STUDY_REPEATS} or more"
-        )
+        reason = f"a study repeats every point at least {STUDY_REPEATS} times"
+        raise InputError(f"repeats {measurement.repeats}: {reason}; valid: {STUDY_REPEATS} or more")
 
 
 def _check_images_fit(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:
-    """Refuse a data set whose images the network cannot take, or that is too small for a batch."""
     if config.channels != facts.channels:
-        raise InputError(
-            f"model {config.model!r} takes images of {config.channels} channels, {facts.name} has {facts.channels}"
-        )
+        need = f"model {config.model!r} takes images of {config.channels} channels"
+        raise InputError(f"{need}, {facts.name} has {facts.channels}")
     if config.classes < facts.classes:
         raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
     for devices in () if config.batch == AUTO else counts:
         batch = config.global_batch(devices)
         where = f"{config.model} on {devices} devices"
         if batch > facts.train:
-            raise InputError(
-                f"a global batch of {batch} ({where}) is more than the {facts.train} training images of {facts.name}"
-            )
+            images = f"the {facts.train} training images of {facts.name}"
+            raise InputError(f"a global batch of {batch} ({where}) is more than {images}")
         if config.epochs == 1 and 2 * batch > facts.train:
-            raise InputError(
-                f"one epoch of {facts.name} in batches of {batch} ({where}) is one step, and the first is not timed;"
-                " valid: more epochs, or a smaller batch"
-            )
+            epoch = f"one epoch of {facts.name} in batches of {batch} ({where})"
+            raise InputError(f"{epoch} is one step, which is not timed; valid: more epochs, or a smaller batch")

@@ -67,11 +67,11 @@ class ValueType:
         return bool(self.separator)
 
     def read_text(self, text: str | Sequence[str]) -> Any:
-        """Return the value that a flag means. A list may be given in several texts. Raise ValueError."""
+        """Return the value of a flag, which may be given several times. Raise ValueError."""
         return self._read([text] if isinstance(text, str) else list(text), strict=False)
 
     def read_value(self, value: Any) -> Any:
-        """Return the value that a value of an experiment file means. Raise ValueError."""
+        """Return the value of a key of an experiment file. Raise ValueError."""
         if self.is_table and isinstance(value, dict):
             value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
         return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
@@ -89,9 +89,7 @@ class ValueType:
         return self.collect(values)
 
     def _convert(self, item: Any, strict: bool) -> Any:
-        """Convert a value from outside, which may be anything: text with a NUL, which no system call takes, or a number
-        with a thousand digits.
-        """
+        """Convert a value from outside: it may hold a NUL or have a thousand digits."""
         import msgspec  # here, so that --help does without it
 
         if isinstance(item, str) and "\0" in item:
@@ -117,7 +115,6 @@ def whole(least: int, most: int = _MOST) -> ValueType:
 
 
 def number(least: float, most: float, above: bool = False) -> ValueType:
-    """Return the type of a number in this range. With ``above``, the value must be larger than ``least``."""
     limits = {"gt" if above else "ge": least}
     name = f"a number, {'above' if above else 'at least'} {least:g}"
     if most != math.inf:
@@ -136,7 +133,7 @@ def choice(*valid: str) -> ValueType:
 
 
 def listed(kind: ValueType, **options: Any) -> ValueType:
-    """Return the type of a list of values, each of which is measured. Values that are repeated count once."""
+    """Return the type of a list, each item of which is measured once."""
     name = f"{kind.name}, or a list of these"
     options = {"name": name, "collect": lambda items: tuple(dict.fromkeys(items)), "format": ",".join, **options}
     return replace(kind, separator=_COMMA, **options)
@@ -154,7 +151,6 @@ def parse_duration(text: str | float) -> float:
 
 
 def _parse_share(text: str | float) -> float:
-    """Return the share that "1%" or "0.01" means."""
     match = _SHARE.fullmatch(str(text).strip())
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= _LARGEST_SHARE:
@@ -178,14 +174,10 @@ def _parse_search(value: bool | str) -> str | None:
 
 
 def find_python(text: str) -> str:
-    """Return the absolute path of the interpreter that a path or a name means. Links are not followed, because the
-    Python of a virtual environment is a link.
-    """
+    """Return the absolute path of an interpreter. Links stay: the Python of a virtual environment is one."""
     path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
     if not text or path is None:
-        raise ValueError(
-            f"there is no Python {shorten_path(text)!r} on the PATH; valid: a path to one, or the name of one"
-        )
+        raise ValueError(f"there is no Python {shorten_path(text)!r} on the PATH; valid: a path or a name")
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; valid: the Python in it, such as {Path(path) / 'bin/python'}")
     if not Path(path).exists():
@@ -196,7 +188,6 @@ def find_python(text: str) -> str:
 
 
 def _parse_pythons(pairs: list[str]) -> tuple[tuple[str, str], ...]:
-    """Return frameworks and their Pythons from texts such as ``FRAMEWORK=PATH``."""
     pythons: dict[str, str] = {}
     for pair in pairs:
         name, equals, path = (part.strip() for part in pair.partition("="))
@@ -282,12 +273,11 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All flags; short ones come first."""
         return tuple(sorted((self.flag, *self.aliases), key=lambda flag: flag.startswith("--")))
 
     @property
     def default_phrase(self) -> str:
-        """The default in words, or nothing where the setting is simply unset."""
+        """The default in words, empty where the setting is unset."""
         value = "" if self.default in (None, ()) else self.value_type.format(self.default)
         return self.default_text.replace("{}", value) if self.default_text else value
 
@@ -296,14 +286,12 @@ class Setting:
         return f"{self.description} (default: {self.default_phrase})" if self.default_phrase else self.description
 
     def read_text(self, text: str | Sequence[str], flag: str) -> Any:
-        """Return the value that the text of a flag means."""
         try:
             return self.value_type.read_text(text)
         except ValueError as error:
             raise InputError(f"{flag}: {error}") from None
 
     def read_value(self, value: Any, where: str) -> Any:
-        """Return the value that a value of an experiment file, or of a Python program, means."""
         try:
             return self.value_type.read_value(value)
         except ValueError as error:
@@ -311,7 +299,7 @@ class Setting:
 
 
 def setting(value_type: ValueType, description: str, *aliases: str, default: Any = None, **options: Any) -> Any:
-    """Declare a field of a SettingGroup. The field's name is the setting's key. ``options`` are fields of Setting."""
+    """Declare a field of a SettingGroup, whose name is the key. ``options`` are fields of Setting."""
     options = {"metavar": value_type.metavar, **options}
     return field(
         default=default, metadata={"setting": Setting("", value_type, description, aliases, default, **options)}
@@ -334,7 +322,7 @@ class SettingGroup:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Make the group from those of the values that belong to it. A list of one value may be given as that value."""
+        """Make the group from its part of the values. A list of one may be given as its item."""
         own = {}
         for declared in cls.settings():
             if declared.key in values:
