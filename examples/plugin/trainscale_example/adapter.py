@@ -30,9 +30,6 @@ class NumpyAdapter(Adapter, Proof):
     def try_model(cls, config: Config) -> int:
         raise NotImplementedError("numpy trains the networks of trainscale and of plug-ins only")
 
-    def join(self) -> None:
-        """Do nothing: ``local`` and ``independent`` do not communicate."""
-
     def build(self) -> int:
         job, config = self.job, self.job.config
         # A parity check asks for fp64, without dropout.

@@ -28,7 +28,7 @@ from ..compiled_programs import NONE
 from ..config import Config, compute_learning_rate
 from ..events import ServerResult
 from ..job import Job
-from ..models import CROSS_ENTROPY, Graph, build, find_samples, resolve
+from ..models import CROSS_ENTROPY, Graph, Layer, build, find_samples, resolve
 from ..type_aliases import NamedArrays
 
 # A user's network may return several outputs: the main head and two auxiliary ones, weighted as in torchvision.
@@ -83,12 +83,16 @@ def transpose_back(values: Any) -> Any:
     return values.transpose((3, 2, 0, 1) if values.ndim == 4 else None)
 
 
-def count_inside(size: int, kernel: int, stride: int, padding: int) -> Any:
-    """Return, along one axis, how many places of each window are in the image and not in its padding."""
+def count_inside(layer: Layer, sides: Sequence[int]) -> Any:
+    """Return how many places of each window, by row and column, are in the image and not in its padding."""
     import numpy as np
 
-    starts: Any = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
-    return np.minimum(starts + kernel, size) - np.maximum(starts, 0)
+    counts = []
+    for axis, size in enumerate(sides):
+        kernel, stride, padding = (layer.options[name][axis] for name in ("kernel", "stride", "padding"))
+        starts: Any = np.arange((size + 2 * padding - kernel) // stride + 1) * stride - padding
+        counts.append(np.minimum(starts + kernel, size) - np.maximum(starts, 0))
+    return np.outer(*counts)
 
 
 class Proof(ABC):
@@ -244,8 +248,7 @@ class Adapter(ABC):
     def try_model(cls, config: Config) -> int:
         """Build a user's own network and return its number of parameters; raise what is wrong with it."""
 
-    @abstractmethod
-    def join(self) -> None:
+    def join(self) -> None:  # noqa: B027  (a rank alone has nobody to join)
         """Join the cluster. After this, collective operations of the strategy work."""
 
     @abstractmethod

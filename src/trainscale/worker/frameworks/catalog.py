@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -147,7 +147,6 @@ _ALL = (
         libraries=("torchvision", "timm"),
         compiles=True,
         shares_gpus=("local", "allreduce", "ps", "ps-async", "independent"),  # gloo on shared GPUs crashes FSDP2
-        install="trainscale env create torch",
     ),
     Framework(
         name="tensorflow",
@@ -171,7 +170,6 @@ _ALL = (
         layouts=_BOTH_LAYOUTS,
         compiles=True,
         pulls_before_step=True,
-        install="trainscale env create tensorflow",
     ),
     Framework(
         name="jax",
@@ -192,7 +190,6 @@ _ALL = (
         precisions=("fp32", "tf32", "bf16"),
         layouts=_BOTH_LAYOUTS,
         compiles=True,
-        install="trainscale env create jax",
     ),
     *(
         Framework(
@@ -207,7 +204,6 @@ _ALL = (
             layouts=layouts,
             libraries=("keras",),
             compiles=backend != "torch",
-            install=f"trainscale env create keras-{backend}",
         )
         for backend, title, local, allreduce, layouts in (
             ("jax", "JAX", "stateless_call, jit", "keras.distribution, shard_map",
@@ -237,11 +233,12 @@ _ALL = (
         shares_gpus=("local", "ps", "ps-async", "independent"),
         scheduler=True,
         update_count_error=0.05,  # its softmax is less precise: 108.3 of 110 updates were counted
-        install="trainscale env create mxnet",
     ),
 )  # fmt: skip
 
-FRAMEWORKS: dict[str, Framework] = {framework.name: framework for framework in _ALL}
+FRAMEWORKS: dict[str, Framework] = {
+    framework.name: replace(framework, install=f"trainscale env create {framework.name}") for framework in _ALL
+}
 
 
 def explain_foreign(model: str) -> str:

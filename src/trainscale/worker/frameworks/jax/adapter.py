@@ -83,9 +83,6 @@ class JaxAdapter(Adapter, Proof):
             networks.trace(network, config)
         return network.parameter_count
 
-    def join(self) -> None:
-        """Do nothing: there is nobody to join."""
-
     def build(self) -> int:
         self.network = self._build_network()
         self._rates, self._steps = learning_rate_schedule(self.job), 0

@@ -177,9 +177,7 @@ def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays)
         total = lax.reduce_window(x, 0.0, lax.add, kernel, stride, edges)
         if options["count_padding"] or not any(options["padding"]):
             return total / np.prod(options["kernel"]).item()
-        sides = [x.shape[axis] for axis in _SPATIAL[layout]]
-        rows, columns = map(count_inside, sides, options["kernel"], options["stride"], options["padding"])
-        count = np.outer(rows, columns)
+        count = count_inside(layer, [x.shape[axis] for axis in _SPATIAL[layout]])
         return total / (count if layout == "nchw" else count[:, :, None]).astype(x.dtype)
     raise NotImplementedError(f"layer kind {kind!r}")
 

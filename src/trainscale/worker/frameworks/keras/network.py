@@ -165,9 +165,8 @@ def _slide(layer: Layer, sides: tuple[int, ...], images: Any) -> Any:
     pooling = layers.MaxPooling2D if kind == "max_pool" else layers.AveragePooling2D
     pooled = pooling(kernel, stride, mode, name=name)(images)
     if kind == "avg_pool" and is_padded and mode == "valid" and not counts_padding:
-        # The window's size over how many of its places are not padding.
-        rows, columns = (axis[1] / count_inside(*axis) for axis in zip(sides, kernel, stride, padding))
-        factors = np.outer(rows, columns).reshape(order_axes(len(rows), len(columns), 1, (1,)))
+        factors = prod(kernel) / count_inside(layer, sides)
+        factors = factors.reshape(order_axes(*factors.shape, 1, (1,)))
         pooled = pooled * ops.convert_to_tensor(factors, pooled.dtype)
     return pooled
 

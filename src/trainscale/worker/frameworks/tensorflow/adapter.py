@@ -102,9 +102,6 @@ class TensorFlowAdapter(Adapter, Proof):
             networks.trace(lambda images: network(images, variables, {}), config, style)
         return networks.count_values(variables)
 
-    def join(self) -> None:
-        """Do nothing: there is nobody to join."""
-
     def build(self) -> int:
         with self._open_scope():
             self.network = self._build_network()

@@ -165,10 +165,8 @@ def _slide(layer: Layer, x: tf.Tensor, own: dict, style: Style) -> tf.Tensor:
         raise NotImplementedError(f"layer kind {kind!r}")
     pooled = tf.nn.avg_pool2d(x, kernel, stride, padding, data_format=style.data_format)
     if any(pads) and padding == "VALID" and not counts_padding:
-        # The window's size over how many of its places are not padding.
-        rows, columns = (size / count_inside(*axis) for size, axis in zip(kernel, zip(sides, kernel, stride, pads)))
-        factors = np.outer(rows, columns).reshape(style.order_axes(len(rows), len(columns), 1, 1))
-        pooled = pooled * tf.constant(factors, pooled.dtype)
+        factors = prod(kernel) / count_inside(layer, sides)
+        pooled = pooled * tf.constant(factors.reshape(style.order_axes(*factors.shape, 1, 1)), pooled.dtype)
     return pooled
 
 
