@@ -67,24 +67,16 @@ class MxnetAdapter(Adapter, Proof):
             self._store = mx.kv.create(_STORES[strategy])
 
     def build(self) -> int:
-        job = self.job
+        job, config = self.job, self.config
         if job.role != WORKER:
             # A server sees the weights only when they arrive.
             return self.catalogue_graph.parameter_count if self.catalogue_graph else 0
-        network = networks.build(job.config, job.seed, job.dropout, self._device, self._dtype)
+        network = networks.build(config, job.seed, job.dropout, self._device, self._dtype)
         self._network = network
         self._block = network.block
         self._criterion = networks.Criterion(network.loss_weights)
         for block in (self._block, self._criterion):
             block.hybridize(static_alloc=True, static_shape=True)
-        self._trainer = self._make_trainer()
-        # Views of one value of each parameter. Reading them waits for writes that are still queued.
-        self._first_values = [p.data().reshape(-1)[0:1] for p in network.parameters.values()]
-        mx.random.seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
-        return network.parameter_count
-
-    def _make_trainer(self) -> gluon.Trainer:
-        job, config = self.job, self.config
         # Losses are means over a rank's images; synchronous servers add the gradients of the ranks.
         summed = job.workers if config.strategy == "ps" else 1
         # MXNet rounds these constants to float32, which changes an update by 5e-8.
@@ -97,16 +89,19 @@ class MxnetAdapter(Adapter, Proof):
             optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
         # MXNet updates four at a time and spends on each what the largest needs. In the order of the layers, an update
         # of ResNet-18 takes half as long again.
-        parameters = sorted(self._network.parameters.values(), key=lambda parameter: prod(parameter.shape))
+        parameters = sorted(network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
-        trainer = gluon.Trainer(parameters, optimizer, kvstore=store)
+        self._trainer = gluon.Trainer(parameters, optimizer, kvstore=store)
         # The trainer would do this in its first step. So no gradient can reach a server before the weights.
-        trainer._init_kvstore()
-        trainer._init_params()
+        self._trainer._init_kvstore()
+        self._trainer._init_params()
         mx.nd.waitall()
-        return trainer
+        # Views of one value of each parameter. Reading them waits for writes that are still queued.
+        self._first_values = [p.data().reshape(-1)[0:1] for p in network.parameters.values()]
+        mx.random.seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
+        return network.parameter_count
 
     def serve(self) -> ServerResult:
         """Serve until the workers are done. In these roles the import of MXNet is the server, or the scheduler.

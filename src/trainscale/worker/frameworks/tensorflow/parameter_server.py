@@ -83,20 +83,33 @@ class ParameterServerAdapter(TensorFlowAdapter):
         if self._is_server:
             with tf.Graph().as_default():  # only to know each variable's server
                 self._make_variables()
+            self._session = v1.Session(self._server.target, config=self._make_options())
+            return networks.count_values(self.variables)
+        self._make_variables()
+        self._make_graph()
+        job = self.job
+        session = self._session = v1.Session(self._server.target, config=self._make_options())
+        session.run([variable.initializer for variable in self._own])
+        announce, wait = self._initialised.enqueue(0), self._initialised.dequeue()
+        if job.rank:
+            session.run(wait)
         else:
-            self._make_variables()
-            self._make_graph()
-        self._session = v1.Session(self._server.target, config=self._make_options())
-        if not self._is_server:
-            self._initialise()
-            # A callable is faster than run().
-            self._run = self._session.make_callable([self._loss, self._train, *self._correct])
-            initializers = [variable.initializer for variable in self._batch]
-            self._fill = self._session.make_callable(
-                initializers, [initializer.inputs[1] for initializer in initializers]
-            )
-            switch = self._dropping.initializer
-            self._switch = self._session.make_callable(switch, [switch.inputs[1]])
+            own = {variable.ref() for variable in self._own}
+            session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
+            if isinstance(self.network, GraphNetwork):
+                self._send(self.network.make_initial_parameters())
+            for _ in range(job.workers - 1):
+                session.run(announce)
+        if not job.is_asynchronous:
+            session.run(self._other_start if job.rank else self._first_start)
+            if job.rank == 0:
+                threading.Thread(target=self._collect_gradients, daemon=True).start()
+        # Callables are faster than run().
+        self._run = session.make_callable([self._loss, self._train, *self._correct])
+        initializers = [variable.initializer for variable in self._batch]
+        self._fill = session.make_callable(initializers, [initializer.inputs[1] for initializer in initializers])
+        switch = self._dropping.initializer
+        self._switch = session.make_callable(switch, [switch.inputs[1]])
         return networks.count_values(self.variables)
 
     def _make_variables(self) -> None:
@@ -201,24 +214,6 @@ class ParameterServerAdapter(TensorFlowAdapter):
             (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
             self._own += v1.local_variables()
         return update
-
-    def _initialise(self) -> None:
-        session, job = self._session, self.job
-        session.run([variable.initializer for variable in self._own])
-        announce, wait = self._initialised.enqueue(0), self._initialised.dequeue()
-        if job.rank:
-            session.run(wait)
-        else:
-            own = {variable.ref() for variable in self._own}
-            session.run([v.initializer for v in v1.global_variables() if v.ref() not in own])
-            if isinstance(self.network, GraphNetwork):
-                self._send(self.network.make_initial_parameters())
-            for _ in range(job.workers - 1):
-                session.run(announce)
-        if not job.is_asynchronous:
-            session.run(self._other_start if job.rank else self._first_start)
-            if job.rank == 0:
-                threading.Thread(target=self._collect_gradients, daemon=True).start()
 
     def _collect_gradients(self) -> None:
         """Request each update, as the first worker must; the servers do the work."""
