@@ -26,15 +26,54 @@ class no_decay(TorchAdapter):
         return count
 
 
-class other_eps(TorchAdapter):
-    """Uses another framework's epsilon in batch norm."""
+class _Changed(TorchAdapter):
+    """PyTorch whose modules are changed after they were built."""
 
     def build(self) -> int:
         count = super().build()
-        for module in self.network.module.modules():
-            if isinstance(module, torch.nn.BatchNorm2d):
-                module.eps *= 2
+        for module in list(self.network.module.modules()):
+            self.change(module)
         return count
+
+    def change(self, module: nn.Module) -> None:
+        raise NotImplementedError
+
+
+class other_eps(_Changed):
+    """Uses another framework's epsilon in batch norm."""
+
+    factor = 2.0
+
+    def change(self, module: nn.Module) -> None:
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps *= self.factor
+
+
+class nearly_the_eps(other_eps):
+    factor = 1.001
+
+
+class frozen_biases(TorchAdapter):
+    """Leaves the biases of convolutions out of the optimizer."""
+
+    kind, parameter = nn.Conv2d, "bias"
+
+    def build(self) -> int:
+        count = super().build()
+        modules = [module for module in self.network.module.modules() if isinstance(module, self.kind)]
+        frozen = {id(getattr(module, self.parameter)) for module in modules}
+        (group,) = self._optimizer.param_groups
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in frozen]
+        return count
+
+
+class frozen_scale_in_fp32(frozen_biases):
+    """Does not train the scale of batch norm, except in float64."""
+
+    kind, parameter = nn.BatchNorm2d, "weight"
+
+    def build(self) -> int:
+        return super().build() if self.config.precision == "fp32" else TorchAdapter.build(self)
 
 
 class transposed(TorchAdapter):
@@ -85,27 +124,6 @@ class dies(TorchAdapter):
         os._exit(7)
 
 
-class _Changed(TorchAdapter):
-    """PyTorch whose modules are changed after they were built."""
-
-    def build(self) -> int:
-        count = super().build()
-        for module in list(self.network.module.modules()):
-            self.change(module)
-        return count
-
-    def change(self, module: nn.Module) -> None:
-        raise NotImplementedError
-
-
-class nearly_the_eps(_Changed):
-    """Has an epsilon that is 0.1 % too large."""
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, nn.BatchNorm2d):
-            module.eps *= 1.001
-
-
 class other_momentum(_Changed):
     """Gives a new batch twice its weight in the running statistics."""
 
@@ -130,17 +148,6 @@ class unscaled_dropout(TorchAdapter):
         for module in self.network.module.modules():
             if isinstance(module, SwitchableDropout) and active:
                 module.factor.fill_(1.0)
-
-
-class frozen_biases(TorchAdapter):
-    """Leaves the biases of convolutions out of the optimizer."""
-
-    def build(self) -> int:
-        count = super().build()
-        biases = {id(m.bias) for m in self.network.module.modules() if isinstance(m, nn.Conv2d)}
-        (group,) = self._optimizer.param_groups
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in biases]
-        return count
 
 
 class missing_biases(_Changed):
@@ -198,18 +205,6 @@ class no_update_in_fp32(TorchAdapter):
         count = super().build()
         if self.config.precision == "fp32":
             self._optimizer.step = lambda *arguments, **options: None
-        return count
-
-
-class frozen_scale_in_fp32(TorchAdapter):
-    """Does not train the scale of batch norm, except in float64."""
-
-    def build(self) -> int:
-        count = super().build()
-        scales = {id(m.weight) for m in self.network.module.modules() if isinstance(m, nn.BatchNorm2d)}
-        (group,) = self._optimizer.param_groups
-        if self.config.precision == "fp32":
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in scales]
         return count
 
 
