@@ -71,11 +71,7 @@ _CONNECT_SECONDS = 5  # a host that is up answers at once
 
 
 def check(argv: list[str]) -> int:
-    parser = Parser(
-        "check",
-        "Check this machine: devices, cores, memory, frameworks, free ports, load. With --hosts, check every host of"
-        " that file and the network between them, and report what is wrong and how to fix it.",
-    )
+    parser = Parser("check")
     add_experiment(parser, (*_CHECK_SETTINGS, *list_plugin_setting_keys()))
     options = parser.read(argv)
     experiment = read_experiment(options)
@@ -87,9 +83,6 @@ def check(argv: list[str]) -> int:
     if target.is_local:
         return _check_machine(console, dict(experiment.resources.python or ()), frameworks or [*FRAMEWORKS])
     return _check_hosts(console, target, experiment, frameworks)
-
-
-# ---- this machine
 
 
 def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence[str]) -> int:
@@ -158,9 +151,6 @@ def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     if get:
         lines.append(f"get it with: {get}")
     return "\n".join(lines)
-
-
-# ---- the hosts of a file
 
 
 def _check_hosts(console: Console, target: Target, experiment: Experiment, frameworks: Sequence[str]) -> int:
@@ -246,7 +236,6 @@ def _format_cells(host: Host, result: Survey) -> list[str]:
 
 
 def _make_frameworks_table(result: Survey) -> Table:
-    """Return a table of the versions of each framework and of the worker, with their hosts."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     usable = result.usable
@@ -262,7 +251,6 @@ def _make_frameworks_table(result: Survey) -> Table:
 
 
 def _make_problems_table(problems: Sequence[Finding]) -> Table:
-    """Return a table of the problems with their remedies, the serious ones first."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -274,11 +262,7 @@ def _make_problems_table(problems: Sequence[Finding]) -> Table:
     return grid
 
 
-# ---- parity
-
-
 def parity(argv: list[str]) -> int:
-    """Prove that frameworks train the same network, or show where they differ."""
     parser = Parser(
         "parity",
         "Prove that frameworks train the same network. The check compares counts, initial weights, logits, the"

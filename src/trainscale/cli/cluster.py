@@ -68,9 +68,6 @@ def _format_command(action: str, name: str, region: str) -> str:
     return f"trainscale cluster {action} --name {name} --region {region}"
 
 
-# ---- up
-
-
 def create(argv: list[str]) -> int:
     parser = _make_parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
     add = parser.add_argument
@@ -187,9 +184,6 @@ def _wait(console: Console, aws: AwsClients, stack_id: str, text: str) -> stacks
         return stacks.wait_until_settled(aws, stack_id, lambda message: console.print(message, markup=False))
 
 
-# ---- status
-
-
 def show_status(argv: list[str]) -> int:
     parser = _make_parser("status", "Show the state of a cluster and its nodes.")
     parser.add_argument("--wait", action="store_true", help="wait until nothing is in progress")
@@ -217,9 +211,6 @@ def show_status(argv: list[str]) -> int:
         print(f"  remove what is left: {_format_command('down', stack.name, region)}")
         return 1
     return 0
-
-
-# ---- hosts
 
 
 def write_hosts(argv: list[str]) -> int:
@@ -252,9 +243,6 @@ def write_hosts(argv: list[str]) -> int:
     return 0
 
 
-# ---- ssh
-
-
 def log_in(argv: list[str]) -> int:
     parser = _make_parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it on the master, not a shell")
@@ -273,9 +261,6 @@ def log_in(argv: list[str]) -> int:
         os.execvp(command[0], command)
     except FileNotFoundError:
         raise InputError(f"there is no ssh here; the command would be:\n  {shlex.join(command)}") from None
-
-
-# ---- down
 
 
 def remove(argv: list[str]) -> int:

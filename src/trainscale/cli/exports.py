@@ -50,11 +50,7 @@ _EVERY_TRIAL = "## Every trial\n\nThe columns are described in docs/export.md. T
 
 
 def export(argv: list[str]) -> int:
-    parser = Parser(
-        "export",
-        "Export finished runs: one tidy table with a row for each trial, or points for other programs. Nothing is"
-        " measured.",
-    )
+    parser = Parser("export")
     add = parser.add_argument
     add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
     further = [name for name in list_exporter_names() if name not in EXPORTERS]
@@ -79,15 +75,8 @@ def export(argv: list[str]) -> int:
     return 0
 
 
-# ---- notebook
-
-
 def notebook(argv: list[str]) -> int:
-    parser = Parser(
-        "notebook",
-        "Write a notebook that repeats the analysis of a run with the Python interface. With --open, Jupyter shows"
-        " it until Ctrl-C: here, on a host, or in a Slurm job.",
-    )
+    parser = Parser("notebook")
     add = parser.add_argument
     add("directory", type=Path, metavar="DIR", help="the directory of a run; with --on HOST, its path there")
     add("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")

@@ -96,9 +96,7 @@ def select_own_arguments(argv: list[str]) -> list[str]:
 
 
 def _make_parser() -> Parser:
-    parser = Parser(
-        "launch", "Run your own program on many hosts, with the variables that torch, TensorFlow, JAX and MXNet read."
-    )
+    parser = Parser("launch")
     parser.usage = "trainscale launch -n N [options] COMMAND …"
     add = parser.add_argument
     add("-n", "--num-workers", type=typed(whole(1, _MOST_PROCESSES)), metavar="N", required=True,

@@ -24,8 +24,7 @@ _CAPTION = (
 
 
 def models(argv: list[str]) -> int:
-    """List the networks, with parameters and operations derived from their graphs."""
-    parser = Parser("models", "List the networks. Parameters and operations are derived from each network's graph.")
+    parser = Parser("models")
     for setting in (SETTINGS["image_size"], SETTINGS["classes"]):
         kind = typed(setting.value_type)
         parser.add_argument(*setting.flags, type=kind, metavar=setting.metavar, help=setting.help)
@@ -65,9 +64,7 @@ def models(argv: list[str]) -> int:
 
 
 def frameworks(argv: list[str]) -> int:
-    """List which framework offers which strategy, and by which of its engines."""
-    parser = Parser("frameworks", "List the frameworks and what each offers. trainscale check shows what is installed.")
-    parser.read(argv)
+    Parser("frameworks").read(argv)
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("framework", no_wrap=True)

@@ -49,11 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def _make_parser() -> Parser:
-    parser = Parser(
-        "parse-log",
-        "Turn logs into tables. Logs of trainscale and MXNet, of one worker or several, give one row per epoch; logs of"
-        " tf_cnn_benchmarks give one row per step and the total.",
-    )
+    parser = Parser("parse-log")
     add = parser.add_argument
     add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
     reduce = (

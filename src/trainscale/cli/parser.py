@@ -16,6 +16,7 @@ from ..launch.launchers.target import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH, SettingValues, ValueType
+from . import COMMANDS
 
 Action = tuple[Callable[[list[str]], int], str]  # its function, and what --help says about it
 _MOST_SHOWN = 3  # values of a flag that was given several times
@@ -25,7 +26,10 @@ _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises InputError and names the nearest flags."""
 
-    def __init__(self, command: str, description: str, **options: Any) -> None:
+    def __init__(self, command: str, description: str = "", **options: Any) -> None:
+        if not description:
+            summary = COMMANDS[command]
+            description = f"{summary[0].upper()}{summary[1:]}."
         options = {"prog": f"trainscale {command}", **options}
         super().__init__(description=description, allow_abbrev=False, **options)
         # main() takes it out of any command line before a parser sees it.
@@ -107,6 +111,10 @@ def typed(kind: ValueType) -> Callable[[str], Any]:
     return read
 
 
+def add_run(parser: Parser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+
+
 def add_formats(parser: Parser) -> None:
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="print JSON")
@@ -121,7 +129,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
 
 
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
-    """Add a flag for every setting, or only for some, in the groups of --help, which only names those rarely set."""
+    """Add a flag for every setting, or only for some. --help only names those that are rarely set."""
     argument_groups: dict[str, Any] = {}
     for setting in collect_settings(list_launcher_groups()).values():
         if only is not None and setting.key not in only:
@@ -147,7 +155,7 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
 
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
-    """Make the experiment of a command line. ``further`` gives values that neither a flag nor the file gives."""
+    """``further`` gives values that neither a flag nor the file gives."""
     values: SettingValues = {}
     for key, setting in collect_settings(list_launcher_groups()).items():
         texts = getattr(options, key, None)
@@ -162,7 +170,7 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
 
 
 def run_action(command: str, argv: list[str], actions: Mapping[str, Action], help_text: str) -> int:
-    """Call the action that ``argv`` begins with, or print the help, in which ACTIONS stands for the list of actions."""
+    """Call the action that ``argv`` begins with, or print the help, with the list of actions for ACTIONS."""
     if argv and argv[0] in ("-h", "--help", "help"):
         width = max(map(len, actions))
         lines = [f"  {name:<{width}}  {text}" for name, (_, text) in actions.items()]

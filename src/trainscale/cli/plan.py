@@ -34,10 +34,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
-    parser = Parser(
-        "plan",
-        "Show what a run would do, in what order, and about how long it would take. Nothing is run or written.",
-    )
+    parser = Parser("plan")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
     )
@@ -62,9 +59,6 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
     console.print(_describe_order(plan), soft_wrap=True)
     console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
     return 0
-
-
-# ---- points and their processes
 
 
 def _make_points_table(plan: Plan) -> Table:
@@ -155,11 +149,7 @@ def _name_devices(slots: Sequence[Slot]) -> list[str]:
     return names
 
 
-# ---- order and time
-
-
 def _describe_order(plan: Plan) -> str:
-    """Say what is measured in which order: on the ladders, beside them for an explanation, and once before."""
     searches = sum(config.batch == AUTO for config in plan.configs)
     text = _describe_ladders(plan)
     if searches:
@@ -184,7 +174,6 @@ def _describe_order(plan: Plan) -> str:
 
 
 def _describe_ladders(plan: Plan) -> str:
-    """Say in which order the points are measured, how often, and how long that takes."""
     measurement, training = plan.experiment.measurement, plan.experiment.training
     points = f"{len(plan.points)} point{'s' if len(plan.points) != 1 else ''}"
     duration = format_rough_duration(plan.ladder_seconds)

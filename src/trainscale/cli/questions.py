@@ -14,9 +14,8 @@ from ..errors import InputError
 from ..runs import Run
 from ..spec.groups import SETTINGS
 from ..spec.settings import listed, whole
-from .parser import Parser, add_formats, typed, warn_of_damage
+from .parser import Parser, add_formats, add_run, typed, warn_of_damage
 
-PURPOSES = ("proposal",)
 _COUNT, _COUNTS = typed(whole(1)), typed(listed(whole(1)))
 _CANNOT_TELL = 3  # the exit code of a gate of `compare` that more repeats would decide
 _FILTERS = ("network", "hardware", "framework", "year", "min_devices")
@@ -24,11 +23,8 @@ _PICTURES = (".svg", ".png")
 
 
 def explain(argv: list[str]) -> int:
-    """``trainscale explain DIR``: where the efficiency of a run went, from its journal."""
-    parser = Parser(
-        "explain", "Explain where the efficiency of a run went. The step time of every point is split by cause."
-    )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    parser = Parser("explain")
+    add_run(parser)
     add_formats(parser)
     options = parser.read(argv)
     from .. import runs
@@ -44,12 +40,9 @@ def explain(argv: list[str]) -> int:
 
 
 def best(argv: list[str]) -> int:
-    """``trainscale best DIR…``: the best configuration for every device count, from the journals of runs."""
     from ..questions.best.best import COST, CRITERIA, SPEED, TIME
 
-    parser = Parser(
-        "best", "Show the best configuration that was measured for every network and device count, with the runner-up."
-    )
+    parser = Parser("best")
     add = parser.add_argument
     add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
     by = f"{', '.join(CRITERIA)} (default: {SPEED})"
@@ -80,15 +73,10 @@ def best(argv: list[str]) -> int:
 
 
 def predict(argv: list[str]) -> int:
-    """``trainscale predict DIR``: what more devices than were measured would bring, or why that would be a guess."""
     from ..questions.predict import MOST_TIMES
 
-    parser = Parser(
-        "predict",
-        "Predict the speed on more devices than were measured, with an interval, or explain why that would be a guess."
-        " The exit code is 1 if nothing can be predicted.",
-    )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    parser = Parser("predict")
+    add_run(parser)
     devices = f"device counts (default: 2 and {MOST_TIMES} times the largest that was measured; more is refused)"
     parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
     add_formats(parser)
@@ -106,29 +94,13 @@ def predict(argv: list[str]) -> int:
     return 0 if any(series.predictions for series in predicted) else 1
 
 
-# ---- study
-
-
 def study(argv: list[str]) -> int:
-    """``trainscale study DIR --for proposal``: a run as the text that a request for computing time needs."""
     from ..questions.study.study import FORMATS, GOOD_EFFICIENCY, Training
 
-    parser = Parser(
-        "study",
-        "Write the scaling part of a request for computing time: tables of weak and strong scaling, the efficiency at"
-        " a size, the cost of a training, and the method. A size that was not measured is predicted if the measured"
-        " points allow it.",
-    )
+    parser = Parser("study")
+    add_run(parser)
     add = parser.add_argument
-    add("directory", type=Path, metavar="DIR", help="the directory of a run; trainscale run --study measures all of it")
-    add(
-        "--for",
-        dest="purpose",
-        choices=PURPOSES,
-        default=PURPOSES[0],
-        metavar="PURPOSE",
-        help=f"{', '.join(PURPOSES)} (default)",
-    )
+    add("--for", choices=["proposal"], default="proposal", metavar="PURPOSE", help="proposal (default)")
     devices = "the number of devices that is requested (default: the most that were measured)"
     add("--devices", type=_COUNT, metavar="N", help=devices)
     efficiency = f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)"
@@ -160,8 +132,6 @@ def study(argv: list[str]) -> int:
         print(text, end="")
         return 0
     try:
-        if not options.output.parent.is_dir():
-            raise FileNotFoundError(2, "No such file or directory")
         write_atomically(options.output, text)
     except OSError as error:
         raise InputError(f"--output {options.output}: {error.strerror}") from error
@@ -177,11 +147,7 @@ def _parse_efficiency(text: str) -> float:
     return share
 
 
-# ---- compare
-
-
 def compare(argv: list[str]) -> int:
-    """``trainscale compare A B``: whether B is faster or slower than A, and a gate for CI and for acceptance tests."""
     from ..questions.compare.compare import AT_LEAST, FAIL, PASS, compare_runs
 
     options = _make_compare_parser().read(argv)
@@ -228,9 +194,8 @@ def _make_compare_parser() -> Parser:
 
     parser = Parser(
         "compare",
-        "Compare two runs, or two series of one run, point by point: is B faster than A, slower, the same, or do"
-        " these repeats not suffice to tell? Exit codes: 0 passed, 1 the gate failed, 2 not comparable, or"
-        " nowhere three repeats on both sides, 3 the gate cannot tell.",
+        "Compare two runs, or two series of one run, point by point. Exit codes: 0 passed, 1 the gate failed,"
+        " 2 not comparable, or nowhere three repeats on both sides, 3 the gate cannot tell.",
     )
     add = parser.add_argument
     add(
@@ -258,11 +223,7 @@ def _make_compare_parser() -> Parser:
     return parser
 
 
-# ---- published
-
-
 def published(argv: list[str]) -> int:
-    """``trainscale published``: scaling results of others, with their sources; and where a run stands among them."""
     from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
 
     options = _make_published_parser().read(argv)
@@ -306,11 +267,7 @@ def published(argv: list[str]) -> int:
 
 
 def _make_published_parser() -> Parser:
-    parser = Parser(
-        "published",
-        "List, filter and draw scaling results that others have published, each with its source; or compare a run with"
-        " those that are most like it.",
-    )
+    parser = Parser("published")
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
     add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
@@ -343,7 +300,6 @@ def _check_published(options: argparse.Namespace) -> None:
 
 
 def _show_place(run: Run, options: argparse.Namespace) -> None:
-    """Print where each series of a run stands among the published points."""
     from rich.console import Console
 
     from ..questions.published import near

@@ -59,11 +59,7 @@ def main(argv: list[str]) -> int:
 
 
 def _make_parser() -> Parser:
-    parser = Parser(
-        "report",
-        "Write a run's tables and plots again, from its journal. Statistics are recomputed. Several runs give one"
-        " report, in a directory of its own, which also says in what they differ.",
-    )
+    parser = Parser("report")
     add = parser.add_argument
     add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
     output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"

@@ -91,9 +91,6 @@ def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return legacy.settings
 
 
-# ---- from Python
-
-
 def measure_from_python(
     file: str | Path | None,
     output: str | Path | None,
