@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -103,7 +102,6 @@ def refused_inputs(tmp_path: Path) -> dict[str, list[str]]:
     newer = write_run(tmp_path / "newer", curve(make_config(), {1: 300.0}))
     values = json.loads((newer / "run.json").read_text())
     (newer / "run.json").write_text(json.dumps({**values, "schema": 99}))
-    shutil.copytree(other, tmp_path / "copy")
     full, file = tmp_path / "full", tmp_path / "file"
     full.mkdir()
     for path in (file, full / "notes.txt"):
@@ -111,7 +109,6 @@ def refused_inputs(tmp_path: Path) -> dict[str, list[str]]:
     both = [run, other]
     return {
         "this run is named 2 times": [run, other, f"{tmp_path}/other/../run"],
-        "a copy of": [other, str(tmp_path / "copy")],
         "no trial of this run has finished": [run, str(tmp_path / "begun")],
         "schema 99": [run, str(newer)],
         "no run was recorded here": [run, str(full)],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich import progress
 from rich.console import Console
@@ -20,6 +20,7 @@ from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
 from .parser import Parser, run_action
 from .signals import interrupt_on_signals
 
+_ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:[1-9]\d*)?(/.*)?", re.ASCII)
 _HELP = """usage: trainscale data ACTION [NAME[:DIR] ...]
 
 Data sets of images to train on: published ones, and your own folders of photographs.
@@ -50,7 +51,7 @@ def download(argv: list[str]) -> int:
         )
     if name not in PUBLISHED:
         raise explain_unknown("data set", options.name, PUBLISHED)
-    if options.base is not None and not _is_address(options.base):
+    if options.base is not None and not _ADDRESS.fullmatch(options.base):
         raise InputError(f"--from: {options.base!r} is not an address of a server; valid: http://… or https://…")
     dataset = find_dataset(name if options.directory is None else f"{name}:{options.directory}")
     began = time.monotonic()
@@ -66,14 +67,6 @@ def download(argv: list[str]) -> int:
     print(f"{name}: {outcome}; {_describe_status(status)}")
     print(f"  {status.folder}\n  trainscale run --data {_format_dataset(dataset)} …")
     return 0
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an incomplete IPv6 address, or a port that is no number
-        return False
 
 
 @contextmanager
@@ -126,7 +119,7 @@ def check(argv: list[str]) -> int:
 
 
 def _print_status(dataset: Dataset) -> bool:
-    """Print one or two lines about a data set; return whether it is there and right."""
+    """Return whether the data set is there and right."""
     console, name = Console(highlight=False, soft_wrap=True), _format_dataset(dataset)
     try:
         with console.status("") as spinner:

@@ -15,8 +15,7 @@ from ..report.numbers import format_rough_duration
 from ..spec.config import Config
 from .views import RunProgress
 
-_WIDE = 115  # columns of a terminal that shows an epoch in full
-_NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 18, 8, 2  # columns of the last cell, of a model's name, and between cells
+_NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns of the last cell, of a model's name, and between cells
 _EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/learning.py)
 _MOST_WARNINGS = 3  # under the table; the report has all
 # For phases whose own name does not say what happens.
@@ -27,16 +26,10 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
     """Return the table of all points and the lines under it."""
     plan, measurement = progress.plan, progress.plan.experiment.measurement
     has_epochs = any(config.epochs for config in plan.configs)
-    # On a narrow terminal the names of models are cut, and ± is left out: training is seldom repeated.
-    has_spread = not has_epochs or width >= _WIDE
     units = {record.unit for record in progress.journal.records} or {IMAGES}
     unit = units.pop() if len(units) == 1 else "samples"
-    numbers = {"devices": 7, f"{unit}/s": 8}
-    if has_spread:
-        numbers["±"] = 5
-    if has_epochs:
-        numbers["valid"] = 6
-    numbers["trials"] = 6
+    spread = {"valid": 6} if has_epochs else {"±": 5}  # training is seldom repeated
+    numbers = {"devices": 7, f"{unit}/s": 8, **spread, "trials": 6}
     further = [point.config.strategy_label for point in plan.further_points]
     strategy = max(map(len, (*progress.labels.values(), *further)))
     # The model's name gets the width that the others leave.
@@ -55,15 +48,15 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
     for config, devices, planned in rows:
         records = progress.select_records(config, devices)
         interval = progress.compute_speed(drop_superseded(records))
-        cells = [f"{interval.mean:,.4g}" if interval else ""]
-        if has_spread:
-            cells.append(f"±{interval.relative:.0%}" if interval and interval.relative is not None else "")
+        cells = [f"{interval.mean:,.4g}" if interval else "", ""]
         if has_epochs:
-            cells.append(_format_accuracy(progress, config, devices, records))
+            cells[1] = _format_accuracy(progress, config, devices, records)
+        elif interval and interval.relative is not None:
+            cells[1] = f"±{interval.relative:.0%}"
         failed = [record for record in records if not record.ok]
         now: RenderableType
         if progress.current and progress.current.trial.point == (config, devices):
-            now = _make_current_cell(progress, width)
+            now = _make_current_cell(progress)
         elif failed:
             now = Text(failed[-1].status, style="red")
         else:
@@ -85,31 +78,28 @@ def _format_accuracy(progress: RunProgress, config: Config, devices: int, record
     return f"{sum(accuracies) / len(accuracies):.4f}" if accuracies else ""
 
 
-def _make_current_cell(progress: RunProgress, width: int) -> RenderableType:
-    """Return what the current trial does now."""
+def _make_current_cell(progress: RunProgress) -> RenderableType:
     assert progress.current is not None
     measure = progress.current.measure
     if progress.phase != "measure" or measure.seconds is not None:
-        return Text(f"● {describe_phase(progress, short=width < _WIDE)}", style="green")
+        return Text(f"● {describe_phase(progress)}", style="green")
     grid = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=measure.steps, completed=progress.step, width=10)
     grid.add_row(bar, f"{progress.step}/{measure.steps}")
     return grid
 
 
-def describe_phase(progress: RunProgress, short: bool) -> str:
-    """Return where the current trial is: ``epoch 3/10 · step 120/390 · valid 0.71``; ``short``: ``3/10 · 120/390``."""
+def describe_phase(progress: RunProgress) -> str:
+    """Return where the current trial is, such as ``epoch 3/10 · 120/390``."""
     assert progress.current is not None
     trial = progress.current.trial
     kind, _, number = progress.phase.partition(" ")
     if kind not in (_EPOCH, _VALIDATION) or progress.facts is None:
         name = _PHASE_NAMES.get(progress.phase, progress.phase)
         return f"{name} {progress.step}" if progress.step else name
-    parts = [f"{kind} {number}/{trial.config.epochs}"]
-    if kind == _EPOCH:
-        # The steps of a rank in an epoch, as worker/data/batches.py counts them.
-        steps = f"{progress.step}/{progress.facts.train // trial.config.global_batch(trial.devices)}"
-        parts = [parts[0].removeprefix("epoch "), steps] if short else [*parts, f"step {steps}"]
-    if progress.epochs and not short:
-        parts.append(f"valid {progress.epochs[-1].valid_accuracy:.2f}")
-    return " · ".join(parts)
+    text = f"{kind} {number}/{trial.config.epochs}"
+    if kind == _VALIDATION:
+        return text
+    # The steps of a rank in an epoch, as worker/data/batches.py counts them.
+    steps = progress.facts.train // trial.config.global_batch(trial.devices)
+    return f"{text} · {progress.step}/{steps}"

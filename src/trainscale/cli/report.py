@@ -82,7 +82,7 @@ def _make_parser() -> Parser:
 
 
 def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
-    """Read the runs, with a label for each of several. An InputError says which cannot be in a report."""
+    """Read the runs, with a label for each of several."""
     if labels and len(directories) == 1:
         raise InputError("--label: valid with several runs; a report of one run needs no label")
     resolved = [directory.resolve() for directory in directories]
@@ -101,10 +101,6 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
         if slugs[make_slug(name).lower()] > 1:
             raise InputError(f"--label {name}: another run has this label, or one with the same file names")
     opened = [Run.open(directory, warn_of_damage) for directory in directories]
-    for index, run in enumerate(opened):
-        for other in opened[:index]:
-            if (run.info, run.records) == (other.info, other.records):
-                raise InputError(f"{run.directory}: a copy of {other.directory}; both hold the same trials")
     return [run.with_label(name) for run, name in zip(opened, names, strict=True)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,10 +128,7 @@ def measure_from_python(
         )
         return 0
 
-    with ExitStack() as stack:
-        if quiet:
-            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))  # noqa: PTH123
-        stack.enter_context(interrupt_on_signals(ends_process=False))
+    with redirect_stdout(io.StringIO()) if quiet else nullcontext(), interrupt_on_signals(ends_process=False):
         code = run_once_inside_mpi(command, measure_here)
     if code == INTERRUPTED:
         raise KeyboardInterrupt

@@ -97,9 +97,7 @@ def test_it_can_be_written_to_a_file(run: str, tmp_path: Path, capsys: pytest.Ca
     code, out, _ = study(capsys, run, "-o", str(tmp_path / "study.txt"))
     assert (code, out) == (0, f"{tmp_path / 'study.txt'}: written\n")
     assert (tmp_path / "study.txt").read_text().startswith("Scaling of AlexNet")
-    code, _, err = study(capsys, run, "-o", str(tmp_path / "missing" / "study.txt"))
-    assert code == 2
-    assert "No such file or directory" in err
+    assert study(capsys, run, "-o", str(tmp_path / "study.txt" / "inside"))[0] == 2
 
 
 def test_a_full_disk_leaves_the_document_that_was_there(
