@@ -181,7 +181,6 @@ def _continue(points: Sequence[Point], devices: int) -> Interval:
 
 
 def continue_curve(curve: Curve, devices: int) -> float:
-    """Return the samples per second on more devices than the curve has."""
     last_devices, last_speed = curve[-1]
     slope = min(0.0, compute_slopes(curve)[-1])  # more devices do not make each of them faster
     return last_speed / last_devices * devices * math.exp(slope * count_doublings(curve, devices))
@@ -205,8 +204,6 @@ def compute_unit(curve: Curve, devices: int) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """A published point that was predicted from the smaller ones of its curve."""
-
     curve: PublishedCurve
     points: int  # that were given
     devices: int
@@ -261,7 +258,6 @@ def explain_method() -> str:
 
 
 def describe_held_out(held_out: HeldOut, unit: str) -> str:
-    """Return how the largest measured point would have been predicted."""
     low, high = held_out.predicted.low, held_out.predicted.high
     is_inside = low is not None and high is not None and low <= held_out.measured <= high
     error = held_out.predicted.mean / held_out.measured - 1

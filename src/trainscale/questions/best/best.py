@@ -83,12 +83,10 @@ class Quantity:
     factor: float = 1.0
 
     def over(self, other: Quantity) -> Quantity:
-        """Return the ratio to another quantity, which is independent."""
         numerators, denominators = self.numerators + other.denominators, self.denominators + other.numerators
         return Quantity(numerators, denominators, self.factor / other.factor)
 
     def compute_interval(self, error: float = 1 - CONFIDENCE) -> Interval:
-        """Return the interval that misses the true value with probability ``error``."""
         return ratio(self.numerators, self.denominators, 1 - error).scaled(self.factor)
 
 
@@ -140,7 +138,6 @@ class Candidate:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What is not proven, or went wrong."""
         good, marks = self.good, []
         if self.parity and self.parity.state == UNPROVEN:
             marks.append("parity unproven")
@@ -156,7 +153,6 @@ class Candidate:
         return tuple(marks)
 
     def estimate_cost(self, price: Price) -> Quantity:
-        """Return the cost of a million samples."""
         per_second = price.compute_price_per_second(self.devices, self.hosts)
         speed = estimate_mean(self.speeds, self.is_sequential)
         return Quantity((), speed.numerators, per_second * MILLION)
@@ -305,7 +301,6 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
 
 
 def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]:
-    """Return the title and the candidates of every work, in order of first appearance."""
     records: dict[Setup, dict[int, list[TrialRecord]]] = {}
     verdicts: dict[Setup, Verdict | None] = {}
     sequential: set[Setup] = set()
@@ -391,7 +386,6 @@ def _choose(
 
 
 def _find_reason_against(candidate: Candidate, departures: Mapping[PointKey, str]) -> str:
-    """Return why a candidate must not be offered, whatever its value. Empty if it may be."""
     parity, records = candidate.parity, candidate.records
     if parity and parity.state == FAILED:
         return f"parity failed: {parity.warning}"

@@ -61,7 +61,6 @@ _MEANINGS = {
 
 
 def make_best_grid(work: Work, question: Question) -> Grid | None:
-    """Return the table of a work, a row for each device count with an answer. None without rows."""
     if not work.leaders:
         return None
     heading, write = _VALUES.get(question.by, ("", lambda interval: ""))
@@ -130,7 +129,6 @@ def _describe_verdict(choice: BestChoice) -> str:
 
 
 def explain_numbers(question: Question) -> str:
-    """Explain the numbers of the tables in one paragraph."""
     price = f" Costs are at {question.price}, in the currency of the price." if question.price else ""
     return (
         f"{_MEANINGS[question.by]}{price} ± is half a 95 % interval over repeats. A lead counts as more than noise"
@@ -148,7 +146,6 @@ def explain_energy(best: BestChoices) -> str:
 
 
 def _format_times(lead: Interval) -> str:
-    """Write a lead: 1.12 (1.05–1.19) times."""
     limits = numbers.format_limits(lead)
     return f"{numbers.format_number(lead.mean, 3)}{f' ({limits})' if limits else ''} times"
 
@@ -193,7 +190,6 @@ def render_markdown(best: BestChoices) -> str:
 
 
 def render_json(best: BestChoices) -> str:
-    """Return everything with full precision. docs/best.md describes every field."""
     question = best.question
     document = {
         "schema": SCHEMA,

@@ -223,7 +223,6 @@ def _select(sides: list[Side], names: Sequence[str]) -> list[Side]:
 
 
 def make_gate(threshold: float | str | None, at_least: float | str | None) -> Gate | None:
-    """Make the gate of --threshold or --at-least. None if neither is given."""
     if threshold is not None:
         loss = _read_share(threshold, "--threshold")
         if not 0 < loss < 1:
@@ -318,7 +317,6 @@ def _compare_point(
         )
 
     def decide(interval: Interval) -> tuple[str, str | None]:
-        """Return the verdict, and the outcome of the gate."""
         bound, low, high = gate.bound if gate else 0.0, interval.low, interval.high
         if low is None or high is None:
             return UNKNOWN, UNKNOWN if gate else None
@@ -365,7 +363,6 @@ def _compare_point(
 
 
 def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
-    """Return all differences, in the order of NAMES."""
     common = list_common_devices(a, b)
     differences = compare_configs(a.config, b.config)
     for count in common:
@@ -417,7 +414,6 @@ def list_common_devices(a: Side, b: Side) -> list[int]:
 
 
 def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
-    """Return refuted, unproven, not checked (older journals) or proven, the worst of all points."""
     states = set()
     for point in (side.points[count] for count in devices):
         if any(failure.kind == REFUTED for failure in point.failures):

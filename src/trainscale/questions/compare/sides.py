@@ -179,7 +179,6 @@ class _SavedResults:
 
 
 def read_results(source: str, text: bytes) -> list[Side]:
-    """Return the series of a results.json, for a run whose journal was not kept."""
     sides = []
     try:
         values = decode_object(text)
@@ -201,7 +200,6 @@ def read_results(source: str, text: bytes) -> list[Side]:
 
 
 def _read_point(title: str, config: Config, values: JsonObject) -> tuple[Point, list[float]]:
-    """Return a point of a results.json, and how many cores other programs used in each repeat."""
     keys = [key for key in values if key.endswith(_SPEED_KEY) and not key.startswith("jitter_")]
     names = ("devices", "hosts", "batch_per_device", "global_batch", "repeats", "failures", "flags")
     known = {name: values[name] for name in names if name in values}
@@ -230,7 +228,6 @@ def _read_point(title: str, config: Config, values: JsonObject) -> tuple[Point, 
 
 
 def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[int, Sequence[float]]) -> Side:
-    """Return a series with what its run recorded: versions, machines, warm-up and steps."""
     provenance, spec = run.read_provenance(), run.read_spec()
     machines = provenance.machines
 

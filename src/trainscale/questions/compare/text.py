@@ -46,7 +46,6 @@ def make_headline(comparison: RunComparison) -> str:
 
 
 def describe_curve(curve: Curve, margin: float) -> str:
-    """Return the verdict on a curve with its evidence."""
     measured = [point for point in curve.points if point.ratio]
     unknown = [point for point in measured if point.verdict == UNKNOWN]
     if not measured:
@@ -75,7 +74,6 @@ def describe_curve(curve: Curve, margin: float) -> str:
 
 
 def describe_gate(comparison: RunComparison) -> str:
-    """Return what came out of --threshold or --at-least. Empty without one."""
     gate, points = comparison.gate, comparison.points
     if gate is None:
         return ""
@@ -122,7 +120,6 @@ def _explain_unknown(points: Sequence[ComparisonPoint], undecided: str, needed: 
 
 
 def explain_intervals(comparison: RunComparison) -> str:
-    """Return what the intervals in the tables are."""
     ratios = [point.ratio for point in comparison.points if point.ratio]
     if not any(ratio.low is not None for ratio in ratios):
         return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
@@ -136,7 +133,6 @@ def explain_intervals(comparison: RunComparison) -> str:
 
 
 def list_notes(comparison: RunComparison) -> list[str]:
-    """Return what else a reader should know, one sentence each."""
     lines = []
     for curve in comparison.curves:
         a, b = curve.a, curve.b
@@ -173,7 +169,6 @@ def list_notes(comparison: RunComparison) -> list[str]:
 
 
 def describe_side(side: Side) -> str:
-    """Return source, title and date."""
     date = side.date[:16].replace("T", " ")
     return " · ".join(part for part in (side.source, side.title, date) if part)
 
@@ -197,7 +192,6 @@ def _name_verdict(verdict: str, curve: Curve) -> str:
 
 
 def _list_losses(curve: Curve) -> list[str]:
-    """Return where only A has a result, and why."""
     losses = []
     for point in curve.points:
         if point.is_lost:
@@ -212,7 +206,6 @@ def _list_losses(curve: Curve) -> list[str]:
 
 
 def _format_ratio(interval: Interval | None) -> str:
-    """Format a ratio with its limits: 0.968 (0.957–0.979)."""
     mean, limits = _format_ratio_columns(interval)
     return f"{mean} ({limits})" if limits else mean
 
@@ -236,7 +229,6 @@ def _format_share(share: float) -> str:
 
 
 def _format_percentage(share: float) -> str:
-    """Format a share as a percentage: 2.8, 12.3."""
     percent = share * 100
     return f"{percent:.2g}" if percent < 10 else f"{percent:.3g}"
 
@@ -296,7 +288,6 @@ def print_text(comparison: RunComparison) -> None:
 
 
 def render_markdown(comparison: RunComparison) -> str:
-    """Return the comparison for a pull request."""
     blocks = [f"### trainscale compare: {escape(make_headline(comparison))}\n"]
     if comparison.gate:
         blocks.append(f"**{escape(describe_gate(comparison))}**\n")
@@ -311,7 +302,6 @@ def render_markdown(comparison: RunComparison) -> str:
 
 
 def render_json(comparison: RunComparison, exit_code: int) -> str:
-    """Return the comparison for programs. docs/compare.md describes every field."""
     gate = comparison.gate
     of_gate = {**asdict(gate), "outcome": comparison.outcome, "sentence": describe_gate(comparison)} if gate else None
     document = {

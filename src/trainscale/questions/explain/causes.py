@@ -79,7 +79,6 @@ class ExplainedPart:
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is large, and larger than chance."""
         if self.measured.low is None:
             return self.share > SMALL_WITHOUT_INTERVAL
         return self.share > SMALL_LOSS and self.measured.low > 0
@@ -182,7 +181,6 @@ def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> R
     """
 
     def compute_resident_step(rank: RankSample) -> float:
-        """Return the seconds of a step without input, where such steps were measured."""
         if rank.resident_steps and rank.resident_seconds > 0:
             return rank.resident_seconds / rank.resident_steps
         return compute_rank_step(record, rank)
@@ -237,7 +235,6 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
 
 
 def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, Any]:
-    """Return the level of every cause that can play a part; None where it is unknown."""
     import numpy as np
 
     one, alone, apart, point = (means.get(name) for name in (ONE_DEVICE, ALONE, APART, POINT))

@@ -81,7 +81,7 @@ class Exchange:
     hidden_seconds: float | None = None  # how much of that hides behind computing
 
     def estimate_seconds_on_good_network(self, devices: int) -> float:
-        """Return how long it takes over 10 Gbit/s: a ring sends 2(n - 1)/n of the gradients."""
+        # A ring sends 2(n - 1)/n of the gradients.
         return _GOOD_LATENCY_SECONDS + 2 * (devices - 1) / devices * self.bytes / _GOOD_BYTES_PER_SECOND
 
 
@@ -227,7 +227,6 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
 
 
 def _average_by_batch(sources: Sources, config: Config, by_batch: dict[int, list[float]]) -> Times:
-    """Return the seconds of a step by batch, for the work of a point on one device."""
     times = {config.batch_per_device(1): list(by_batch[config.batch])}
     for entry in (entry for record in sources.one_device for rank in record.ranks for entry in rank.further_batches):
         if entry.steps:

@@ -111,7 +111,6 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
 
 
 def _judge_rank(records: Sequence[TrialRecord], number: int) -> SlowRank | None:
-    """Return a rank with what may explain that it is slow. None if it is not slow."""
     own, others, factors, changes = [], [], [], []
     lacks_core = has_comparable_cores(records[0].trial.config)  # in every trial
     for record in records:
@@ -235,7 +234,6 @@ def compute_core_delays(
 
 
 def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
-    """Return the mean SM clock of the ranks' GPUs in MHz; None if it is unknown."""
     clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu is not None and rank.gpu.sm_mhz_mean is not None]
     return fmean(clocks) if clocks else None
 

@@ -138,7 +138,6 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
 
 
 def _describe_cause(point: PointExplanation) -> str:
-    """Return the share of the step that the cause takes, what it is, and what would help."""
     main = point.main
     if main is None or point.verdict in (explain.NOTHING, causes.WORK):
         return "nothing stands out, the efficiency is high"
@@ -220,7 +219,6 @@ def _describe_contention(point: PointExplanation) -> str:
 
 
 def _describe_slow_rank(point: PointExplanation) -> str:
-    """Return which rank is slow, since when, and whether its GPU's clock or a missing core is why."""
     from . import ranks
 
     slow, further = point.slow_ranks[0], len(point.slow_ranks) - 1
@@ -293,7 +291,6 @@ def _advise_batch(point: PointExplanation) -> str:
 
 
 def _name_equal_batch(point: PointExplanation) -> str:
-    """Say that a larger batch costs nothing, where a smaller one takes as long."""
     if point.equal_batch is None:
         return ""
     framework = FRAMEWORKS.get(point.config.framework)
@@ -309,7 +306,6 @@ def _name_equal_batch(point: PointExplanation) -> str:
 
 
 def list_notes(point: PointExplanation) -> list[str]:
-    """Return what limits the answer: inseparable causes, missing repeats, impossible values."""
     notes = []
     if point.missing:
         notes.append(f"not measured: {join_names(point.missing)}")
@@ -365,7 +361,6 @@ def _describe_limit(gpu: LimitedGpu) -> str:
 
 
 def render_text(points: Sequence[PointExplanation], command: str) -> str:
-    """Return the explanation of a run. ``command`` measures what is missing."""
     lines: list[str] = []
     for number, point in enumerate(points):
         if number == 0 or point.title != points[number - 1].title:

@@ -121,7 +121,6 @@ class PublishedCurve:
 
     @property
     def has_speeds(self) -> bool:
-        """Whether the source states speeds, and not only efficiencies."""
         return all(point.per_second is not None for point in self.points)
 
     @property
@@ -130,11 +129,9 @@ class PublishedCurve:
         return " · ".join(parts)
 
     def compute_efficiency(self, point: PublishedPoint) -> float:
-        """Return the speed of a device divided by that of a device at the baseline."""
         return compute_efficiency(point, self.baseline)
 
     def compute_speedup(self, point: PublishedPoint) -> float:
-        """Return the speed over that of the baseline. Ideal is the ratio of their devices."""
         return self.compute_efficiency(point) * point.devices / self.baseline.devices
 
     def count_hosts(self, point: PublishedPoint) -> int | None:
@@ -143,7 +140,6 @@ class PublishedCurve:
 
 
 def compute_efficiency(point: PublishedPoint, baseline: PublishedPoint) -> float:
-    """Return the stated efficiency, or that of the speeds."""
     if point.efficiency is not None:
         return point.efficiency
     if point.per_second is None or baseline.per_second is None:
@@ -178,7 +174,6 @@ class _Table:
 
 @cache
 def read_curves() -> tuple[PublishedCurve, ...]:
-    """Return all curves, the oldest first."""
     return parse_curves(resources.files(__package__).joinpath(FILE).read_bytes(), FILE)
 
 

@@ -79,13 +79,11 @@ class OwnWork:
 
     @cached_property
     def network(self) -> str:
-        """The name of one of trainscale's own networks. Empty for a network of a user."""
         info = models.resolve(self.config.model.rpartition(":")[2])  # torchvision:resnet50 is ResNet-50 too
         return info.name if info else ""
 
     @cached_property
     def macs(self) -> int | None:
-        """Multiply-adds of a forward pass. None for a network of a user."""
         try:
             return (
                 models.build(self.network, self.config.image_size, self.config.classes).macs if self.network else None
@@ -104,7 +102,6 @@ class Trait:
 
 
 def describe_work(series: Series, run: RunInfo) -> OwnWork:
-    """Return what a series of a run did."""
     kinds = {find_device_kind(name) for machine in run.read_provenance().machines for name in machine.gpus}
     device = CPU if series.config.device == "cpu" else " and ".join(sorted(kinds)) or "GPU"
     return OwnWork(series.title, series.config, series.parameters, device)
@@ -180,12 +177,10 @@ class NeighbourComparison:
 
     @property
     def sources(self) -> int:
-        """How many sources the compared points have."""
         return len({neighbour.curve.source for neighbour in self.compared})
 
     @property
     def efficiencies(self) -> list[float]:
-        """Those of the compared points, the lowest first."""
         return sorted(neighbour.efficiency for neighbour in self.compared)
 
 
@@ -249,7 +244,6 @@ def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[Publis
 
 def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neighbour | None:
     def count_octaves(first: float | None, second: float | None) -> float:
-        """Return the factor between two numbers as a power of 2."""
         return abs(math.log2(first / second)) if first and second else 0.0
 
     possible = [other for other in curve.points[1:] if not is_impossible(other, curve.baseline)]
@@ -288,7 +282,6 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
 
 
 def describe_comparison(comparison: NeighbourComparison) -> str:
-    """Return where the efficiency of a point stands."""
     point, compared, work = comparison.point, comparison.compared, comparison.work
     subject = f"{work.title} on {wording.format_devices_and_hosts(point)}"
     own = numbers.format_efficiency(point.efficiency)
@@ -330,7 +323,6 @@ def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:
 
 
 def make_heading(comparison: NeighbourComparison) -> str:
-    """Return the heading of the list of the nearest points."""
     if not comparison.compared:
         return "The nearest published points, none of them near: efficiency, devices, ID"
     hidden = len(comparison.compared) - _MOST_SHOWN

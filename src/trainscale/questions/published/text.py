@@ -60,7 +60,6 @@ def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
 
 
 def make_curve_grid(curve: PublishedCurve) -> Grid:
-    """Return the points of a curve. Columns without any value are left out."""
     header = ("devices", "hosts", "batch", "global", f"{curve.unit}/s", "speed-up", "efficiency", "")
     rows = [
         (
@@ -110,7 +109,6 @@ def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
 
 
 def render_published_json(curves: Sequence[PublishedCurve]) -> str:
-    """Return all fields of the curves, with the speed-up and the efficiency of their points."""
     encoded = []
     for curve in curves:
         points = [
@@ -204,7 +202,6 @@ def overlay_curves(
 
 
 def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
-    """Write the speed-up of a curve, else its throughput, as an SVG or a PNG."""
     from ...report import charts
     from ...report.drawing import Frame, to_svg
     from ...report.drawing_process import call_vl_convert

@@ -34,8 +34,6 @@ _REPLACED |= {"--until-interval", "--until-accuracy", "--epochs", "--fresh", "--
 
 @dataclass(frozen=True)
 class Training:
-    """The training whose cost is computed."""
-
     epochs: int
     samples: int  # of an epoch
 
@@ -102,8 +100,6 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Study:
-    """All ladders of the same work, weak before strong."""
-
     info: RunInfo
     ladders: tuple[Ladder, ...]
     devices: int  # the size that is asked for
@@ -120,7 +116,6 @@ class Study:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The kinds of scaling that were not measured."""
         measured = {ladder.scaling for ladder in self.ladders}
         return tuple(scaling for scaling in (WEAK, STRONG) if scaling not in measured)
 

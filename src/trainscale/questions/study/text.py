@@ -86,7 +86,6 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
 
 
 def _make_ladder_section(ladder: Ladder) -> Section:
-    """Return the table of a ladder, why points have no result, and what the checks found."""
     config, is_weak = ladder.series.config, ladder.scaling == WEAK
     scope, batch = ("per device", "global batch") if is_weak else ("over all devices", "batch/device")
     title = f"{ladder.name}: batch {format_integer(config.batch)} {scope}"
@@ -134,7 +133,6 @@ def _describe_size(ladder: Ladder, devices: int) -> str:
 
 
 def _describe_knee(ladder: Ladder, least: str) -> str:
-    """Return the largest size that reaches an efficiency, and what is doubtful about it."""
     knee = ladder.knee
     if knee is None:
         return f"{ladder.name}: unknown, because one device was not measured."
@@ -157,7 +155,6 @@ def _describe_knee(ladder: Ladder, least: str) -> str:
 
 
 def _make_cost_section(study: Study, training: Training) -> Section:
-    """Return what the training costs on the size that is asked for and on all measured ones."""
     paragraphs = [
         f"The training: {format_integer(training.epochs)} epoch{'' if training.epochs == 1 else 's'} of"
         f" {format_integer(training.samples)} {study.unit}, {format_integer(training.total)} {study.unit} in all."
@@ -214,7 +211,6 @@ def _describe_energy(study: Study) -> str:
 
 
 def list_method_sentences(study: Study) -> tuple[str, str, str, str, str]:
-    """Return how the study was measured: trials, order, speed, efficiency, proof."""
     run, unit = study.info, study.unit
     provenance, spec = run.read_provenance(), run.read_spec()
     counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
@@ -242,7 +238,6 @@ def list_method_sentences(study: Study) -> tuple[str, str, str, str, str]:
 
 
 def list_extrapolation_sentences(study: Study) -> list[str]:
-    """Return on what basis anything is said that was not measured."""
     predicted = [(ladder, ladder.predicted) for ladder in study.ladders if isinstance(ladder.predicted, PredictedSize)]
     sentences = ["Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."]
     if predicted:
@@ -302,7 +297,6 @@ def _format_nodes(count: int) -> str:
 
 
 def render_studies(studies: Sequence[Study], name: str) -> str:
-    """Return studies of one run in a format of FORMATS."""
     command = make_measuring_command(studies[0].info)
     documents = [list(make_sections(study, command)) for study in studies]
     if name == "json":
@@ -316,7 +310,6 @@ def render_studies(studies: Sequence[Study], name: str) -> str:
 
 
 def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
-    """Return the sections of studies as text, Markdown or LaTeX."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -376,7 +369,6 @@ def _render_tables(grid: Grid) -> str:
 
 
 def _wrap_command(command: str) -> str:
-    """Return a command in lines that a shell joins."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
         if lines[-1] and len(lines[-1]) + len(word) + 7 > COLUMNS:
