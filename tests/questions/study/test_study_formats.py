@@ -20,8 +20,6 @@ from trainscale.questions.study.text import (
     convert_to_ascii,
     escape_latex,
     format_with_error,
-    list_extrapolation_sentences,
-    list_method_sentences,
     make_sections,
     render_document,
     render_studies,
@@ -120,31 +118,33 @@ def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
     assert (block.command, block.grid) == (COMMAND, None)
 
 
+def paragraph(study: Study, heading: str) -> str:
+    (text,) = next(each.paragraphs for each in make_sections(study, COMMAND) if each.heading == heading)
+    return text
+
+
 def test_the_method_has_five_sentences() -> None:
-    sentences = list_method_sentences(study_of(both_ladders()))
-    assert len(sentences) == 5
-    for sentence in sentences:
-        assert re.fullmatch(r"[^.]([^.]|\.\d)*\.", sentence), sentence
-    assert "every point 5 times in fresh processes on 2026-01-02, with 10 warm-up steps" in sentences[0]
-    assert "they agreed" in sentences[4]
+    method = paragraph(study_of(both_ladders()), "Method")
+    assert re.fullmatch(r"([^.]([^.]|\.\d)*\.){5}", method)
+    assert "every point 5 times in fresh processes on 2026-01-02, with 10 warm-up steps" in method
+    assert method.endswith("they agreed.")
 
 
 def test_a_budget_and_missing_proofs_are_said() -> None:
     by_budget = replace(INFO, spec={"warmup": 10, "steps": 100, "budget": 60.0})
-    sentences = list_method_sentences(study_of(both_ladders(), info=by_budget))
-    assert "at most 100 measured steps" in sentences[0]
-    assert "wider by" in sentences[2]
+    method = paragraph(study_of(both_ladders(), info=by_budget), "Method")
+    assert "at most 100 measured steps" in method
+    assert "wider by" in method
     unproven = [replace(record, witness=None) for record in both_ladders()]
-    assert "not proven" in list_method_sentences(study_of(unproven))[4]
+    assert "not proven" in paragraph(study_of(unproven), "Method")
 
 
 def test_what_is_extrapolated_is_said() -> None:
-    with_training = " ".join(list_extrapolation_sentences(study_of(both_ladders())))
+    with_training = paragraph(study_of(both_ladders()), "What is extrapolated")
     assert "none is extrapolated to others" in with_training
     assert "115,305,030 images divided by the measured speed" in with_training
     assert "The input was random" in with_training
-    without = " ".join(list_extrapolation_sentences(study_of(both_ladders(), training=None)))
-    assert "epochs" not in without
+    assert "epochs" not in paragraph(study_of(both_ladders(), training=None), "What is extrapolated")
 
 
 @pytest.mark.parametrize(

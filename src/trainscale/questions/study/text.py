@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
@@ -17,10 +17,12 @@ from ...report.numbers import THIN, format_efficiency, format_integer, format_nu
 from ...report.table import Grid, escape, render_markdown, split_grid
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
-from ...worker.data.facts import SYNTHETIC
 from ...worker.type_aliases import JsonObject
 from ..predict import describe_held_out, explain_method
-from .study import Cost, Ladder, PredictedSize, Study, Training, find_window_seconds, make_measuring_command
+from .study import Cost, Ladder, PredictedSize, Study, find_window_seconds, make_measuring_command
+
+if TYPE_CHECKING:
+    import jinja2
 
 COLUMNS = 80
 SCHEMA = 1
@@ -55,42 +57,51 @@ class Section:
 
 def make_sections(study: Study, command: str) -> Iterator[Section]:
     """Yield the sections. The first one has the title. ``command`` measures what is missing."""
-    config, first = study.config, study.ladders[0].series
-    setup = [f"Hardware: {provenance_tables.describe_hardware(study.info)}."]
-    software = provenance_tables.describe_software(study.info)
-    if software != numbers.MISSING:
-        setup.append(f"Software: {software}.")
-    device = f"{config.cores_per_device} core{'' if config.cores_per_device == 1 else 's'}"
-    if config.device != "cpu":
-        device = "a GPU" if config.ranks_per_gpu == 1 else f"one of {config.ranks_per_gpu} workers of a GPU"
-    parameters = f"{format_integer(first.parameters)} parameters, " if first.parameters else ""
-    setup.append(
-        f"Work: {parameters}{config.image_size} × {config.image_size} {wording.format_data_name(config.data)}"
-        f" {first.unit}, {config.precision}{', compiled' if config.compile else ''}, a device is {device}."
-    )
-    title = f"Scaling of {find_model_title(config.model)} ({config.framework}, {config.strategy_label})"
-    yield Section(title, tuple(setup))
+    run, grids = study.info, {}
     for ladder in study.ladders:
-        yield _make_ladder_section(ladder)
-    for scaling in study.missing:
-        yield Section(f"{scaling.capitalize()} scaling", ("Not measured. This command measures it:",), command=command)
-    size, share = format_device_count(study.devices), numbers.format_percent(study.efficiency)
-    yield Section(f"Efficiency on {size}", tuple(_describe_size(ladder, study.devices) for ladder in study.ladders))
-    knees = tuple(_describe_knee(ladder, share) for ladder in study.ladders)
-    yield Section(f"Largest size with at least {share} efficiency", knees)
-    if study.training:
-        yield _make_cost_section(study, study.training)
-    yield Section("Energy", (_describe_energy(study),))
-    yield Section("Method", (" ".join(list_method_sentences(study)),))
-    yield Section("What is extrapolated", (" ".join(list_extrapolation_sentences(study)),))
+        grids[_name_ladder(ladder)] = _make_ladder_grid(ladder)
+    grids["Cost of the training"] = _make_cost_grid(study)
+    commands = {f"{scaling.capitalize()} scaling": command for scaling in study.missing}
+    points = [point for ladder in study.ladders for point in ladder.series.points]
+    repeats = sorted({point.repeats for point in points if point.ok})
+    windows = [seconds for point in points if (seconds := find_window_seconds(point))]
+    text = _load_template("sections.j2").render(
+        study=study,
+        run=run,
+        provenance=run.read_provenance(),
+        spec=run.read_spec(),
+        most="at most " if run.is_sequential else "",
+        often=" to ".join(map(str, sorted({repeats[0], repeats[-1]}))) + (" time" if repeats == [1] else " times"),
+        windows=" to ".join(dict.fromkeys(map(numbers.format_duration, (min(windows), max(windows))))),
+        find_model_title=find_model_title,
+        provenance_tables=provenance_tables,
+        numbers=numbers,
+        wording=wording,
+        count=_count,
+        with_error=format_with_error,
+        with_limits=_format_with_limits,
+        name_ladder=_name_ladder,
+        describe_size=_describe_size,
+        describe_knee=_describe_knee,
+        describe_energy=_describe_energy,
+        describe_held_out=describe_held_out,
+        explain_method=explain_method,
+    )
+    for block in re.split("^# ", text, flags=re.MULTILINE)[1:]:
+        heading, *paragraphs = (re.sub("[ \\n]+", " ", part.strip(" \n")) for part in re.split(r"\n *\n", block))
+        yield Section(heading, tuple(filter(None, paragraphs)), grids.get(heading), commands.get(heading, ""))
 
 
-def _make_ladder_section(ladder: Ladder) -> Section:
-    config, is_weak = ladder.series.config, ladder.scaling == WEAK
-    scope, batch = ("per device", "global batch") if is_weak else ("over all devices", "batch/device")
-    title = f"{ladder.name}: batch {format_integer(config.batch)} {scope}"
+def _name_ladder(ladder: Ladder) -> str:
+    scope = "per device" if ladder.scaling == WEAK else "over all devices"
+    return f"{ladder.name}: batch {format_integer(ladder.series.config.batch)} {scope}"
+
+
+def _make_ladder_grid(ladder: Ladder) -> Grid:
+    is_weak = ladder.scaling == WEAK
+    batch = "global batch" if is_weak else "batch/device"
     header = ("devices", "nodes", batch, f"{ladder.series.unit}/s", "±", "speed-up", "efficiency")
-    rows, notes = [], []
+    rows = []
     for point in ladder.series.points:
         speed = point.samples_per_second
         rows.append(
@@ -98,17 +109,35 @@ def _make_ladder_section(ladder: Ladder) -> Section:
                 format_integer(point.devices),
                 format_integer(point.hosts),
                 format_integer(point.global_batch if is_weak else point.batch_per_device),
-                numbers.format_number(speed.mean if speed else None),
+                format_number(speed.mean if speed else None),
                 numbers.format_plus_minus(speed).removeprefix("±") or numbers.MISSING,
                 numbers.format_times(point.speedup),
                 format_efficiency(point.efficiency),
             )
         )
-        if not point.ok:
-            devices = format_device_count(point.devices).capitalize()
-            notes.append(f"{devices}: no result, {wording.describe_status_and_reason(point)}.")
-    notes += [f"{points.capitalize()}: {flag}." for points, flag in wording.group_flags(ladder.series)]
-    return Section(title, tuple(notes), Grid(title, header, tuple(rows), left=()))
+    return Grid(_name_ladder(ladder), header, tuple(rows), left=())
+
+
+def _make_cost_grid(study: Study) -> Grid:
+    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
+    rows = []
+    for ladder in study.ladders:
+        for point in ladder.series.points:
+            if cost := study.compute_cost(point):
+                energy = cost.kilowatt_hours
+                rows.append(
+                    (
+                        ladder.scaling,
+                        format_integer(point.devices),
+                        format_integer(point.hosts),
+                        format_number(cost.hours.mean, 3),
+                        numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
+                        format_number(cost.node_hours.mean, 3),
+                        format_number(cost.device_hours.mean, 3),
+                        format_number(energy.mean, 3) if energy else numbers.MISSING,
+                    )
+                )
+    return Grid("Cost of the training", header, tuple(rows))
 
 
 def _describe_size(ladder: Ladder, devices: int) -> str:
@@ -117,7 +146,8 @@ def _describe_size(ladder: Ladder, devices: int) -> str:
         share = size.prediction.efficiency
         percents = f"{_format_with_limits(share.scaled(100), 2)}{THIN}% efficiency, " if share else ""
         speed = f"{_format_with_limits(size.prediction.samples_per_second)} {ladder.series.unit}/s"
-        return f"{ladder.name}: PREDICTED, not measured: {percents}{speed} on {_format_nodes(size.nodes)}."
+        nodes = _count(size.nodes, "node")
+        return f"{ladder.name}: PREDICTED, not measured: {percents}{speed} on {nodes}."
     if point is None:
         guess = f", and a prediction would be a guess: {size.reason}" if size else ""
         return f"{ladder.name}: not measured on {format_device_count(devices)}{guess}."
@@ -125,7 +155,7 @@ def _describe_size(ladder: Ladder, devices: int) -> str:
         reason = wording.describe_status_and_reason(point)
         return f"{ladder.name}: no result on {format_device_count(devices)}, {reason}."
     speed = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
-    where = f" on {_format_nodes(point.hosts)}" if point.hosts > 1 else ""
+    where = f" on {_count(point.hosts, 'node')}" if point.hosts > 1 else ""
     if point.efficiency is None:
         return f"{ladder.name}: {speed}{where}; no efficiency, because one device was not measured."
     speedup = numbers.format_times(point.speedup)
@@ -154,43 +184,6 @@ def _describe_knee(ladder: Ladder, least: str) -> str:
     return text
 
 
-def _make_cost_section(study: Study, training: Training) -> Section:
-    paragraphs = [
-        f"The training: {format_integer(training.epochs)} epoch{'' if training.epochs == 1 else 's'} of"
-        f" {format_integer(training.samples)} {study.unit}, {format_integer(training.total)} {study.unit} in all."
-        " A node that is used in part counts as a whole one."
-    ]
-    rows = []
-    for ladder in study.ladders:
-        predicted, point = ladder.predicted, ladder.find_point(study.devices)
-        kind, write, cost = f"{ladder.scaling} scaling", format_with_error, point and study.compute_cost(point)
-        if isinstance(predicted, PredictedSize):
-            kind, write, cost = f"{kind}, PREDICTED", _format_with_limits, predicted.cost
-        if cost:
-            paragraphs.append(
-                f"On {format_device_count(study.devices)} ({kind}): {write(cost.hours)} hours,"
-                f" {write(cost.node_hours)} node-hours."
-            )
-        for point in ladder.series.points:
-            if cost := study.compute_cost(point):
-                energy = cost.kilowatt_hours
-                rows.append(
-                    (
-                        ladder.scaling,
-                        format_integer(point.devices),
-                        format_integer(point.hosts),
-                        format_number(cost.hours.mean, 3),
-                        numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
-                        format_number(cost.node_hours.mean, 3),
-                        format_number(cost.device_hours.mean, 3),
-                        format_number(energy.mean, 3) if energy else numbers.MISSING,
-                    )
-                )
-    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
-    title = "Cost of the training"
-    return Section(title, tuple(paragraphs), Grid(title, header, tuple(rows)))
-
-
 def _describe_energy(study: Study) -> str:
     """Return the energy of a sample at the size that is asked for, else at the last with energy."""
     measured = []
@@ -205,70 +198,6 @@ def _describe_energy(study: Study) -> str:
     what = " and ".join(_ENERGY_SOURCES.get(source, source) for source in study.energy_sources)
     values = [text for devices, text in measured if devices == study.devices] or [measured[-1][1]]
     return f"{wording.join_names(values)}. It is the energy {what}, in the measured window."
-
-
-# ---- method
-
-
-def list_method_sentences(study: Study) -> tuple[str, str, str, str, str]:
-    run, unit = study.info, study.unit
-    provenance, spec = run.read_provenance(), run.read_spec()
-    counts = sorted({point.repeats for ladder in study.ladders for point in ladder.series.good})
-    often = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    tool = f"trainscale {provenance.trainscale}" if provenance.trainscale else "trainscale"
-    when = f" on {provenance.date[:10]}" if provenance.date else ""
-    most = "at most " if run.is_sequential else ""
-    steps = f", with {most}{spec.warmup} warm-up steps and {most}{spec.steps} measured steps" if spec.steps else ""
-    factor = ", wider by 1 + 0.8/√repeats because the results decided their number" if run.is_sequential else ""
-    proof = "It was not proven for every trial that it computes what one device would compute."
-    if all(ladder.series.work_is_proven for ladder in study.ladders):
-        proof = (
-            "The first steps of every trial were compared with what one device computes with the samples of all, and"
-            " they agreed."
-        )
-    return (
-        f"{tool} measured every point {often} time{'' if counts == [1] else 's'} in fresh processes{when}{steps}.",
-        "The repeats of all device counts were interleaved, so that a drift of the machine does not look like scaling.",
-        f"Speed is the number of {unit} that all devices trained in a window after the warm-up, divided by its time;"
-        f" ± is half a 95 % interval over repeats{factor}.",
-        "Speed-up is the speed divided by that of one device in the same ladder, and efficiency is speed-up divided by"
-        " devices, with the errors of both in the interval.",
-        proof,
-    )
-
-
-def list_extrapolation_sentences(study: Study) -> list[str]:
-    predicted = [(ladder, ladder.predicted) for ladder in study.ladders if isinstance(ladder.predicted, PredictedSize)]
-    sentences = ["Every speed and efficiency above was measured on the stated devices; none is extrapolated to others."]
-    if predicted:
-        ladders = " and ".join(
-            f"{ladder.scaling} scaling, from {wording.join_names(map(str, size.prediction.given))} devices"
-            for ladder, size in predicted
-        )
-        sentences = [
-            f"The figures for {format_device_count(study.devices)} are predicted ({ladders}); all others were"
-            " measured on the stated devices.",
-            explain_method(),
-        ]
-        for ladder, size in predicted:
-            if held_out := size.prediction.held_out:
-                test = describe_held_out(held_out, ladder.series.unit)
-                sentences.append(f"{ladder.name}: {test}")
-    if study.training:
-        windows = [find_window_seconds(point) for ladder in study.ladders for point in ladder.series.points]
-        seconds = [window for window in windows if window]
-        ends = dict.fromkeys(numbers.format_duration(end) for end in (min(seconds), max(seconds)))
-        sentences.append(
-            f"The cost of the training is {format_integer(study.training.total)} {study.unit} divided by the"
-            f" {'measured or predicted' if predicted else 'measured'} speed: this assumes that the speed of the"
-            f" measured windows ({' to '.join(ends)}) lasts, and that every batch needs the same number of epochs."
-        )
-        sentences.append("Start-up, validation and saving are not included.")
-    if study.config.data == SYNTHETIC:
-        sentences.append(
-            "The input was random and stayed on the devices, so reading and preparing data is not included."
-        )
-    return sentences
 
 
 # ---- numbers
@@ -289,8 +218,8 @@ def _format_with_limits(interval: Interval, digits: int = 3) -> str:
     return f"{format_number(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
 
 
-def _format_nodes(count: int) -> str:
-    return f"{format_integer(count)} node{'' if count == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{format_integer(number)} {noun}{'' if number == 1 else 's'}"
 
 
 # ---- formats
@@ -310,6 +239,11 @@ def render_studies(studies: Sequence[Study], name: str) -> str:
 
 
 def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
+    template = _load_template(f"study.{name}.j2", _FILTERS[name])
+    return template.render(studies=documents).rstrip() + "\n"
+
+
+def _load_template(name: str, filters: Mapping[str, Callable[..., Any]] | None = None) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -325,8 +259,8 @@ def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
         comment_end_string="#>",
         autoescape=False,  # each format escapes in its own way
     )
-    environment.filters.update(_FILTERS[name])
-    return environment.get_template(f"study.{name}.j2").render(studies=documents).rstrip() + "\n"
+    environment.filters.update(filters or {})
+    return environment.get_template(name)
 
 
 def convert_to_ascii(text: str, space: str = " ") -> str:
