@@ -9,7 +9,7 @@ from trainscale.launch.events import HostLost, ReceivedEvent, decode_line
 from trainscale.launch.trial.failures import find_hang
 from trainscale.launch.trial.state import RankPlace, TrialState
 from trainscale.launch.trial.trial import build_record
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import Failure, TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.worker.events import MARK
 
@@ -93,6 +93,13 @@ class SimulatedTrial:
 
     def record(self) -> TrialRecord:
         return build_record(self.state, "2026", 12.34567)
+
+    @property
+    def failure(self) -> Failure:
+        record = self.record()
+        assert record.failure is not None
+        assert record.status == record.failure.kind
+        return record.failure
 
 
 def successful_trial(devices: int = 2) -> SimulatedTrial:

@@ -112,12 +112,10 @@ class LauncherProcess:
         return self._output.decode(errors="replace")
 
     def find_last_line(self) -> str:
-        """Return the last line of the output that is not decoration."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip(" -=*\r")]
         return lines[-1] if lines else ""
 
     def explain_exit(self) -> str:
-        """Say why the command ended: by which signal, or else with which last line or exit code."""
         code = self.exit_code
         if code is not None and code < 0:
             return f"{self.program} {describe_exit(code)}"
@@ -125,7 +123,6 @@ class LauncherProcess:
         return self.find_last_line() or f"{self.program} ended{with_code}, without a message"
 
     def wait(self, seconds: float) -> bool:
-        """Wait for at most ``seconds`` until the command ends; return whether it has."""
         deadline = time.monotonic() + seconds
         while not self.has_ended:
             if time.monotonic() > deadline:
@@ -208,7 +205,6 @@ class CallbackServer:
             return list(self._waiting.values())
 
     def close(self) -> None:
-        """Stop listening, and close the connections that nobody took."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

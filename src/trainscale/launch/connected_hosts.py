@@ -119,7 +119,6 @@ class ConnectedHosts:
         return self._connections[host]
 
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
-        """Have each host choose as many free ports. Hosts with an error are left out."""
         connections = [self._connections[host] for host in counts if host not in self.errors]
         answers = find_ports(connections, counts, self._options)
         self.errors.update({host: answer for host, answer in answers.items() if isinstance(answer, HostError)})
@@ -127,7 +126,6 @@ class ConnectedHosts:
         return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
 
     def start(self, tasks: Iterable[Task], deadline_seconds: float) -> None:
-        """Start all tasks; their keepers end them when the deadline has passed."""
         by_host: dict[str, list[Task]] = {}
         for task in tasks:
             by_host.setdefault(task.host, []).append(task)
@@ -145,7 +143,6 @@ class ConnectedHosts:
 
     @property
     def is_open(self) -> bool:
-        """Whether events may still arrive."""
         return self._reader.is_open
 
     def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
@@ -162,13 +159,11 @@ class ConnectedHosts:
         return events
 
     def read_events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
-        """Yield events as they arrive, until all keepers have ended or the time is up."""
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to all tasks."""
         for connection in self._connections.values():
             connection.write(encode_request(SignalRequest(number)))
 
@@ -183,7 +178,6 @@ class ConnectedHosts:
                 connection.write(encode_request(EndTasksRequest()))
 
     def drain(self) -> Iterator[ReceivedEvent]:
-        """Ask the keepers to end, and yield their last events."""
         self.request_end()
         yield from self._reader.drain()
 
@@ -211,7 +205,6 @@ class EventReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether any keeper's output has not ended yet."""
         return bool(self._received or self._selector.get_map())
 
     def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
@@ -241,7 +234,6 @@ class EventReader:
         return events
 
     def drain(self, seconds: float = _DRAIN_SECONDS) -> Iterator[ReceivedEvent]:
-        """Yield the remaining events, after the keepers were asked to end."""
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
@@ -304,7 +296,6 @@ class IdleKeepers:
             connection.stop(_STOP_SECONDS)
 
     def close(self) -> None:
-        """End all of them."""
         self._thread.stop()
         stop_all(list(self._thread.connections.values()))
         self._thread.connections.clear()
@@ -324,7 +315,6 @@ def make_ready(connections: Sequence[KeeperConnection], options: ConnectOptions)
 def find_ports(
     connections: Sequence[KeeperConnection], counts: Mapping[str, int], options: ConnectOptions
 ) -> dict[str, list[int] | HostError]:
-    """Return free ports of every host, or its error."""
 
     def ask(connection: KeeperConnection, deadline: float) -> list[int]:
         count = counts.get(connection.host, 0)

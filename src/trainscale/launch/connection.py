@@ -49,8 +49,7 @@ class CommandError(HostError):
         self.args = (f"{message}{f'; {remedy}' if remedy else ''}",)
 
 
-class NoFreePorts(HostError):
-    """A host answers, but has too few free ports."""
+class NoFreePorts(HostError): ...
 
 
 def select_causes(errors: Iterable[HostError]) -> list[HostError]:
@@ -96,7 +95,6 @@ class KeeperConnection(ABC):
         """End the connection at once; a pending read sees its end."""
 
     def stderr_text(self) -> str:
-        """Return all that was printed besides events."""
         return ""
 
     def last_stderr_line(self) -> str:
@@ -126,7 +124,6 @@ class KeeperConnection(ABC):
         self._ask_ports(0, deadline)
 
     def find_ports(self, count: int, deadline: float) -> list[int]:
-        """Have the keeper choose free ports of its host."""
         answer = self._ask_ports(count, deadline)
         if answer.error:
             raise NoFreePorts(self.host, answer.error)
@@ -204,7 +201,6 @@ class KeeperConnection(ABC):
         return bool(wait_for_readable([self.output], seconds))
 
     def _explain_end(self) -> HostError:
-        """Explain why the connection ended before the keeper answered."""
         return self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
 
     def _explain(self, message: str) -> HostError:

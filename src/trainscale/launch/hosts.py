@@ -32,8 +32,6 @@ _SECONDS = 150.0  # longer than a framework may take to be imported
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts of a run, with a launcher that reaches them."""
-
     launcher: Launcher
     supply: AvailableDevices
     machine: Machine  # this one

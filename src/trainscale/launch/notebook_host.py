@@ -27,8 +27,6 @@ _LOG_LINES = 12
 
 
 class JupyterRequest(TypedDict):
-    """What notebooks.py sends."""
-
     notebook: str
     text: str | None  # of the notebook, to write where there is none; None: it must be there
     jupyter: str  # empty to search

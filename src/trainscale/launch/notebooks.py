@@ -150,7 +150,6 @@ class NotebookSession:
         return process
 
     def _make_error(self, host: Host | None) -> TrainscaleError:
-        """Say why a command has ended, by what it printed."""
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace")
         if host:

@@ -80,7 +80,6 @@ def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archiv
 
 
 def pack_folder(folder: Path) -> str:
-    """Return the content of a folder as text that fits into one line."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as tar:
         for path in sorted(folder.iterdir()):

@@ -54,8 +54,6 @@ class Link:
 
 @dataclass(frozen=True)
 class Survey:
-    """``usable`` are the hosts that a run could use, with their facts; all others have an error."""
-
     hosts: tuple[Host, ...]
     usable: tuple[Host, ...]
     errors: Mapping[str, HostError] = field(default_factory=dict)

@@ -9,10 +9,9 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from ..spec.config import Config
-from ..spec.devices import LOOPBACK, Host
+from ..spec.config import Config, Trial
+from ..spec.devices import Host, Slot
 from ..worker.config import ALLOCATORS, TUNED
 from ..worker.events import (
     Deadline,
@@ -22,12 +21,12 @@ from ..worker.events import (
     NumbersPiece,
     RankError,
 )
-from ..worker.job import WORKER, Device, Job, Measure, Task
+from ..worker.job import Device, Measure, Task
 from .connected_hosts import ConnectedHosts
 from .connection import HostError
 from .events import AnyEvent, HostLost, describe_exit
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
-from .trial.jobs import find_loopback_interface, list_plugins
+from .trial.jobs import TrialSettings, build_jobs, count_ports
 
 _GRACE_SECONDS = 5.0  # for a keeper to report that its deadline has passed
 
@@ -47,13 +46,11 @@ class TaskAnswer:
 
     @property
     def last_line(self) -> str:
-        """Return the last line that the task printed, besides events."""
         lines = self.exit.tail.strip().splitlines() if self.exit else []
         return lines[-1] if lines else ""
 
 
 def make_role_task(host: str, rank: int, role: str, request: object, python: str = ITS_PYTHON) -> Task:
-    """Return a task that runs a role of the worker. ``request`` is the dataclass that the role reads."""
     return Task(host, rank, [python, ITS_START, role], json.dumps(request, default=vars))
 
 
@@ -169,7 +166,6 @@ def compute_parity_numbers(
     """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
 
     def make_task(connected: ConnectedHosts) -> Task:
-        (port,) = connected.find_ports({site.name: 1})[site.name]
         config = replace(
             task.config.reset_training(),
             strategy="local",
@@ -179,24 +175,9 @@ def compute_parity_numbers(
             batch=BATCH,
             weight_decay=WEIGHT_DECAY,
         )
-        job = Job(
-            role=WORKER,
-            rank=0,
-            workers=1,
-            servers=0,
-            addresses=(LOOPBACK,),
-            ports=(port,),
-            rendezvous_port=0,
-            device=task.device,
-            config=config,
-            batch=BATCH,
-            measure=Measure(0, STEPS),
-            interface=find_loopback_interface(),
-            python_path=(str(Path.cwd()),),
-            seed=task.seed,
-            dropout=task.precision != FP64,  # in the timed precision it is there, and switched off
-            plugins=list_plugins(task.config),
-        )
+        slots, settings = [Slot(site, task.device)], TrialSettings(Measure(0, STEPS), task.seed, {})
+        (job,) = build_jobs(Trial(config, 1, 0), slots, connected.find_ports(count_ports(slots)), settings)
+        job = replace(job, dropout=task.precision != FP64)  # in the timed precision it is there, and switched off
         command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
         return Task(site.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
 

@@ -19,12 +19,11 @@ def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
     trial.send_error(0, "[enforce fail] Connection closed by peer [127.0.0.1]:5678")
     trial.exit_rank(0, 1, "Traceback\nRuntimeError: Connection closed by peer")
     trial.exit_rank(1, -9, "last words\nof rank 1")
-    record = trial.record()
-    assert record.status == "crash"
-    assert record.failure is not None
-    assert record.failure.rank == 1
-    assert record.failure.message == "rank 1 was ended by SIGKILL in measure, step 7"
-    assert record.failure.tail == ("last words", "of rank 1")
+    failure = trial.failure
+    assert failure.kind == "crash"
+    assert failure.rank == 1
+    assert failure.message == "rank 1 was ended by SIGKILL in measure, step 7"
+    assert failure.tail == ("last words", "of rank 1")
 
 
 def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> None:
@@ -34,8 +33,7 @@ def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> No
     trial.send_error(1, "the network does not like this image")
     for rank in range(3):
         trial.exit_rank(rank, 1, f"log of rank {rank}")
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.rank, failure.message) == (1, "rank 1: the network does not like this image")
     assert failure.tail == ("log of rank 1",)
 
@@ -44,9 +42,7 @@ def test_among_equals_the_first_to_fail_is_blamed() -> None:
     trial = SimulatedTrial(2)
     trial.send_error(1, "shape mismatch")
     trial.send_error(0, "shape mismatch too")
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.rank == 1
+    assert trial.failure.rank == 1
 
 
 def test_running_out_of_memory_is_its_own_kind_and_comes_before_other_errors() -> None:
@@ -55,10 +51,9 @@ def test_running_out_of_memory_is_its_own_kind_and_comes_before_other_errors() -
     trial.send_error(1, "CUDA out of memory. Tried to allocate 2.00 GiB", error="oom")
     for rank in range(2):
         trial.exit_rank(rank, 1)
-    record = trial.record()
-    assert record.status == "oom"
-    assert record.failure is not None
-    assert record.failure.message == "rank 1: CUDA out of memory. Tried to allocate 2.00 GiB"
+    failure = trial.failure
+    assert failure.kind == "oom"
+    assert failure.message == "rank 1: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 def test_a_kill_by_the_kernel_is_out_of_memory() -> None:
@@ -66,54 +61,29 @@ def test_a_kill_by_the_kernel_is_out_of_memory() -> None:
     trial.exit_rank(1, -9)
     trial.send_error(0, "Connection closed by peer")
     trial.end_host(kernel_kills=1)
-    record = trial.record()
-    assert record.status == "oom"
-    assert record.failure is not None
-    assert record.failure.message == "rank 1 was ended by the kernel: out of memory"
+    failure = trial.failure
+    assert failure.kind == "oom"
+    assert failure.message == "rank 1 was ended by the kernel: out of memory"
 
 
-def test_a_kill_without_the_kernels_word_is_a_crash() -> None:
-    trial = SimulatedTrial(1)
-    trial.exit_rank(0, -9)
-    trial.end_host(kernel_kills=0)
-    assert trial.record().status == "crash"
-
-
-def test_a_segmentation_fault_is_named() -> None:
-    trial = SimulatedTrial(1)
-    trial.send_heartbeat(0, "build", 0)
-    trial.exit_rank(0, -11)
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.message == "rank 0 was ended by SIGSEGV in build"
-
-
-def test_a_signal_without_a_name_is_a_crash_like_any_other() -> None:
-    trial = SimulatedTrial(1)
-    trial.exit_rank(0, -40)
-    failure = trial.record().failure
-    assert failure is not None
-    assert "40" in failure.message
-
-
-def test_an_exit_code_is_named_with_the_place() -> None:
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-9, "rank 0 was ended by SIGKILL in warm-up, step 3"),  # the kernel did not say that memory ran out
+        (-11, "rank 0 was ended by SIGSEGV in warm-up, step 3"),
+        (-40, "rank 0 was ended by signal 40 in warm-up, step 3"),
+        (3, "rank 0 ended with exit code 3 in warm-up, step 3"),
+        (0, "rank 0 ended without a result in warm-up, step 3"),
+    ],
+)
+def test_an_exit_without_a_result_is_a_crash_that_names_code_and_place(code: int, message: str) -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
     trial.send_heartbeat(0, "warm-up", 3)
-    trial.exit_rank(0, 3, "leaving")
-    failure = trial.record().failure
-    assert failure is not None
-    assert (failure.message, failure.tail) == ("rank 0 ended with exit code 3 in warm-up, step 3", ("leaving",))
-
-
-def test_an_exit_without_a_result_is_a_failure_even_with_code_0() -> None:
-    trial = SimulatedTrial(1)
-    trial.start_rank(0)
-    trial.exit_rank(0, 0)
-    record = trial.record()
-    assert record.status == "crash"
-    assert record.failure is not None
-    assert "ended without a result" in record.failure.message
+    trial.exit_rank(0, code, "leaving")
+    trial.end_host(kernel_kills=0)
+    failure = trial.failure
+    assert (failure.kind, failure.message, failure.tail) == ("crash", message, ("leaving",))
 
 
 def test_samples_of_ranks_that_measured_are_kept_when_another_fails() -> None:
@@ -137,9 +107,7 @@ def test_a_failing_server_is_blamed_by_its_rank() -> None:
     trial = SimulatedTrial(devices=1, servers=1)
     trial.send_error(1, "the server broke")
     trial.exit_rank(1, 1)
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.message == "rank 1: the server broke"
+    assert trial.failure.message == "rank 1: the server broke"
 
 
 def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came() -> None:
@@ -148,10 +116,9 @@ def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came() -> None:
     trial.send_heartbeat(1, "measure", 4)
     trial.receive({"kind": "deadline", "seconds": 60.0})
     assert trial.state.has_failed
-    record = trial.record()
-    assert record.status == "timeout"
-    assert record.failure is not None
-    assert record.failure.message == "the trial passed its time limit in measure, step 4"
+    failure = trial.failure
+    assert failure.kind == "timeout"
+    assert failure.message == "the trial passed its time limit in measure, step 4"
 
 
 def test_a_timeouts_log_comes_with_its_failure() -> None:
@@ -162,18 +129,15 @@ def test_a_timeouts_log_comes_with_its_failure() -> None:
     trial.print_line(1, "this is slow")
     trial.receive({"kind": "deadline", "seconds": 60.0})
     trial.end_host()
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.tail == ("this is slow",)
+    assert trial.failure.tail == ("this is slow",)
 
 
 def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
     trial = SimulatedTrial(1)
     trial.lose_host("node7")
-    record = trial.record()
-    assert record.status == "lost"
-    assert record.failure is not None
-    assert record.failure.message == "the keeper on node7 ended without a message"
+    failure = trial.failure
+    assert failure.kind == "lost"
+    assert failure.message == "the keeper on node7 ended without a message"
 
 
 def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> None:
@@ -181,17 +145,14 @@ def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> N
     trial.lose_host("node1", was_ended=True)  # by mpirun, which noticed first that it had lost node2
     trial.lose_host("node2")
     trial.lose_host("node3")
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.message == "the keeper on node2 ended without a message"
+    assert trial.failure.message == "the keeper on node2 ended without a message"
 
 
 def test_where_somebody_ended_the_command_that_started_the_keepers_no_host_is_named() -> None:
     trial = SimulatedTrial(2)
     lost = HostLost("", ("srun was ended by SIGKILL",))
     trial.state.update(ReceivedEvent("node1", lost), trial.now)
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.kind, failure.message, failure.host) == ("lost", "srun was ended by SIGKILL", "")
 
 
@@ -224,10 +185,8 @@ def test_a_rank_that_ends_without_a_word_under_a_limit_had_no_memory(limited: bo
     if limited:
         trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
     trial.exit_rank(0, code)
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.kind == kind
-    assert ("with no more than 3.0 GiB to allocate" in failure.message) is limited
+    assert trial.failure.kind == kind
+    assert ("with no more than 3.0 GiB to allocate" in trial.failure.message) is limited
 
 
 def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
@@ -235,9 +194,7 @@ def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
     trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
     trial.send_error(0, "no such layer")
     trial.exit_rank(0, 1)
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.kind == "crash"
+    assert trial.failure.kind == "crash"
 
 
 # ---- the time limit on several hosts
@@ -262,10 +219,9 @@ def test_ranks_that_lose_others_at_the_time_limit_do_not_hide_it(is_seen_first: 
     if not is_seen_first:
         trial.send_error(3, message)
     trial.exit_rank(3, 1)
-    record = trial.record()
-    assert record.status == "timeout"
-    assert record.failure is not None
-    assert record.failure.message == "the trial passed its time limit in measure, step 9"
+    failure = trial.failure
+    assert failure.kind == "timeout"
+    assert failure.message == "the trial passed its time limit in measure, step 9"
 
 
 def test_a_keeper_that_ends_after_the_time_limit_is_no_lost_host() -> None:
@@ -280,8 +236,7 @@ def test_a_rank_that_failed_well_before_the_time_limit_is_blamed() -> None:
     trial.now = 58.5
     trial.send_error(1, "the network does not like this image")
     end_by_deadline(trial, "node1", 60.0)
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.kind, failure.rank) == ("crash", 1)
 
 
@@ -291,8 +246,7 @@ def test_a_rank_that_fails_before_its_own_keeper_reports_the_time_limit_is_blame
     trial.now = 59.9
     trial.send_error(1, "the network does not like this image")
     end_by_deadline(trial, "node2", 60.0)
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.kind, failure.rank) == ("crash", 1)
 
 
@@ -302,8 +256,7 @@ def test_a_time_limit_that_passes_while_ranks_wait_for_one_names_it(seconds: flo
     for rank, step in ((0, 9), (1, 8)):
         trial.send_heartbeat(rank, "measure", step)
     end_by_deadline(trial, "node1", seconds)
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.kind, failure.rank) == ("timeout", blamed)
     named = "; rank 1 (node2, GPU 1) had made no progress for 40 s" if blamed else ""
     assert failure.message == f"the trial passed its time limit in measure, step 8{named}"
@@ -316,8 +269,7 @@ def test_on_several_hosts_a_rank_is_named_with_its_host_and_device() -> None:
     trial = SimulatedTrial(4, hosts=2)
     trial.send_heartbeat(3, "measure", 7)
     trial.exit_rank(3, -9)
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert failure.message == "rank 3 (node2, GPU 3) was ended by SIGKILL in measure, step 7"
     assert (failure.rank, failure.host) == (3, "node2")
 
@@ -325,6 +277,4 @@ def test_on_several_hosts_a_rank_is_named_with_its_host_and_device() -> None:
 def test_a_lost_host_is_in_its_record() -> None:
     trial = SimulatedTrial(4, hosts=2)
     trial.lose_host("node2")
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.host == "node2"
+    assert trial.failure.host == "node2"

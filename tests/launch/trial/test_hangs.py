@@ -14,11 +14,10 @@ def test_a_silent_rank_is_named() -> None:
     trial.now = STALL + 5
     trial.send_heartbeat(0, "measure", 6)
     trial.check_for_hang()
-    record = trial.record()
-    assert record.status == "hang"
-    assert record.failure is not None
-    assert record.failure.rank == 1
-    assert record.failure.message == "rank 1 was silent for 35 s in measure, step 5"
+    failure = trial.failure
+    assert failure.kind == "hang"
+    assert failure.rank == 1
+    assert failure.message == "rank 1 was silent for 35 s in measure, step 5"
 
 
 def test_when_nobody_moves_the_slowest_is_named() -> None:
@@ -30,8 +29,7 @@ def test_when_nobody_moves_the_slowest_is_named() -> None:
     for rank, step in ((0, 6), (1, 4), (2, 6)):
         trial.send_heartbeat(rank, "measure", step)  # alive, and where they were
     trial.check_for_hang()
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert failure.kind == "hang"
     assert failure.message == "rank 1 made no progress for 31 s in measure, step 4"
 
@@ -94,8 +92,7 @@ def test_a_hanging_ranks_log_comes_with_its_failure() -> None:
     trial.now = STALL + 1
     trial.check_for_hang()
     trial.end_host()  # the keeper ends the rank; there is no word about its exit
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.message, failure.tail) == ("rank 0 was silent for 31 s in join", ("waiting for the others",))
 
 
@@ -106,8 +103,7 @@ def test_ranks_that_never_meet_over_hosts_point_at_the_network(hosts: int, phase
     trial.send_heartbeat(1, phase, 1)
     trial.now = STALL + 1
     trial.check_for_hang()
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert ("do the hosts reach each other's ports?" in failure.message) is hinted
 
 
@@ -140,30 +136,25 @@ def stand_still(*calls: list[str], hosts: int = 1, cpu_seconds: tuple[float, ...
 def test_the_rank_that_did_not_reach_the_exchange_is_named(hanging: int, place: list[str]) -> None:
     calls = [IN_EXCHANGE] * 3
     calls[hanging] = place
-    failure = stand_still(*calls).record().failure
-    assert failure is not None
+    failure = stand_still(*calls).failure
     assert (failure.kind, failure.rank) == ("hang", hanging)
     assert failure.message == f"rank {hanging} made no progress for 31 s in measure, step 4 at {place[-1]}"
     assert failure.tail == ("call stack, outermost frame first:", *place)
 
 
 def test_a_rank_that_waits_at_the_rendezvous_is_not_to_blame() -> None:
-    failure = stand_still(AT_RENDEZVOUS, IN_EXCHANGE).record().failure
-    assert failure is not None
-    assert failure.rank == 1
+    assert stand_still(AT_RENDEZVOUS, IN_EXCHANGE).failure.rank == 1
 
 
 @pytest.mark.parametrize("places", [[IN_EXCHANGE] * 2, [AT_RENDEZVOUS] * 2, [IN_EXCHANGE, IN_NETWORK]])
 def test_no_rank_is_blamed_where_nothing_tells_which_one_the_others_wait_for(places: list[list[str]]) -> None:
-    failure = stand_still(*places, hosts=2).record().failure
-    assert failure is not None
+    failure = stand_still(*places, hosts=2).failure
     assert (failure.kind, failure.rank, failure.host) == ("hang", None, "")
     assert failure.message == "no worker made progress for 31 s in measure, step 4; which of them hangs is unknown"
 
 
 def test_several_ranks_that_did_not_reach_the_exchange_are_all_listed() -> None:
-    failure = stand_still(IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE, hosts=2).record().failure
-    assert failure is not None
+    failure = stand_still(IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE, hosts=2).failure
     assert failure.rank is None
     assert failure.message.startswith("rank 1 (node1, GPU 1), rank 3 (node2, GPU 3) made no progress for 31 s")
 
@@ -175,9 +166,7 @@ def test_a_rank_that_computes_while_all_others_are_idle_is_named(
     cpu_seconds: tuple[float, ...], blamed: int | None
 ) -> None:
     """Where the whole step is one call of a framework, all ranks are at the same place."""
-    failure = stand_still(*[IN_EXCHANGE] * 3, cpu_seconds=cpu_seconds).record().failure
-    assert failure is not None
-    assert failure.rank == blamed
+    assert stand_still(*[IN_EXCHANGE] * 3, cpu_seconds=cpu_seconds).failure.rank == blamed
 
 
 def test_a_rank_in_an_earlier_phase_is_named() -> None:
@@ -189,9 +178,7 @@ def test_a_rank_in_an_earlier_phase_is_named() -> None:
     trial.emit(0, "stack", calls=AT_RENDEZVOUS)
     trial.emit(1, "stack", calls=[*START[:2], "loop.py:72 train", "loop.py:130 take_step"])
     trial.check_for_hang()
-    failure = trial.record().failure
-    assert failure is not None
-    assert failure.rank == 1
+    assert trial.failure.rank == 1
 
 
 def test_the_calls_of_an_earlier_step_are_forgotten() -> None:
@@ -212,8 +199,7 @@ def test_a_host_whose_ranks_are_all_silent_is_named() -> None:
     for rank in range(2):
         trial.send_heartbeat(rank, "measure", 4)
     trial.check_for_hang()
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.rank, failure.host) == (None, "node2")
     assert failure.message == "node2 with its ranks 2, 3 was silent for 30 s in measure, step 4"
 
@@ -221,6 +207,5 @@ def test_a_host_whose_ranks_are_all_silent_is_named() -> None:
 def test_ranks_that_lose_a_rank_that_hangs_do_not_hide_it() -> None:
     trial = stand_still(IN_EXCHANGE, IN_NETWORK, IN_EXCHANGE)
     trial.send_error(0, "Connection closed by peer")
-    failure = trial.record().failure
-    assert failure is not None
+    failure = trial.failure
     assert (failure.kind, failure.rank) == ("hang", 1)

@@ -74,8 +74,6 @@ class Launcher(ABC):
 
 
 class PipeLauncher(Launcher):
-    """A launcher with one command for every host."""
-
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
         self._idle = IdleKeepers()

@@ -79,20 +79,16 @@ class CommandReport:
 
 
 class CallbackLauncher(Launcher):
-    """One command for all hosts."""
-
     index = "0"  # a Python expression for the number of a keeper among those of one command, from its environment
 
     @abstractmethod
-    def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
-        """Return the command that starts one keeper on each host. ``environment`` gives it the endpoint."""
+    def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]: ...
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the environment of the command. Every user can read arguments; nobody else can read this."""
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return the command that a host runs for its keeper."""
         return [host_python, "-c", make_callback_program(self.index)]
 
     def start(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> LauncherProcess:
@@ -105,7 +101,6 @@ class CallbackLauncher(Launcher):
         return hosts[index]
 
     def controller_address(self) -> str:
-        """Return the address by which the hosts reach this machine."""
         return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
@@ -190,7 +185,6 @@ class CallbackSession:
         return host, ""
 
     def cancel(self, host: str) -> None:
-        """Stop the wait for this host's keeper."""
         self._cancelled.add(host)
 
     def release(self, host: str, patience_seconds: float) -> int | None:

@@ -68,17 +68,14 @@ class LeasedHostsLauncher(Launcher):
         """
 
     @abstractmethod
-    def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        """Explain why the command ended before all hosts had called."""
+    def explain_end(self, process: LauncherProcess) -> TrainscaleError: ...
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        """Say why hosts may still be missing."""
         return "can the hosts reach this machine? see --controller-address"
 
     def explain_timeout(
         self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
-        """Explain that not all hosts called in time."""
         who = f"{len(callers)} of {expected} hosts" if expected else "no host"
         return TrainscaleError(
             f"launcher {self.name}: {who} called back within {self.access.request.patience_seconds:.0f} s (--timeout),"

@@ -226,7 +226,6 @@ def find_mpi() -> MpiImplementation:
 
 
 def identify_mpi(program: str, version: str) -> MpiImplementation | None:
-    """Return the implementation that prints this text as its version."""
     open_mpi = _OPEN_MPI.search(version)
     if open_mpi:
         return OpenMpi(program, int(open_mpi[1]))

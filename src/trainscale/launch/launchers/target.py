@@ -34,7 +34,6 @@ LAUNCHERS: dict[str, str] = {
 
 
 def load_launcher(name: str) -> type[Launcher]:
-    """Import the class of a launcher."""
     if name not in LAUNCHERS:
         raise explain_unknown("launcher", name, LAUNCHERS)
     module, _, class_name = LAUNCHERS[name].partition(":")
@@ -50,7 +49,6 @@ def list_launcher_groups() -> tuple[type[SettingGroup], ...]:
 
 
 def list_plugin_setting_keys() -> tuple[str, ...]:
-    """Return the keys of the settings that launchers of plug-ins declare."""
     names = [name for name, reference in LAUNCHERS.items() if not reference.startswith(".")]
     return tuple(setting.key for name in names for setting in load_launcher(name).settings_type.settings())
 

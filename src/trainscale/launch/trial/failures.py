@@ -59,7 +59,6 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
 
 
 def _make_failure(state: TrialState, ranks: Sequence[RankState], problem: str) -> Failure:
-    """Return the failure of these ranks. Only a single one is blamed by its number."""
     first, *others = ranks
     names = ", ".join(rank.name for rank in ranks[:_NAMED_RANKS])
     more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
@@ -166,7 +165,6 @@ def _is_consequence(rank: RankState) -> bool:
 
 
 def _explain_rank(state: TrialState, rank: RankState) -> tuple[str, str]:
-    """Return the kind of the rank's failure, and a message."""
     if rank.error is not None:
         kind = rank.error.error if rank.error.error in (OUT_OF_MEMORY, CRASH) else CRASH
         return kind, f"{rank.name}: {rank.error.message}"

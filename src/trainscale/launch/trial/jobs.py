@@ -91,7 +91,6 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
 
 
 def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Job]:
-    """Return the job of every rank."""
     config, workers = trial.config, trial.devices
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     rendezvous_port = free_ports[slots[0].host.name].pop()

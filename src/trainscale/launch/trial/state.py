@@ -37,8 +37,6 @@ _NAMED_RANKS = 4  # that a note lists
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Where a rank runs: its host, and its device in words, which may be empty."""
-
     host: str = ""
     device: str = ""
 
@@ -78,13 +76,11 @@ class RankState:
 
     @property
     def busy_cores(self) -> float:
-        """How many cores its process has used since its last progress."""
         seconds = self.last_event - self.last_progress
         return (self.cpu_seconds - self.cpu_seconds_at_progress) / seconds if seconds > 0 else 0.0
 
     @property
     def position(self) -> str:
-        """Its phase and step for a message."""
         return f"{self.phase}, step {self.step}" if self.step else self.phase
 
     def update(self, received: ReceivedEvent, now: float) -> None:
@@ -175,7 +171,6 @@ class TrialState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every rank has sent its result and exited."""
         return all(rank.result is not None and rank.exit_code is not None for rank in self.ranks)
 
     @property
@@ -247,7 +242,6 @@ class TrialState:
                 self.measured_at = now
 
     def note_stayed_ranks(self) -> None:
-        """Note which ranks did not end by themselves after all results were in."""
         stayed = [f"{rank.name} in {rank.position}" for rank in self.ranks if rank.exit_code is None]
         others = len(stayed) - _NAMED_RANKS
         listed = ", ".join(stayed[:_NAMED_RANKS]) + (f" and {others} more" if others > 0 else "")

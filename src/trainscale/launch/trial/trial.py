@@ -50,7 +50,6 @@ def supervise_trial(
     launcher: Launcher,
     watch: Watcher = lambda _: None,
 ) -> TrialRecord:
-    """Return the record of the trial. KeyboardInterrupt passes through, after everything was ended."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     port_counts = count_ports(slots)
     try:
