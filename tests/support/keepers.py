@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from trainscale.launch.connected_hosts import ConnectOptions, EventReader, find_ports, make_ready
-from trainscale.launch.connection import HostError, KeeperConnection, select_causes
+from trainscale.launch.connection import HostError, KeeperConnection, select_causes, stop_all
 from trainscale.launch.events import AnyEvent, ReceivedEvent
+from trainscale.launch.launchers.base import Launcher
+
+
+@contextmanager
+def opened(launcher: Launcher, hosts: Sequence[str] = ()) -> Iterator[list[KeeperConnection]]:
+    """Open keepers, by default of all hosts, without waiting for them; end them with the block."""
+    keepers = launcher.open(hosts or [host.name for host in launcher.access.hosts])
+    try:
+        yield keepers
+    finally:
+        stop_all(keepers, 2.0)
 
 
 def try_ready(

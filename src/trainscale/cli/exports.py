@@ -16,7 +16,8 @@ from pathlib import Path
 from ..errors import InputError, TrainscaleError
 from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter, write_file
 from ..launch.launchers.settings import SlurmSettings, SshSettings
-from ..launch.notebooks import JupyterTarget, NotebookRequest, NotebookSession
+from ..launch.notebook_host import NotebookRequest
+from ..launch.notebooks import JupyterTarget, open_notebook
 from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain
 from ..runs import Run
@@ -194,7 +195,7 @@ def _serve(target: JupyterTarget, request: NotebookRequest, port: int, open_brow
         with interrupt_on_signals():
             if target.slurm:
                 print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
-            with NotebookSession(target, request, port) as session:
+            with open_notebook(target, request, port) as session:
                 print(f"Jupyter{target.name} has {session.notebook}")
                 print(f"  address: {session.url}")
                 print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 from urllib.parse import quote
 
 MARK = "@trainscale-notebook "
@@ -26,13 +26,16 @@ _START_SECONDS, _END_SECONDS, _POLL_SECONDS = 120.0, 10.0, 0.1
 _LOG_LINES = 12
 
 
-class JupyterRequest(TypedDict):
+@dataclass(frozen=True)
+class NotebookRequest:
+    """What notebooks.py sends."""
+
     notebook: str
-    text: str | None  # of the notebook, to write where there is none; None: it must be there
-    jupyter: str  # empty to search
-    token: str
-    folder: str  # for the socket, the token and the log; made here, with mode 0700
-    port: int  # of 127.0.0.1; 0 to listen on a socket in the folder
+    text: str | None = None  # of the notebook, to write where there is none; None: it must be there
+    jupyter: str = ""  # empty to search
+    token: str = ""
+    folder: str = ""  # for the socket, the token and the log; made here, with mode 0700
+    port: int = 0  # of 127.0.0.1; 0 to listen on a socket in the folder
 
 
 class NotebookHostError(Exception):
@@ -41,20 +44,20 @@ class NotebookHostError(Exception):
 
 def serve_notebook() -> None:
     """Read a request, start Jupyter, answer with a line, and wait until Jupyter or standard input ends."""
-    request: JupyterRequest = json.loads(sys.stdin.buffer.readline())
+    request = NotebookRequest(**json.loads(sys.stdin.buffer.readline()))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
-    folder = Path(request["folder"])
+    folder = Path(request.folder)
     folder.mkdir(mode=0o700)  # an existing one could be another user's
     server: subprocess.Popen[bytes] | None = None
     try:
-        path = Path(request["notebook"]).expanduser().absolute()
+        path = Path(request.notebook).expanduser().absolute()
         if not path.exists():
-            if request["text"] is None:
+            if request.text is None:
                 raise NotebookHostError(f"{path}: there is no such file here; both machines must see it")
-            path.write_text(request["text"], encoding="utf-8")
+            path.write_text(request.text, encoding="utf-8")
         # A Jupyter with pages for people, beside the one that is named, or else beside this Python.
-        jupyter = request["jupyter"]
+        jupyter = request.jupyter
         own = [str(Path(sys.executable).parent), *os.get_exec_path(), str(Path("~/.local/bin").expanduser())]
         folders = [str(Path(jupyter).expanduser().parent)] if jupyter else own
         found = [(shutil.which(name, path=os.pathsep.join(folders)), page) for name, page in _PROGRAMS]
@@ -80,10 +83,10 @@ def serve_notebook() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(program: str, path: Path, folder: Path, request: JupyterRequest) -> subprocess.Popen[bytes]:
+def _start(program: str, path: Path, folder: Path, request: NotebookRequest) -> subprocess.Popen[bytes]:
     """Start Jupyter with a configuration of its own: a user's could open ports, or set another password."""
-    place = {"ip": "127.0.0.1", "port": request["port"], "port_retries": 0}
-    if not request["port"]:
+    place = {"ip": "127.0.0.1", "port": request.port, "port_retries": 0}
+    if not request.port:
         place = {"sock": str(folder / "socket"), "sock_mode": "0600"}
     settings = {
         "ServerApp": {
@@ -92,7 +95,7 @@ def _start(program: str, path: Path, folder: Path, request: JupyterRequest) -> s
             "root_dir": str(path.parent),
             "allow_root": os.geteuid() == 0,
         },
-        "IdentityProvider": {"token": request["token"]},
+        "IdentityProvider": {"token": request.token},
     }
     config, log = folder / "config.json", folder / "log"
     for file in (config, log):
@@ -112,12 +115,12 @@ def _start(program: str, path: Path, folder: Path, request: JupyterRequest) -> s
         )
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path, request: JupyterRequest) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path, request: NotebookRequest) -> None:
     end = time.monotonic() + _START_SECONDS
     while server.poll() is None and time.monotonic() < end:
         try:
-            if request["port"]:
-                socket.create_connection(("127.0.0.1", request["port"])).close()
+            if request.port:
+                socket.create_connection(("127.0.0.1", request.port)).close()
             else:
                 with socket.socket(socket.AF_UNIX) as connection:
                     connection.connect(str(folder / "socket"))
@@ -125,7 +128,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path, request: Ju
         except OSError:
             time.sleep(_POLL_SECONDS)
     text = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    lines = text.replace(request["token"], "TOKEN").splitlines()[-_LOG_LINES:]
+    lines = text.replace(request.token, "TOKEN").splitlines()[-_LOG_LINES:]
     raise NotebookHostError("Jupyter did not start:" + "".join("\n  " + line for line in lines))
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from callback_keepers import Here
-from keepers import events_of, read_until, ready, try_ready
+from keepers import events_of, opened, read_until, ready, try_ready
 from processes import marked
 
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connection import CommandError, HostError, select_causes, stop_all
+from trainscale.launch.connection import CommandError, HostError, select_causes
 from trainscale.launch.events import HostLost
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
@@ -29,17 +29,13 @@ from trainscale.worker.job import Task, TasksRequest, encode_request
 
 @pytest.mark.processes
 def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token(folder: Path) -> None:
-    launcher = Here(3)
-    keepers = launcher.open(launcher.names)
-    try:
-        ports = ready(keepers, dict.fromkeys(launcher.names, 2))
-        assert {host: len(numbers) for host, numbers in ports.items()} == dict.fromkeys(launcher.names, 2)
+    with opened(Here(3)) as keepers:
+        ports = ready(keepers, {"host0": 2, "host1": 2, "host2": 2})
+        assert {host: len(numbers) for host, numbers in ports.items()} == {"host0": 2, "host1": 2, "host2": 2}
         program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
             keeper.write(encode_request(TasksRequest([Task(keeper.host, number, ["PYTHON", "-c", program])], 30)))
         received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
-    finally:
-        stop_all(keepers)
     assert sorted(line.text for line in events_of(received, LogLine)) == ["none 0", "none 1", "none 2"]
     assert events_of(received, HostLost) == []
 
@@ -49,8 +45,7 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
     launcher = Here(1)
     tokens = set()
     for _ in range(2):
-        keepers = launcher.open(launcher.names)
-        try:
+        with opened(launcher) as keepers:
             ready(keepers, {})
             assert launcher.process is not None
             environment = Path(f"/proc/{launcher.process.pid}/environ").read_bytes().decode().split("\0")
@@ -58,19 +53,13 @@ def test_the_token_is_another_for_every_command_and_in_no_argument(folder: Path)
             assert len(token) == 32
             assert all(token not in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(str(folder)))
             tokens.add(token)
-        finally:
-            stop_all(keepers)
     assert len(tokens) == 2
 
 
 @pytest.mark.processes
 def test_a_command_that_prints_more_than_a_pipe_holds_goes_on(folder: Path) -> None:
-    launcher = Here(1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(Here(1, first="print('a line of a very talkative command\\n' * 100_000, flush=True)\n")) as keepers:
         assert ready(keepers, {"host0": 1})["host0"]
-    finally:
-        stop_all(keepers)
 
 
 @pytest.mark.processes
@@ -79,12 +68,8 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    launcher = Here(1, controller="::1")
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(Here(1, controller="::1")) as keepers:
         assert ready(keepers, {"host0": 1})["host0"]
-    finally:
-        stop_all(keepers)
 
 
 # ---- keepers that do not come
@@ -92,12 +77,8 @@ def test_keepers_may_call_an_ipv6_address(folder: Path) -> None:
 
 @pytest.mark.processes
 def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -> None:
-    launcher = Here(2, numbers=[1])
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(Here(2, numbers=[1])) as keepers:
         answers = try_ready(keepers, {}, 2.0)
-    finally:
-        stop_all(keepers)
     assert answers["host1"] == []
     error = answers["host0"]
     assert isinstance(error, HostError)
@@ -108,46 +89,32 @@ def test_a_host_that_never_calls_is_named_and_the_others_are_not(folder: Path) -
 @pytest.mark.processes
 def test_where_no_keeper_calls_no_host_is_named(folder: Path) -> None:
     launcher = Here(2, first="import time; time.sleep(600)\n")
-    keepers = launcher.open(launcher.names)
-    try:
-        with pytest.raises(
-            CommandError, match=r"^no keeper that python\S* should start called within 1 s on 127.0.0.1:"
-        ):
-            ready(keepers, {}, 1.0)
-    finally:
-        stop_all(keepers)
+    with (
+        opened(launcher) as keepers,
+        pytest.raises(CommandError, match=r"^no keeper that python\S* should start called within 1 s on 127.0.0.1:"),
+    ):
+        ready(keepers, {}, 1.0)
 
 
 @pytest.mark.processes
-def test_a_command_that_ends_too_early_is_quoted(folder: Path) -> None:
-    launcher = Here(2, first="import sys; sys.exit('no room on this cluster')\n")
-    keepers = launcher.open(launcher.names)
-    try:
-        with pytest.raises(CommandError, match=r"^no room on this cluster"):
-            ready(keepers, {})
-    finally:
-        stop_all(keepers)
-
-
-@pytest.mark.processes
-def test_a_command_that_is_killed_says_so(folder: Path) -> None:
-    launcher = Here(1, first="import os; os.kill(os.getpid(), 9)\n")
-    keepers = launcher.open(launcher.names)
-    try:
-        with pytest.raises(CommandError, match=r"^python\S* was ended by SIGKILL"):
-            ready(keepers, {})
-    finally:
-        stop_all(keepers)
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("import sys; sys.exit('no room on this cluster')\n", r"^no room on this cluster"),
+        ("import os; os.kill(os.getpid(), 9)\n", r"^python\S* was ended by SIGKILL"),
+    ],
+    ids=["quoted", "killed"],
+)
+def test_a_command_that_ends_too_early_says_why(first: str, message: str, folder: Path) -> None:
+    with opened(Here(2, first)) as keepers, pytest.raises(CommandError, match=message):
+        ready(keepers, {})
 
 
 @pytest.mark.processes
 def test_a_command_that_is_stopped_says_so_and_no_host_is_named(folder: Path) -> None:
     launcher = Here(2, first="import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\n")
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(launcher) as keepers:
         answers = try_ready(keepers, {}, 2.0)
-    finally:
-        stop_all(keepers)
     assert launcher.process is not None
     program, pid = launcher.process.program, launcher.process.pid
     message = f"{program} (process {pid}) is stopped, so it does not start or end keepers"
@@ -158,12 +125,8 @@ def test_a_command_that_is_stopped_says_so_and_no_host_is_named(folder: Path) ->
 @pytest.mark.processes
 def test_the_host_that_the_command_complains_of_is_blamed_and_the_others_are_consequences(folder: Path) -> None:
     complaint = "import sys; print('ssh: connect to host host1 port 22: No route to host'); sys.exit(1)\n"
-    launcher = Here(3, first=complaint)
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(Here(3, first=complaint)) as keepers:
         answers = try_ready(keepers, {})
-    finally:
-        stop_all(keepers)
     errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
     assert [error.consequence for error in errors] == [True, False, True]
     assert str(errors[1]).startswith("host1: no route")
@@ -184,12 +147,8 @@ def test_a_keeper_that_is_ended_because_of_another_host_while_it_becomes_ready_i
         "time.sleep(0.5)\n"
         "sys.exit('host1: cannot start a keeper')\n"
     )
-    launcher = Here(2, first=call_and_end)
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(Here(2, first=call_and_end)) as keepers:
         answers = try_ready(keepers, {})
-    finally:
-        stop_all(keepers)
     errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
     assert str(errors[0]) == "host0: not started because of host1: host1: cannot start a keeper"
     assert [error.host for error in select_causes(errors)] == ["host1"]
@@ -207,13 +166,11 @@ def test_a_keeper_that_cannot_call_says_so(folder: Path) -> None:
         def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
             return CommandReport({"host0": output} if output else {})
 
-    launcher = Wrong(1)
-    keepers = launcher.open(launcher.names)
-    try:
-        with pytest.raises(HostError, match="cannot call this machine: Connection refused; is there a firewall"):
-            ready(keepers, {})
-    finally:
-        stop_all(keepers)
+    with (
+        opened(Wrong(1)) as keepers,
+        pytest.raises(HostError, match="cannot call this machine: Connection refused; is there a firewall"),
+    ):
+        ready(keepers, {})
 
 
 def test_a_command_that_does_not_exist_is_an_error_before_anything_starts(folder: Path) -> None:

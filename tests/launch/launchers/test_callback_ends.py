@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from callback_keepers import Here
-from keepers import events_of, read_until, ready
+from keepers import events_of, opened, read_until, ready
 from processes import marked, program, until
 
 from trainscale.launch.callback import LauncherProcess
-from trainscale.launch.connection import KeeperConnection, stop_all
+from trainscale.launch.connection import KeeperConnection
 from trainscale.launch.events import HostLost, ReceivedEvent
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task, TasksRequest, encode_request
@@ -37,14 +37,11 @@ def start_tasks(keepers: Sequence[KeeperConnection]) -> list[ReceivedEvent]:
 
 def end_second_keeper(launcher: Here) -> HostLost:
     """Send SIGTERM to the second of two keepers that have a task each. Return what is reported about it."""
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(launcher) as keepers:
         received = start_tasks(keepers)
         second = next(int(item.event.text) for item in received if isinstance(item.event, LogLine) and item.rank == 1)
         os.kill(second, signal.SIGTERM)
         received = read_until(keepers, lambda received: bool(events_of(received, HostLost)))
-    finally:
-        stop_all(keepers)
     (lost,) = events_of(received, HostLost)
     return lost
 
@@ -84,16 +81,13 @@ def test_a_command_that_somebody_ends_while_its_keepers_work_is_the_cause_and_no
     folder: Path, first: str, number: signal.Signals, reason: str
 ) -> None:
     launcher = Here(2, first)
-    keepers = launcher.open(launcher.names)
-    try:
+    with opened(launcher) as keepers:
         received = start_tasks(keepers)
         assert launcher.process is not None
         os.kill(launcher.process.pid, number)
         for line in events_of(received, LogLine):  # as srun's own processes on the hosts do
             os.kill(int(line.text), signal.SIGKILL)
         received = read_until(keepers, lambda received: len(events_of(received, HostLost)) == 2)
-    finally:
-        stop_all(keepers)
     assert {lost.culprit for lost in events_of(received, HostLost)} == {""}
     assert all(reason in lost.stderr_tail[0] for lost in events_of(received, HostLost))
 

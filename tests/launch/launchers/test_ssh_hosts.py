@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keepers import ready, try_ready
+from keepers import opened, ready, try_ready
 from lab_launchers import LabSshLauncher
 from processes import until
 
@@ -142,15 +142,12 @@ def test_the_users_own_configuration_counts_jump_hosts_and_open_connections_incl
         lab.on("node3", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
         launcher = LabSshLauncher(lab, SshSettings(ssh_config=str(config)))
         launcher.access = replace(launcher.access, hosts=(Host("node2", "second"), Host("node3")))
-        keepers = launcher.open(["second", "node3"])
-        try:
+        with opened(launcher, ["second", "node3"]) as keepers:
             assert {host: len(ports) for host, ports in ready(keepers, {"second": 1}).items()} == {
                 "second": 1,
                 "node3": 0,
             }
             assert any("node2" in line for line in lab.processes("controller"))
-        finally:
-            stop_all(keepers)
         assert left(lab) == {}
     finally:
         lab.on("node3", ["mv", "/run/lab/kept", "/run/lab/authorized_keys"])
@@ -268,19 +265,13 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Lab) -> None:
 
 def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., Lab]) -> None:
     many = make_lab(16)
-    keepers = LabSshLauncher(many).open(many.hosts)
-    try:
+    with opened(LabSshLauncher(many), many.hosts) as keepers:
         ports = ready(keepers, dict.fromkeys(many.hosts, 2))
         assert list(ports) == many.hosts
         assert all(len(set(numbers)) == 2 for numbers in ports.values())
-    finally:
-        stop_all(keepers)
     assert left(many) == {}
     many.kill("node5")
-    keepers = LabSshLauncher(many, connect_seconds=2).open(many.hosts)
-    try:
+    with opened(LabSshLauncher(many, connect_seconds=2), many.hosts) as keepers:
         answers = try_ready(keepers, {}, 20.0)
-    finally:
-        stop_all(keepers, 1.0)
     assert [host for host, answer in answers.items() if isinstance(answer, HostError)] == ["node5"]
     until(lambda: left(many) == {}, "the end of all keepers")
