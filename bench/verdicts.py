@@ -43,7 +43,7 @@ from trainscale.questions.explain.text import describe_verdict
 from trainscale.record.journal import read_trials
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial, remove_exchange
-from trainscale.spec.devices import AvailableDevices
+from trainscale.spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Measure
@@ -105,7 +105,8 @@ def _plan(cause: Cause, folder: Path) -> Plan:
     experiment = Experiment.of(
         models=cause.models, strategies=(cause.strategy,), devices=(len(cause.cores),), explain=True, **settings
     )
-    supply = AvailableDevices.on_this_machine("cpu", cause.devices, 1, f"{len(cause.cores)} CPU devices")
+    host = Host(LOOPBACK, LOCALHOST, devices=cause.devices)
+    supply = AvailableDevices("cpu", (host,), 1, f"{len(cause.cores)} CPU devices")
     return make_plan(experiment, supply)
 
 
