@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 
 from ..analyse.checks import OTHER_CORES
-from ..analyse.race import count_most_rounds
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import make_strategy_labels
@@ -175,6 +174,8 @@ class RunProgress(RunListener):
 
     def _estimate_search_seconds(self) -> float:
         """Return an upper limit: the time to go if no further candidate leaves."""
+        from ..analyse.race import count_most_rounds
+
         records, repeats = self.journal.records, self.plan.experiment.measurement.repeats
         good = [record.seconds for record in records if record.ok]
         rounds, total = count_most_rounds(repeats), 0.0

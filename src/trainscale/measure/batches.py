@@ -58,10 +58,6 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
     return replace(context, plan=apply_searches(plan, searches))
 
 
-def needs_search(plan: Plan) -> bool:
-    return any(config.batch == AUTO for config in plan.configs)
-
-
 def find_batches(
     context: RunContext, directory: Path, show: Callable[[str], None] = lambda _: None
 ) -> dict[str, Search]:

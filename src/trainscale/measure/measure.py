@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
 from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, InputError, TrainscaleError
@@ -31,7 +30,7 @@ from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec import data
 from ..spec.choices import choose_network
-from ..spec.config import Config, Trial
+from ..spec.config import AUTO, Config, Trial
 from ..spec.devices import count_hosts
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
@@ -40,11 +39,9 @@ from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.host import HostFacts
 from ..worker.inspection.probe import ProbeRequest, run_probes
-from .batches import needs_search, settle_batches
 from .context import RunContext, choose_directory, make_spec, run_trial, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial, skip_for_memory
-from .parity import check_parity
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -132,12 +129,18 @@ def measure_experiment(
 
 def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunView) -> str | None:
     try:
-        if needs_search(context.plan):
+        if any(config.batch == AUTO for config in context.plan.configs):
+            from .batches import settle_batches
+
             context = settle_batches(context, journal, view.show_message)
         if not context.plan.configs:  # nothing fits
             return None
         experiment = context.plan.experiment
-        verdicts = check_parity(context, view.show_message)
+        verdicts = []
+        if len({(config.framework, config.layout) for config in context.usable_plan.configs}) > 1:
+            from .parity import check_parity
+
+            verdicts = check_parity(context, view.show_message)
         doubts = [verdict for verdict in verdicts if verdict.warning] if experiment.safety.parity else []
         for verdict in doubts:
             view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
@@ -146,6 +149,8 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
             view.show_message(f"parity: all frameworks train the same {models}")
         write_parity(journal.directory, verdicts)
         if experiment.measurement.search:
+            from ..analyse.race import find_failed_parity
+
             excluded = find_failed_parity(context.plan.points, verdicts)
             context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
         with view.show_trials(context.usable_plan, journal, context.retry_failed) as listener:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from statistics import fmean, median, variance
+from typing import TYPE_CHECKING
 
-from ..analyse.race import Race, count_most_rounds, replay_races
 from ..analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
@@ -23,6 +23,9 @@ from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .context import make_short_measure, select_configs
+
+if TYPE_CHECKING:
+    from ..analyse.race import Race
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
@@ -271,6 +274,8 @@ def compute_within_variance(steps: Sequence[float]) -> float | None:
 
 
 def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:
+    from ..analyse.race import count_most_rounds, replay_races
+
     return replay_races(plan.points, records, count_most_rounds(plan.experiment.measurement.repeats))
 
 
@@ -301,9 +306,11 @@ def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:
     """Return how many short and full trials a search can take at most."""
-    measurement = plan.experiment.measurement
-    races = replay_races(plan.points, (), count_most_rounds(measurement.repeats))
-    short = sum(len(race.configs) * count_most_rounds(measurement.repeats) for race in races if len(race.configs) > 1)
+    from ..analyse.race import count_most_rounds
+
+    measurement, races = plan.experiment.measurement, replay_races_of_plan(plan, ())
+    rounds = count_most_rounds(measurement.repeats)
+    short = sum(len(race.configs) * rounds for race in races if len(race.configs) > 1)
     points = sum(2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders) else 1 for race in races)
     return short, points * measurement.repeats
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ..analyse.race import Departure, Race, replay_races_of_run
 from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
@@ -16,6 +16,9 @@ from ..spec.config import Config
 from . import numbers
 from .table import Grid
 from .wording import format_device_count
+
+if TYPE_CHECKING:
+    from ..analyse.race import Departure, Race
 
 _NOTE = (
     "The speeds are those of the short trials. A candidate left after a round when the interval of its ratio to the"
@@ -34,6 +37,10 @@ def select_series_in_full(run: Run) -> list[Series]:
 
 def make_search_grids(run: Run) -> list[Grid]:
     """Return a table for every race of a run. Empty for a run that was no search."""
+    if not run.info.is_search:
+        return []
+    from ..analyse.race import replay_races_of_run
+
     grids = [make_race_grid(race, run.records) for race in replay_races_of_run(run.info, run.records, run.parity)]
     notes = [""] * (len(grids) - 1) + [_NOTE]
     return [replace(grid, title=run.add_label(grid.title), note=note) for grid, note in zip(grids, notes, strict=False)]
