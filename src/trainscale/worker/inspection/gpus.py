@@ -1,8 +1,9 @@
-"""GPUs as NVIDIA's management library (NVML) shows them: memory by process, energy, clocks, power, temperature and
-traffic. The library is called through ctypes, because a keeper has only the standard library.
+"""GPUs as NVIDIA's management library (NVML) shows them: memory by process, energy, clocks,
+power, temperature and traffic. It is called through ctypes: a keeper has no packages.
 
-The keeper samples memory and state in a thread, so that the ranks pay nothing for it. When a rank has reported its
-window, the samples in that window are summarised. Processes of one host share the clock that dates them.
+The keeper samples memory and state in a thread, so that the ranks pay nothing for it. When a
+rank has reported its window, the samples in that window are summarised. Processes of one host
+share the clock that dates them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 6
 
 
 def find_visible_gpu(index: int) -> str:
-    """Return CUDA's name of a GPU. Where CUDA_VISIBLE_DEVICES lists some, the index counts among those."""
+    """Return CUDA's name of a GPU; the index counts among CUDA_VISIBLE_DEVICES, if it is set."""
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if names and index >= len(names):
         raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(names)}")
@@ -39,16 +40,14 @@ def find_visible_gpu(index: int) -> str:
 
 
 class NvmlError(Exception):
-    """A call of the library failed. The message is for a person."""
+    """A call of the library failed."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
 
 
-class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t"""
-
+class _FieldValue(ctypes.Structure):  # nvmlFieldValue_t
     _fields_ = (
         ("field", ctypes.c_uint),
         ("scope", ctypes.c_uint),
@@ -61,7 +60,7 @@ class _FieldValue(ctypes.Structure):
 
 
 class Nvml:
-    """The library. Of each function the oldest version is called, because every driver still has it.
+    """The library. Of each function the oldest version is called: every driver still has it.
 
     A GPU is given by its index or its UUID, as a string.
     """
@@ -77,7 +76,7 @@ class Nvml:
         self._count = count.value
 
     def sum_process_bytes(self) -> dict[int, int | None]:
-        """Return the bytes that each process holds on all GPUs together; None where the driver does not count them.
+        """Return the bytes that each process holds on all GPUs; None where they are not counted.
 
         A GPU that does not answer is left out. If none answers, NvmlError is raised.
         """
@@ -99,7 +98,8 @@ class Nvml:
     def _list_processes(self, gpu: str) -> list[tuple[int, int]]:
         device, capacity = self._find_device(gpu), _CAPACITY
         while True:
-            count, buffer = ctypes.c_uint(capacity), ctypes.create_string_buffer(capacity * _PROCESS.size)
+            count = ctypes.c_uint(capacity)
+            buffer = ctypes.create_string_buffer(capacity * _PROCESS.size)
             try:
                 self._call("nvmlDeviceGetComputeRunningProcesses", device, ctypes.byref(count), buffer)
             except NvmlError as error:
@@ -107,16 +107,16 @@ class Nvml:
                     raise
                 capacity = 2 * count.value
                 continue
-            return [_PROCESS.unpack_from(buffer, number * _PROCESS.size) for number in range(count.value)]
+            return [_PROCESS.unpack_from(buffer, n * _PROCESS.size) for n in range(count.value)]
 
     def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
-        """Return the result of a function of the library for a GPU. It has 32 bits, or 64 if it is ``wide``."""
+        """Return the result of a function for a GPU, which has 32 bits, or 64 if it is ``wide``."""
         answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
         self._call(function, self._find_device(gpu), *map(ctypes.c_uint, arguments), ctypes.byref(answer))
         return int(answer.value)
 
     def read_field(self, gpu: str, field: int) -> int:
-        """Return a counter of a GPU by its number among the library's fields, summed over its NVLinks."""
+        """Return a counter of a GPU by its number, summed over its NVLinks."""
         value = _FieldValue(field=field, scope=_ALL_LINKS)
         self._call("nvmlDeviceGetFieldValues", self._find_device(gpu), ctypes.c_int(1), ctypes.byref(value))
         if value.code or value.value_type == _FLOAT:
@@ -150,7 +150,7 @@ _SENT, _RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 _NVLINK_SENT, _NVLINK_RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX, in KiB
 _KB, _KIB = 1000, 1024
 
-# Bits of nvmlDeviceGetCurrentClocksThrottleReasons. An idle GPU (1) is not limited by anything.
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons, but 1, which is an idle GPU.
 _REASONS = {
     0x2: "application clocks",
     0x4: "power cap",
@@ -165,7 +165,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuSample:
-    """The state of a GPU at a moment of ``time.perf_counter``. None where the GPU does not report it."""
+    """The state of a GPU at a moment of ``time.perf_counter``. None is not reported."""
 
     seconds: float
     sm_mhz: int | None = None
@@ -183,8 +183,6 @@ class GpuSample:
 
 
 def read_sample(nvml: Nvml, gpu: str) -> GpuSample:
-    """Read the state of a GPU. What the GPU or its driver does not offer is None."""
-
     def read(function: str, *arguments: int, wide: bool = False) -> int | None:
         try:
             return nvml.read_number(function, gpu, *arguments, wide=wide)
@@ -220,7 +218,7 @@ def _scale(value: int | None, factor: float) -> float | None:
 
 
 def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuState | None:
-    """Summarise the samples between two moments, or return None if there are none."""
+    """Summarise the samples between two moments; None if there are none."""
     inside = [sample for sample in samples if began <= sample.seconds <= ended]
     if not inside:
         return None
@@ -233,7 +231,7 @@ def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuSt
         return round(sum(known) / len(known), 3) if known else None
 
     def compute_rate(name: str) -> float | None:
-        """Return by how much a counter grows per second; None if it has fewer than two values or began again."""
+        # A counter may have fewer than two values, or begin again.
         known = [sample for sample in inside if getattr(sample, name) is not None]
         grown = getattr(known[-1], name) - getattr(known[0], name) if len(known) > 1 else -1
         return round(float(grown) / (known[-1].seconds - known[0].seconds), 3) if grown >= 0 else None
@@ -266,13 +264,13 @@ _STATE_TURNS = 2  # samples of memory for each of the state
 _MOST_SAMPLES = 20_000  # of a GPU, the latest: nearly three hours
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's own number for it (PROC_PID_INIT_INO)
 
-ELSEWHERE = "NVML names processes by numbers of another namespace (a container), so the trial's own are unknown"
+ELSEWHERE = "NVML numbers processes as another namespace (a container) does, so the trial's are unknown"
 NO_COUNT = "the driver does not say how much memory each process holds"
 
 
 class GpuMonitor:
-    """Samples, in a thread, the most GPU memory that each rank of a host held, its children included, and the state of
-    the ranks' GPUs. A process that is not known to belong to the trial is not counted.
+    """Samples, in a thread, the most GPU memory that each rank and its children held, and the
+    state of the ranks' GPUs. Processes that do not belong to the trial are not counted.
     """
 
     def __init__(self) -> None:
@@ -287,7 +285,7 @@ class GpuMonitor:
         self._thread = threading.Thread(target=self._sample, name="nvml", daemon=True)
 
     def watch(self, rank: int, pid: int, index: int | None = None) -> None:
-        """Count the memory of a rank's processes, and sample the GPU with this number among the visible ones."""
+        """Count the memory of a rank's processes, and sample the GPU with this index."""
         self._ranks = {**self._ranks, pid: rank}
         try:
             self._gpus = self._gpus if index is None else {**self._gpus, rank: find_visible_gpu(index)}
@@ -307,11 +305,11 @@ class GpuMonitor:
         return None, f"NVML names no process of this rank{others}"
 
     def summarise_window(self, rank: int, began: float, seconds: float) -> GpuState | None:
-        """Summarise the samples of a rank's window; None if there are none."""
-        return summarise(list(self._samples.get(self._gpus.get(rank, ""), ())), began, began + seconds)
+        samples = self._samples.get(self._gpus.get(rank, ""), ())
+        return summarise(list(samples), began, began + seconds)
 
     def stop(self) -> None:
-        """Stop sampling, without waiting for the driver, which may be slow to answer."""
+        """Stop sampling, without waiting for the driver."""
         self._stop.set()
 
     def _sample(self) -> None:
@@ -335,7 +333,9 @@ class GpuMonitor:
                         self._samples.setdefault(gpu, deque(maxlen=_MOST_SAMPLES)).append(sample)
 
     def _count(self, sizes: Mapping[int, int | None]) -> None:
-        strangers = {pid for pid in sizes if not os.path.exists(f"/proc/{pid}")} if is_in_container() else set()
+        strangers = set()
+        if is_in_container():
+            strangers = {pid for pid in sizes if not os.path.exists(f"/proc/{pid}")}
         if strangers & self._strangers:  # seen only once, it may have just ended
             self._problem = ELSEWHERE
             return
@@ -354,10 +354,7 @@ class GpuMonitor:
 
 
 def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
-    """Return the rank that a process belongs to: it is the rank, or in its session, or one of its descendants.
-
-    ``ranks`` are by process number.
-    """
+    """Return the rank (by process number) that is a process, leads its session or started it."""
     for _ in range(64):  # a tree that changes while it is read might look like a ring
         if pid in ranks:
             return ranks[pid]
@@ -367,7 +364,7 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
         except OSError:
             return None
         parent, session = int(fields[1]), int(fields[3])
-        if session in ranks:  # a rank leads a session, so children are found that have outlived their parents
+        if session in ranks:  # so children are found that have outlived their parents
             return ranks[session]
         pid = parent
     return None

@@ -1,7 +1,7 @@
-"""Inspects the host it runs on: machine, addresses, disk, and which interpreters have the requested frameworks.
+"""Inspects a host: machine, addresses, disk, and which interpreters have some frameworks.
 
-The role ``look`` reads a HostFactsRequest as a JSON line. It prints the HostFacts as JSON text, cut into events
-(HostFactsPiece). Frameworks are imported only in their own interpreters, by the role ``probe``.
+The role ``look`` reads a HostFactsRequest as a JSON line, and prints the HostFacts as JSON text
+in events (HostFactsPiece). Frameworks are imported in their own interpreters, by ``probe``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Machine:
     gpus: tuple[Gpu, ...]
     gpu_note: str  # why there are none, if that is known
     load: float  # one-minute average of runnable processes
-    pressure: float | None  # per cent of time in which some process waited for a core, last ten seconds
+    pressure: float | None  # per cent of ten seconds in which some process waited for a core
 
 
 def read_machine() -> Machine:
@@ -73,11 +73,14 @@ def read_machine() -> Machine:
 
 
 def list_usable_cores() -> tuple[int, ...]:
-    """Return the cores that this process may use, limited by a container's quota: cgroup v2's cpu.max or v1's."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    """Return the cores that this process may use, limited by a container's quota."""
+    allowed = list(range(os.cpu_count() or 1))
+    if hasattr(os, "sched_getaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
     limit, _, period = read_line("/sys/fs/cgroup/cpu.max").partition(" ")
-    if not limit:
-        limit, period = (read_line(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    if not limit:  # version 1
+        limit = read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
     quota = int(limit) / int(period) if limit.isdigit() and period.isdigit() else len(allowed)
     return tuple(allowed[: max(1, int(quota))])
 
@@ -115,14 +118,15 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, numbered as the processes will see them."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, numbered as processes see them."""
     if variable is None:
         return gpus
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
-        # A GPU is named by its number or by the beginning of its UUID. As in CUDA, a wrong name hides all that follow.
-        by_uuid = name.startswith("GPU-")
-        named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
+        # By number, or by the beginning of the UUID. As in CUDA, a wrong name hides all that follow.
+        named = [gpu for gpu in gpus if name == str(gpu.index)]
+        if name.startswith("GPU-"):
+            named = [gpu for gpu in gpus if gpu.uuid.startswith(name)]
         if len(named) != 1:
             break
         chosen += named
@@ -137,8 +141,7 @@ _PIECE = 1500  # characters of JSON text in an event line, where each quote need
 # Where `trainscale env create` puts its environments.
 _ENVIRONMENTS = "trainscale/envs/*/bin/python"
 _FIND_SECONDS = 30
-# Prints which of the modules in its arguments an interpreter has, with their versions. A folder without code is not a
-# module.
+# Prints which modules an interpreter has, with their versions. A folder without code is none.
 _FIND = r"""
 import importlib.metadata, importlib.util, json, re, sys
 
@@ -168,25 +171,22 @@ class FrameworkSearch:
 
 @dataclass(frozen=True)
 class HostFactsRequest:
-    """``frameworks`` to look for, by name. ``folder``: where the worker is copied to, whose disk space matters.
-    ``probes``: frameworks to import, each in the interpreter that was found for it.
-    """
-
     frameworks: dict[str, FrameworkSearch] = field(default_factory=dict)
-    folder: str = "/tmp"
-    probes: list[ProbeRequest] = field(default_factory=list)
+    folder: str = "/tmp"  # where the worker is copied to
+    probes: list[ProbeRequest] = field(default_factory=list)  # to be asked in what is found
 
     @classmethod
     def from_json(cls, text: str) -> HostFactsRequest:
         values = json.loads(text)
-        searches = {name: FrameworkSearch(**search) for name, search in values.get("frameworks", {}).items()}
+        frameworks = values.get("frameworks", {})
+        searches = {name: FrameworkSearch(**search) for name, search in frameworks.items()}
         probes = [ProbeRequest.from_dict(probe) for probe in values.get("probes", ())]
         return cls(**{**values, "frameworks": searches, "probes": probes})
 
 
 @dataclass(frozen=True)
 class FrameworkLocation:
-    """The interpreter that has a framework, and the versions of the framework's modules."""
+    """The interpreter that has a framework, and the versions of its modules."""
 
     python: str
     versions: dict[str, str]
@@ -203,9 +203,9 @@ class HostFacts:
     python: str = ""
     python_version: str = ""
     frameworks: dict[str, FrameworkLocation | None] = field(default_factory=dict)
-    probes: dict[str, FrameworkFacts] = field(default_factory=dict)  # of the frameworks that were to be imported
-    clock_ahead_seconds: tuple[float, float] | None = None  # at least and at most, compared with the controller's
-    worker_copied: bool | None = None  # whether the worker had to be copied to the host just now
+    probes: dict[str, FrameworkFacts] = field(default_factory=dict)
+    clock_ahead_seconds: tuple[float, float] | None = None  # of the controller's: least and most
+    worker_copied: bool | None = None  # whether the worker had to be copied just now
 
 
 def main(arguments: list[str]) -> int:
@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> int:
     locations = {
         name: find_interpreter(search.modules, search.pythons, modules) for name, search in request.frameworks.items()
     }
-    # Where none has the framework, the probe says so, or why the interpreter that a person named does not work.
+    # Where none has the framework, the probe says so, or what is wrong with the one that was named.
     pythons = {
         name: location.python if location else (*request.frameworks[name].pythons, sys.executable)[0]
         for name, location in locations.items()
@@ -242,12 +242,13 @@ def main(arguments: list[str]) -> int:
 
 
 def list_addresses() -> dict[str, str]:
-    """Return the IPv4 address of every interface that has one; the interface of the default route comes first."""
+    """Return the IPv4 addresses by interface; that of the default route comes first."""
     by_interface = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                request = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
             except OSError:
                 continue  # it has none
             by_interface[name] = socket.inet_ntoa(answer[20:24])
@@ -262,22 +263,23 @@ def list_addresses() -> dict[str, str]:
 
 
 def find_reached_address() -> str:
-    """Return the address of this host to which the controller's ssh connected; empty if it was not by ssh."""
+    """Return the address to which the controller's ssh connected; empty if it was not by ssh."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return fields[2] if len(fields) == 4 else ""
 
 
 def find_data_home() -> str:
-    """Return the folder of this user's data. As for the controller (folders.py), a relative path counts as unset."""
+    """Return the folder of this user's data. As in folders.py, a relative path counts as unset."""
     folder = os.environ.get("XDG_DATA_HOME", "")
     return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")
 
 
 def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[str, ...]) -> FrameworkLocation | None:
-    """Return the first interpreter that has these modules: of those named, this one, and the environments made here.
-    Each interpreter is asked once, for ``all_modules``.
+    """Return the first interpreter that has these modules: of those named, this one, and the
+    environments made here. Each is asked once, for ``all_modules``.
     """
-    candidates = [*pythons, sys.executable, *sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))]
+    environments = sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))
+    candidates = [*pythons, sys.executable, *environments]
     for python in dict.fromkeys(candidates):
         path = shutil.which(python)
         versions = _find_versions(path, all_modules) if path else {}

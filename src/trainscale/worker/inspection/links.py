@@ -1,9 +1,9 @@
-"""Measures the network between this host and its neighbours in a ring: the round trip to the next host, and the bits
-per second that arrive from the previous one.
+"""Measures the network between this host and its neighbours in a ring: the round trip to the
+next host, and the bits per second that arrive from the previous one.
 
-Reads a LinksRequest as a JSON line and prints one event (Links). A host takes part in one measurement at a time: it
-sends and then receives, or the other way round, and a sender waits until its receiver is free. So all pairs that do not
-share a host are measured at once, and a ring of any size takes about as long as a ring of three.
+Reads a LinksRequest as a JSON line and prints one event (Links). A host sends and then
+receives, or the other way round, and a sender waits until its receiver is free. So a ring of
+any size takes about as long as a ring of three.
 """
 
 from __future__ import annotations
@@ -30,23 +30,19 @@ _WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to reach its sp
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
 _BACKLOG = 256  # unknown clients may also connect
-_PATIENCE = 3  # times ``seconds``: the hosts before may wait that long for a connection, and then measure
+_PATIENCE = 3  # times ``seconds``, for a neighbour that is busy with its other neighbour
 _FREE, _PING, _DATA = b"f", b"p", b"d"
 
 
 @dataclass(frozen=True)
 class LinksRequest:
-    """``address`` and ``port`` are where this host listens, ``next_address`` and ``next_port`` where the next one does.
-    ``seconds`` is how long a neighbour may take to answer.
-    """
-
-    address: str
+    address: str  # where this host listens
     port: int
-    next_address: str
+    next_address: str  # where the next one does
     next_port: int
     sends_first: bool
     token: str
-    seconds: float
+    seconds: float  # that a neighbour may take to answer
 
 
 def main(arguments: list[str]) -> int:
@@ -73,8 +69,8 @@ def measure(request: LinksRequest) -> Links:
         callers = GreetingReader(socket.create_server((request.address, request.port), backlog=_BACKLOG))
     except OSError as error:
         return Links(send_error=_describe_error(error), receive_error=_describe_error(error))
-    # Every host connects at once, whichever sends first. So a host to which none connects knows it after ``seconds``,
-    # while those behind it still wait for their turn.
+    # Every host connects at once, whichever sends first. So a host to which none connects knows
+    # it after ``seconds``, while those behind it still wait for their turn.
     with closing(callers), ThreadPoolExecutor(1) as caller:
         first_connection = caller.submit(_connect, request)
         sent = attempt(send) if request.sends_first else None
@@ -84,7 +80,7 @@ def measure(request: LinksRequest) -> Links:
 
 def _send(request: LinksRequest, connection: socket.socket) -> float:
     """Return the median round trip in seconds. Then send as much data as the receiver takes."""
-    _expect(connection, _FREE, _PATIENCE * request.seconds)  # the receiver may be busy with its other neighbour
+    _expect(connection, _FREE, _PATIENCE * request.seconds)
     times: list[float] = []
     deadline = time.perf_counter() + _PING_SECONDS
     while len(times) < _PINGS and (now := time.perf_counter()) < deadline:
@@ -119,9 +115,9 @@ def _expect(connection: socket.socket, message: bytes, seconds: float) -> None:
 
 
 def _receive(request: LinksRequest, callers: GreetingReader) -> float:
-    """Return the bits per second that arrive over all streams together, once they have reached their speed."""
+    """Return the bits per second that arrive over all streams, once they are up to speed."""
     with _accept(callers, request.token, request.seconds) as connection:
-        connection.settimeout(_PATIENCE * request.seconds)  # the sender may be busy with its other neighbour
+        connection.settimeout(_PATIENCE * request.seconds)
         connection.sendall(_FREE)
         while (message := connection.recv(1)) == _PING:
             connection.sendall(_PING)
@@ -154,12 +150,13 @@ def _receive(request: LinksRequest, callers: GreetingReader) -> float:
 
 
 def _connect(request: LinksRequest) -> socket.socket:
-    """Connect to the next host. Retry until the time is up, because it may start a little later."""
+    """Connect to the next host. Retry, because it may start a little later."""
     deadline = time.monotonic() + request.seconds
     to = (request.next_address, request.next_port)
     while True:
         try:
-            connection = socket.create_connection(to, max(0.1, deadline - time.monotonic()), (request.address, 0))
+            left = max(0.1, deadline - time.monotonic())
+            connection = socket.create_connection(to, left, (request.address, 0))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(request.token.encode() + b"\n")
             return connection
@@ -185,7 +182,7 @@ def _accept(callers: GreetingReader, token: str, seconds: float) -> socket.socke
 
 
 def _describe_error(error: OSError) -> str:
-    """Return the message without numbers and addresses, which the controller knows."""
+    """Return the message without numbers and addresses."""
     if isinstance(error, socket.timeout):  # before Python 3.10 no TimeoutError
         return "no answer in time"
     return (error.strerror or str(error)).partition(" (while")[0]

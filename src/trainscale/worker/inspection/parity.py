@@ -1,8 +1,8 @@
 """Computes a few steps with one framework, for a parity check. Nothing is timed.
 
-Reads a job from standard input and sends its numbers as events: the logits of every head, the loss of every step, the
-weights before, after the first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do.
-The controller compares the numbers. Training starts from varied weights (models/weights.py).
+Reads a job and sends its numbers: the logits of every head, the loss of every step, the
+weights before, after the first step and after the last, folded, and what batch norm, dropout
+and ``place_pixels`` do. Training starts from varied weights (models/weights.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter.proof.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:
-        # The path that real images take, and the layers that training leaves out, in the timed precision.
+        # The path of real images, and the layers that training leaves out, in the timed precision.
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
     counts = {"parameters": parameters, "macs": adapter.proof.macs(), "versions": adapter.versions()}
@@ -95,8 +95,8 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
 
 
 def _measure_dropout(adapter: Adapter) -> NamedArrays:
-    """Return, for each dropout layer: the share of zeros among its outputs for ones, their mean otherwise, its rate
-    and the number of ones.
+    """Return, for each dropout layer: the share of zeros among its outputs for ones, the mean of
+    the others, its rate and the number of ones.
     """
     import numpy as np
 
@@ -105,7 +105,8 @@ def _measure_dropout(adapter: Adapter) -> NamedArrays:
     arrays = {}
     for layer in graph.layers if graph else ():
         if layer.kind == "dropout":
-            outputs = np.asarray(adapter.proof.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
+            ones: Any = np.ones(_DROPPED, np.float32)
+            outputs = np.asarray(adapter.proof.drop(layer.name, ones), np.float64)
             kept = outputs[outputs != 0]
             mean = kept.mean() if kept.size else 0.0
             arrays[f"dropout/{layer.name}"] = np.array(
@@ -115,8 +116,8 @@ def _measure_dropout(adapter: Adapter) -> NamedArrays:
 
 
 def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
-    """Return the largest difference that ``place_pixels`` makes to normalizing on the host, relative to the largest
-    value, and how many labels differ.
+    """Return the largest relative difference between ``place_pixels`` and normalizing on the
+    host, and how many labels differ.
     """
     import numpy as np
 
@@ -124,9 +125,11 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     if adapter.samples.unit != "images" or len(shape) != 3:
         return {}
     channels = range(shape[0])
-    normalization = Normalization(tuple(0.3 + 0.1 * c for c in channels), tuple(0.2 + 0.05 * c for c in channels))
+    means, deviations = (0.3 + 0.1 * c for c in channels), (0.2 + 0.05 * c for c in channels)
+    normalization = Normalization(tuple(means), tuple(deviations))
     # Every pixel differs from its neighbours, from row to row and from channel to channel.
-    pixels: Any = (np.arange(job.batch * int(np.prod(shape))) * 37 % 256).astype(np.uint8).reshape(job.batch, *shape)
+    numbers: Any = np.arange(job.batch * math.prod(shape)) * 37 % 256
+    pixels = numbers.astype(np.uint8).reshape(job.batch, *shape)
     labels: Any = np.arange(job.batch, dtype=np.int64) % job.config.classes
     expected = adapter.proof.read_batch(adapter.place(normalization(pixels), labels.copy()))
     placed = adapter.proof.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
@@ -138,10 +141,10 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
 
 
 def fold(values: Any) -> numpy.ndarray:
-    """Represent a tensor by at most 4,096 numbers. A small tensor stays as it is. Otherwise every value is multiplied
-    by a fixed random sign and added to one of 4,096 sums. The folds of two tensors differ by as much as the tensors
-    do (in the root mean square over signs). A single different value changes the fold, and so do two values that
-    swapped positions, except for one pair in 8,192.
+    """Represent a tensor by at most 4,096 numbers. A small tensor stays as it is. Otherwise
+    every value is multiplied by a fixed random sign and added to one of 4,096 sums. The folds
+    of two tensors differ by as much as the tensors do, in the root mean square over signs. Two
+    values that swapped positions change the fold, except for one pair in 8,192.
     """
     import numpy as np
 

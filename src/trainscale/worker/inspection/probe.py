@@ -1,8 +1,6 @@
-"""Inspects one framework from inside its environment: reads a ProbeRequest as a JSON line from standard input, prints
-one event (FrameworkFacts) and ends.
-
-The controller never imports a framework. This is how it learns versions, GPUs, and whether a user's network can be
-built.
+"""Inspects one framework from inside its environment: reads a ProbeRequest as a JSON line and
+prints one event (FrameworkFacts). The controller, which never imports a framework, learns
+versions and GPUs so, and whether a user's network can be built.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +31,11 @@ _MESSAGE_LENGTH = 300  # characters, because all answers travel in one event lin
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """Which framework to inspect. ``models`` are the configs of users' networks to build, ``needs`` the modules that
-    the trials import besides the framework's own.
-    """
-
     framework: str
-    models: Sequence[Config] = ()
+    models: Sequence[Config] = ()  # users' networks to build
     python_path: Sequence[str] = ()
     plugins: Sequence[PluginReference] = ()
-    needs: Sequence[str] = ()
+    needs: Sequence[str] = ()  # modules that trials import besides the framework's own
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ProbeRequest:
@@ -51,8 +45,9 @@ class ProbeRequest:
 
 
 def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> dict[str, FrameworkFacts]:
-    """Probe frameworks on this machine, each in a process of its interpreter, all at once. Whatever goes wrong there is
-    the reason why a framework cannot be used.
+    """Probe frameworks on this machine, each in a process of its interpreter, all at once.
+
+    Whatever goes wrong there is the reason why a framework cannot be used.
     """
     start = str(Path(__file__).resolve().parents[1] / "start.py")
     deadline = time.monotonic() + _SECONDS
@@ -93,15 +88,15 @@ def _read_answer(framework: str, code: int, output: bytes) -> FrameworkFacts:
         _, mark, text = line.partition(MARK)
         if mark:
             values = json.loads(text)
-            facts = FrameworkFacts(**{field.name: values[field.name] for field in fields(FrameworkFacts)})
-            return replace(facts, reason=find_explaining_line(facts.reason))
+            known = {field.name: values[field.name] for field in fields(FrameworkFacts)}
+            return FrameworkFacts(**{**known, "reason": find_explaining_line(known["reason"])})
     end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     last_line = f": {lines[-1]}" if lines else ""
     return FrameworkFacts(False, f"the Python of {framework} {end}{last_line}")
 
 
 def find_explaining_line(text: str) -> str:
-    """Return the line of a message that explains the most. Some frameworks put a whole traceback into theirs."""
+    """Return the line of a message that explains the most: it may hold a whole traceback."""
     first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if not first.endswith("Traceback (most recent call last):"):
         return first

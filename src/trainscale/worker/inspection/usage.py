@@ -1,5 +1,5 @@
-"""What processes use: memory, and a limit for ranks that try ever larger batches; CPU time; energy, by the counters of
-the driver (a GPU) or of RAPL (the processors of a host). Imports no framework.
+"""What processes use: memory, and a limit for ranks that try ever larger batches; CPU time;
+energy, by the counters of the driver (a GPU) or of RAPL (the processors of a host).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PACKAGE = re.compile(r"(?:intel|amd)-rapl:\d+")
 
 
 def read_line(path: str, start: str = "") -> str:
-    """Return the rest of the first line that starts so; empty if there is none, or if the file cannot be read."""
+    """Return the rest of the first line that starts so; empty if there is none, or no file."""
     try:
         with open(path, errors="replace") as file:
             return next((line[len(start) :].strip() for line in file if line.startswith(start)), "")
@@ -30,7 +30,7 @@ def read_line(path: str, start: str = "") -> str:
 
 
 def read_number(path: str, start: str = "") -> int | None:
-    """Return the number at the beginning of that rest; None if there is no number, such as in "max"."""
+    """Return the number at the beginning of that rest; None for another word, such as "max"."""
     number = read_line(path, start).partition(" ")[0]
     return int(number) if number.isdigit() else None
 
@@ -45,25 +45,22 @@ def read_peak_bytes(pid: int | str = "self") -> int | None:
 
 
 def read_host_peak_bytes() -> int:
-    """Return the most memory that this process ever held: VmHWM, because ru_maxrss can be the parent's."""
+    # ru_maxrss can be the parent's.
     scale = 1 if os.uname().sysname == "Darwin" else 1024
     return read_peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
 def sum_children_peak_bytes() -> int | None:
-    """Return the sum of the peaks of this process's children; None if there are none or they are unknown.
-
-    Memory that they share is counted in each of them.
-    """
+    """Return the sum of the peaks of this process's children, with what they share."""
     files = glob.glob("/proc/self/task/*/children")
     peaks = [read_peak_bytes(pid) for file in files for pid in read_line(file).split()]
     return sum(filter(None, peaks)) or None
 
 
 def limit_memory(share: float) -> int:
-    """Limit this process, and each that it starts, to this share of the memory that is free now; return the limit.
+    """Limit this process, and each that it starts, to a share of the free memory; return the limit.
 
-    A larger allocation fails. Otherwise the kernel would swap or end processes. The limit is in bytes.
+    A larger allocation fails. Otherwise the kernel would swap or end processes.
     """
     limit = int(share * count_available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -73,9 +70,9 @@ def limit_memory(share: float) -> int:
 
 
 def count_available_bytes() -> int:
-    """Return what can be allocated without swapping, in the machine and in every container around this process."""
+    """Return what can be allocated without swapping, in the machine and in every container."""
     kib = read_number("/proc/meminfo", "MemAvailable:")
-    available = [kib * 1024 if kib is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    available = [(kib or 0) * 1024 or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         with open("/proc/self/cgroup") as file:
             groups = [line.strip().split(":", 2) for line in file]
@@ -94,7 +91,8 @@ def count_available_bytes() -> int:
             folder = "/".join([root, *parts[:depth]])
             allowed, current = read_number(f"{folder}/{limit}"), read_number(f"{folder}/{used}")
             if allowed is not None and current is not None:
-                available.append(max(0, allowed - current + (read_number(f"{folder}/memory.stat", cached) or 0)))
+                reclaimable = read_number(f"{folder}/memory.stat", cached) or 0
+                available.append(max(0, allowed - current + reclaimable))
     return min(available)
 
 
@@ -103,17 +101,15 @@ def count_available_bytes() -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """What this process used: CPU seconds, how often a core was taken away, how long its threads had none."""
+    """What this process used."""
 
     cpu_seconds: float
-    involuntary_switches: int
-    core_wait_seconds: float | None
+    involuntary_switches: int  # a core was taken away
+    core_wait_seconds: float | None  # in which threads were ready to run but had no core
 
 
 def read_process_usage() -> Usage:
-    """Return what this process has used so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    # Time in which its threads were ready to run but had no core; None if the kernel does not count it.
     waits = [read_line(file).split() for file in glob.glob("/proc/self/task/*/schedstat")]
     core_wait_seconds = sum(int(fields[1]) for fields in waits if fields) / 1e9 if any(waits) else None
     return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, core_wait_seconds)
@@ -125,14 +121,15 @@ def set_usage(sample: RankSample, before: Usage) -> None:
     sample.cpu_seconds = after.cpu_seconds - before.cpu_seconds
     sample.involuntary_switches = after.involuntary_switches - before.involuntary_switches
     if after.core_wait_seconds is not None and before.core_wait_seconds is not None:
-        sample.core_wait_seconds = max(0.0, after.core_wait_seconds - before.core_wait_seconds)  # a thread may end
+        # A thread may have ended.
+        sample.core_wait_seconds = max(0.0, after.core_wait_seconds - before.core_wait_seconds)
 
 
 # ---- energy; none is reported where nothing counts it
 
 
 class EnergyCounter:
-    """``read`` returns joules since some moment. ``source`` says what counts: ``nvml`` a GPU, ``rapl`` a host."""
+    """``read`` returns joules since some moment. ``source`` is ``nvml`` or ``rapl``."""
 
     def __init__(self, source: str = "", read: Callable[[], float | None] = lambda: None) -> None:
         self.source = source
@@ -143,7 +140,7 @@ class EnergyCounter:
         self._before = self._read()
 
     def read_joules(self) -> float | None:
-        """Return the energy since ``start``. None where nothing counts it, or the counter began again."""
+        """Return the energy since ``start``; None if nothing counts it, or began again."""
         after = self._read()
         if self._before is None or after is None or after < self._before:
             return None
@@ -151,7 +148,7 @@ class EnergyCounter:
 
 
 def open_counter(job: Job) -> EnergyCounter:
-    """Return the counter of a rank's device. RAPL counts a whole host, so only the first rank there has it."""
+    """Return the counter of a rank's device. RAPL counts a host: the first rank there has it."""
     if job.device.kind == "cuda":
         try:
             nvml, gpu = Nvml(), find_visible_gpu(job.device.index)
@@ -166,11 +163,13 @@ def open_counter(job: Job) -> EnergyCounter:
 
         return EnergyCounter() if job.device.shared or read_gpu() is None else EnergyCounter("nvml", read_gpu)
 
-    packages = [path for path in glob.glob(f"{RAPL}/*") if _PACKAGE.fullmatch(os.path.basename(path))]
+    names = [name for name in os.listdir(RAPL) if _PACKAGE.fullmatch(name)] if os.path.isdir(RAPL) else []
+    packages = [f"{RAPL}/{name}" for name in names]
 
     def read_packages() -> float | None:
         microjoules = [read_number(f"{path}/energy_uj") for path in packages]
         return None if None in microjoules or not packages else sum(filter(None, microjoules)) / 1e6
 
     is_first = job.addresses.index(job.addresses[job.rank]) == job.rank
-    return EnergyCounter("rapl", read_packages) if is_first and read_packages() is not None else EnergyCounter()
+    is_counted = is_first and read_packages() is not None
+    return EnergyCounter("rapl", read_packages) if is_counted else EnergyCounter()

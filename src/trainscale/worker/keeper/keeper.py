@@ -1,9 +1,8 @@
 """The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
-It reads the requests of job.py from its standard input. When that input closes, when the deadline passes, or when it
-receives a signal to end, it ends every process that it started, and all their descendants. So nobody has to clean up
-after a dead controller, a closed ssh or a Ctrl-C. If the controller needs the host again, the keeper stays for further
-tasks.
+It reads the requests of job.py from its standard input. When that input closes, when the
+deadline passes, or when it receives a signal to end, it ends every process that it started, and
+all their descendants. If the controller needs the host again, it stays for further tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
 
 
 class KeeperInput:
-    """Reads without a buffer of the interpreter, because standard input must stay readable for its end."""
+    """Reads standard input without a buffer, because it must stay readable for its end."""
 
     def __init__(self) -> None:
         self.has_ended = False  # the controller is done or dead
@@ -74,8 +73,8 @@ class KeeperInput:
         return None
 
     def wait_for_tasks(self, silence_seconds: float | None = None) -> TasksRequest | None:
-        """Answer requests for ports until tasks come. Return None when the input ends first, or is silent for too long:
-        then the controller counts as dead.
+        """Answer requests for ports until tasks come. Return None when the input ends first, or is
+        silent for too long: then the controller counts as dead.
         """
         while True:
             request = self.take_request()
@@ -129,9 +128,8 @@ class RunningTask:
             os.set_blocking(stream.fileno(), False)
 
     def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
-        """Return the lines that the data completes, and for each whether it goes on: a very long line comes in parts.
-
-        No data means the end: return what remains.
+        """Return the lines that the data completes, and for each whether it goes on: a very long
+        line comes in parts. No data means the end: return what remains.
         """
         *lines, remainder = (self._buffers[stream] + data).split(b"\n")
         parts = [(line, False) for line in lines]
@@ -139,7 +137,7 @@ class RunningTask:
             parts.append((remainder, False))
             remainder = b""
         elif len(remainder) > _LONGEST_LINE:
-            # Cut before the last character of UTF-8 text, because it may be incomplete; at the end, if this is no text.
+            # Cut before the last character of UTF-8 text, which may be incomplete.
             last = range(len(remainder) - 1, len(remainder) - 5, -1)
             end = next((n for n in last if remainder[n] & 0xC0 != 0x80), len(remainder))
             parts.append((remainder[:end], True))
@@ -203,7 +201,7 @@ class Keeper:
             self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
 
     def _relay(self) -> None:
-        """Relay output until every task has exited, the deadline passes, or the controller is gone."""
+        """Relay output until all tasks have exited, the deadline passes, or nobody listens."""
         requests, silence_seconds = self._requests, self._request.silence_seconds
         while not all(running.exited for running in self._running):
             if time.monotonic() > self._deadline:
@@ -220,7 +218,7 @@ class Keeper:
                 for running in self._running:
                     if isinstance(request, SignalRequest) and not running.exited:
                         running.send_signal(request.signal)
-            # A controller that lost its power closes nothing, so it must write something now and then.
+            # A controller that lost its power closes nothing, so it must write now and then.
             if silence_seconds and time.monotonic() - requests.last_read > silence_seconds:
                 requests.has_ended = True
             if requests.has_ended:
@@ -230,7 +228,7 @@ class Keeper:
                     self._check_exit(running)
 
     def _check_exit(self, running: RunningTask) -> None:
-        """Report a task's exit, after all its output. Its children may keep its pipes open after it."""
+        """Report a task's exit, after all its output. Its children may keep its pipes open."""
         # The process is not reaped, so its id and its group's cannot be reused.
         status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
@@ -244,7 +242,7 @@ class Keeper:
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
-        """Relay what can be read now, but not without end: others print too, and the controller may have requests."""
+        """Relay what can be read now, but not without end: others print too."""
         for _ in range(_READS_PER_TURN):
             if name not in running.streams:
                 return
@@ -253,7 +251,8 @@ class Keeper:
             except BlockingIOError:
                 return
             for line, goes_on in running.add_output(name, data):
-                event = extract_event(line, running.rank) if name == "stdout" and not goes_on else None
+                may_be_event = name == "stdout" and not goes_on
+                event = extract_event(line, running.rank) if may_be_event else None
                 if event is not None:
                     _write(event)
                     if running.uses_gpu and _REPORT in line:
@@ -265,16 +264,18 @@ class Keeper:
                 self._selector.unregister(running.streams.pop(name))
 
     def _relay_log(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-        """Send a line that a task printed, in pieces that fit into events, unless it has printed too much already."""
+        """Send a line that a task printed in pieces that fit into events, unless it is too much."""
         left = running.output_left
         if left <= 0:
             return
         running.output_left = left - len(line)
-        for start in range(0, min(len(line), left), _LOG_PIECE):
-            end = min(start + _LOG_PIECE, left)
-            _send(LogLine(line[start:end], stream, more=goes_on or end < min(len(line), left)), running.rank)
+        line = line[:left]
+        for start in range(0, len(line), _LOG_PIECE):
+            end = start + _LOG_PIECE
+            _send(LogLine(line[start:end], stream, goes_on or end < len(line)), running.rank)
         if running.output_left <= 0:
-            _send(LogLine("… what it printed after this is left out, because it is too much", stream), running.rank)
+            text = "… what it printed after this is left out, because it is too much"
+            _send(LogLine(text, stream), running.rank)
 
     def _summarise_window(self, running: RunningTask, line: str) -> None:
         """Report what a rank's GPU did in the window that the last line of its report names."""
@@ -286,7 +287,7 @@ class Keeper:
                 window = float(piece["window_began"]), float(piece["window_seconds"])
                 running.gpu_state = self._gpus.summarise_window(running.rank, *window)
         except (ValueError, LookupError, TypeError, RecursionError):
-            return  # a rank may print anything, and the controller names what is wrong with its report
+            return  # a rank may print anything
         self._report_gpu(running)
 
     def _report_gpu(self, running: RunningTask) -> None:
@@ -299,7 +300,7 @@ class Keeper:
             running.send_signal(signal.SIGKILL)
         for running in self._running:
             running.popen.wait()
-        # What tasks started in sessions of their own: these processes are children of this one now.
+        # What tasks started in sessions of their own are children of this process now.
         for _ in range(50):
             children = read_line(f"/proc/self/task/{os.getpid()}/children").split()
             if not children:
@@ -338,9 +339,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _EndRequested(BaseException):
-    """A signal requested the end of the keeper: a launcher gave up, or a batch system's time is over. The last event
-    reports it, because nothing else knows the reason.
-    """
+    """A signal requested the end of the keeper, which the last event reports."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -358,15 +357,15 @@ def _set_signal_handler(handler: Any) -> None:
 
 
 def _read_host_counters() -> tuple[float | None, float | None, int]:
-    """Return counters since the host started, whose differences show what else ran on it during a trial: the CPU
-    seconds of all processes, the seconds in which some process had work but no core (the kernel's PSI), ours included,
-    and how many processes the kernel killed because memory ran out. None where the system does not report a value.
+    """Return counters of the host, whose differences show what else ran on it: the CPU seconds
+    of all processes, the seconds in which some process had work but no core, and how many
+    processes the kernel killed because memory ran out. None is not reported.
     """
     busy_seconds = None
     ticks = [int(value) for value in read_line("/proc/stat", "cpu ").split()[:8]]
     if len(ticks) > 4:
-        # Stolen time is part of the sum: in it a hypervisor gave a core to another virtual machine.
-        busy_seconds = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")  # neither idle nor for disks
+        # Without idle time and waiting for disks, but with what a hypervisor gave to others.
+        busy_seconds = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
     waited = read_line("/proc/pressure/cpu", "some ").rpartition("total=")[2]
     kills = read_line("/proc/vmstat", "oom_kill ")
     return busy_seconds, int(waited) / 1e6 if waited else None, int(kills or 0)
@@ -378,9 +377,7 @@ def _read_children_cpu_seconds() -> float:
 
 
 def extract_event(line: str, rank: int) -> bytes | None:
-    """Return the event in a line with its rank, or None if there is none. Roles that are no ranks of a trial do not
-    know the number of their task.
-    """
+    """Return the event in a line, or None. Not all roles know their rank: it is added."""
     if not line.startswith(MARK):
         return None
     if '"rank":' in line:

@@ -1,7 +1,7 @@
-"""Training to an accuracy: epochs over real data, each followed by the whole validation set. Read it top to bottom.
+"""Training to an accuracy: epochs over real data, each followed by the whole validation set.
 
-An epoch's clock runs during its steps and stops during validation. All results are of all ranks together. Every rank
-knows them, so all stop after the same epoch.
+An epoch's clock runs during its steps and stops during validation. All results are of all ranks
+together. Every rank knows them, so all stop after the same epoch.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ def learn(
     report: Report,
     emit: Emitter,
 ) -> int:
-    """Train all epochs as one window. The first step, in which frameworks compile, comes before it.
-
-    Fill in the report, and return the number of all steps.
-    """
+    """Train all epochs as one window. Fill in the report, and return the number of all steps."""
     job, target, sample = adapter.job, adapter.job.config.until_accuracy, report.sample
     step_seconds: list[float] = []
     sample.window_seconds = sample.waited_seconds = 0.0
@@ -95,15 +92,17 @@ def learn(
 
 
 def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple[float, int, int]:
-    """Return the sum of the losses of this rank's validation samples, the correct ones, and how many there are."""
+    """Return the summed losses of this rank's validation samples, the correct ones, and all."""
     import numpy as np
 
     assert adapter.samples.loss == CROSS_ENTROPY
     losses, correct, samples = 0.0, 0, 0
     for batch, labels, counted in source.load_validation_set():
-        logits, right = np.asarray(adapter.predict(batch), np.float64)[:counted], np.array(labels[:counted])
+        right = np.array(labels[:counted])
+        logits = np.asarray(adapter.predict(batch), np.float64)[:counted]
         shifted = logits - logits.max(axis=1, keepdims=True)
-        losses += float((np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(counted), right]).sum())
+        chosen = shifted[np.arange(counted), right]
+        losses += float((np.log(np.exp(shifted).sum(axis=1)) - chosen).sum())
         correct += int((logits.argmax(axis=1) == right).sum())
         samples += counted
         heartbeat.step += 1
@@ -111,7 +110,7 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
 
 
 def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> Epoch:
-    """Return the results of all ranks. ``samples`` and ``seconds`` are without the very first step of the trial."""
+    """Return the results of all ranks, timed without the very first step of the trial."""
     steps = sum(rank.steps for rank in ranks)
     valid_samples = sum(rank.valid_samples for rank in ranks)
     return Epoch(

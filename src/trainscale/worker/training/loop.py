@@ -1,9 +1,10 @@
-"""The training loop and its clock, the same for every framework. Read it top to bottom: this is how everything is
-measured.
+"""The training loop and its clock, the same for every framework. Read it top to bottom: this
+is how everything is measured.
 
-A window starts when every rank has warmed up and its device is idle. It ends when the device has done the last step.
-What happens before is reported as start-up and first step. Inside a window the loop waits only for steps, and only one
-short heartbeat line per second is sent, from another thread; after 5 s in one step also the call stack.
+A window starts when every rank has warmed up and its device is idle. It ends when the device
+has done the last step. What happens before is reported as start-up and first step. Inside a
+window the loop waits only for steps, and another thread sends one short heartbeat per second;
+after 5 s in one step also the call stack.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def train(
     report: Report,
     energy: EnergyCounter | None = None,
 ) -> int:
-    """Warm up and measure. Fill in the report, and return the number of all steps, also of those outside the window."""
+    """Warm up and measure. Fill in the report, and return the number of all steps."""
     sample, batches, energy = report.sample, source.batches(), energy or EnergyCounter()
     take_first_step(adapter, batches, heartbeat, witness, sample)
 
@@ -73,8 +74,8 @@ def train(
 
     heartbeat.phase = "finish"
     rendezvous.arrive("finished")
-    # A rank that is done early would leave its share of memory bandwidth and network to the others, so it continues,
-    # uncounted. Synchronous ranks must all take the same number of steps, and they end together anyway.
+    # A rank that is done early would leave its share of memory bandwidth and network to the
+    # others, so it continues, uncounted. Synchronous ranks end together anyway.
     report.warmup, all_steps = warmup, warmup + steps
     while adapter.job.is_asynchronous and not rendezvous.has_everyone_arrived("finished"):
         take_step(adapter, batches)
@@ -127,7 +128,7 @@ def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSen
 
 
 def time_unfinished(adapter: Adapter) -> float:
-    """Return how long the device is still busy: how much longer it takes to read a weight now than once more."""
+    """Return how much longer it takes to read a weight now, of a busy device, than once more."""
     began = clock()
     adapter.proof.drain()
     middle = clock()
@@ -169,8 +170,9 @@ def measure_exchanges(
 ) -> tuple[ExchangeTime, ...]:
     """Exchange gradients of several sizes, the smallest first, up to those of the network.
 
-    The slowest rank's first exchange of a size decides for all ranks how often it is repeated. Its mean decides whether
-    a larger size would take too long; that of a small size does not, because it is latency, which does not grow.
+    The slowest rank's first exchange of a size decides for all ranks how often it is repeated.
+    Its mean decides whether a larger size would take too long; that of a small size does not,
+    because it is latency, which does not grow.
     """
     heartbeat.phase, heartbeat.step = "exchange", 0
     gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
@@ -200,9 +202,9 @@ def measure_exchanges(
 
 
 def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> tuple[BatchTime, ...]:
-    """Take steps with two other batches, on samples that stay on the device, unless that would compile anew.
+    """Take steps with a half and a quarter of the batch, unless that would compile anew.
 
-    They are a half and a quarter, which surely fit into memory. Batches below 4 are doubled instead.
+    They surely fit into memory. Batches below 4 are doubled instead.
     """
     if not adapter.proof.takes_any_batch:
         return ()
@@ -211,8 +213,8 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
     measured = []
     try:
         for batch in (own // 2, own // 4) if own >= 4 else (2 * own, 4 * own):
-            images = make_samples(job.seed, 0, batch, samples.shape(job.config), job.config.classes, samples.dtype)
-            placed = adapter.place(*images)
+            shape, classes = samples.shape(job.config), job.config.classes
+            placed = adapter.place(*make_samples(job.seed, 0, batch, shape, classes, samples.dtype))
             for _ in range(_BATCH_WARMUP):
                 began = clock()
                 adapter.wait(adapter.step(placed))
@@ -221,7 +223,7 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
             steps = max(_LEAST_STEPS, min(_MOST_REPEATS, affordable))
             _, seconds = time_steps(adapter, [placed] * steps, heartbeat)
             measured.append(BatchTime(batch, steps, seconds))
-    except Exception:  # the trial has been measured; what a user's network does with another batch must not fail it
+    except Exception:  # a user's network may refuse a batch; the trial has been measured
         traceback.print_exc()
     return tuple(measured)
 

@@ -49,8 +49,8 @@ _NO_MEMORY = (
     "oom when allocating",  # TensorFlow
     "alloc_failed",  # CUDNN_STATUS_…, CUBLAS_STATUS_…
 )
-# Errors that mean a lack of memory only if the rank's memory is limited: of threads and their stacks, of oneDNN's
-# primitives and their scratch space, of a library's pages.
+# Errors that mean a lack of memory only if the rank's memory is limited: of threads and their
+# stacks, of oneDNN's primitives, of a library's pages.
 _NO_MEMORY_IF_LIMITED = (
     "can't start new thread",
     "resource temporarily unavailable",
@@ -66,7 +66,7 @@ class CannotCompute(Exception):
 
 
 def run_job(work: Callable[[Job, Emitter], None]) -> int:
-    """Read a job from standard input and do its work, which sends events. An error is an event too."""
+    """Read a job from standard input and do its work. An error becomes an event."""
     end_with_parent()
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
@@ -78,8 +78,9 @@ def run_job(work: Callable[[Job, Emitter], None]) -> int:
             sys.stderr.flush()
         text = str(error).strip() or type(error).__name__
         lines = text.splitlines()
-        line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's messages hold one
-        emit(RankError(classify(error, job.memory_share > 0), line if len(line) < 400 else line[:400] + "…"))
+        line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's hold one
+        message = line if len(line) < 400 else line[:400] + "…"
+        emit(RankError(classify(error, job.memory_share > 0), message))
         # A regular exit of some frameworks waits for their peers, forever if those are gone.
         os._exit(1)
     return 0
@@ -91,7 +92,7 @@ def main(arguments: list[str]) -> int:
     def run(job: Job, emit: Emitter) -> None:
         with open_cache(job) as job_with_cache:
             ends_at_once = _run(job_with_cache, emit, HeartbeatSender(emit), began)
-        if ends_at_once:  # to tear down an interpreter that has PyTorch takes a second, for nothing
+        if ends_at_once:  # to tear down an interpreter with PyTorch takes a second
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -106,7 +107,8 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
     if job.memory_share:
         emit(MemoryLimit(limit_memory(job.memory_share)))
     plugins.use(job.plugins, job.python_path)
-    energy = open_counter(job) if job.role == WORKER else EnergyCounter()  # frameworks rename the GPUs
+    # Before the framework, because frameworks rename the GPUs.
+    energy = open_counter(job) if job.role == WORKER else EnergyCounter()
     adapter = FRAMEWORKS[job.config.framework].load(job)(job)
     variables = select_allocator_variables(os.environ)
     emit(Hello(socket.gethostname(), os.getpid(), job.role, adapter.versions(), variables))
@@ -126,7 +128,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Run on these cores only, with one thread per core, also those that communicate. An empty list changes nothing.
+    """Run on these cores only, with one thread per core. An empty list changes nothing.
 
     It is called before any framework is imported, because libraries read the variables once.
     """
@@ -148,22 +150,25 @@ def _train(
     began: float,
     energy: EnergyCounter,
 ) -> None:
-    """Train and measure as a worker, and send the report. The order of the parts matters: each may disturb the next."""
+    """Train and measure as a worker. The order matters: each part may disturb the next."""
     job, has_real_data = adapter.job, adapter.job.config.data != SYNTHETIC
     rendezvous = Rendezvous(job.coordinator, job.rendezvous_port, job.rank, job.workers, job.secret)
     source = open_source(job, adapter)
-    sample = RankSample(job.rank, socket.gethostname(), 0, 0.0, (), startup_seconds=time.perf_counter() - began)
+    sample = RankSample(job.rank, socket.gethostname(), 0, 0.0, ())
+    sample.startup_seconds = time.perf_counter() - began
     report = Report(sample)
     emit(Ready(parameters, adapter.samples.unit))
     heartbeat.phase = "witness"
     witness = Witness(adapter, rendezvous, report)
+    parts = adapter, source, rendezvous, heartbeat, witness, report
     if job.config.trains_epochs:
-        all_steps = learning.learn(adapter, source, rendezvous, heartbeat, witness, report, emit)
+        all_steps = learning.learn(*parts, emit)
     else:
-        all_steps = loop.train(adapter, source, rendezvous, heartbeat, witness, report, energy)
+        all_steps = loop.train(*parts, energy)
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
-    sample.device_peak_bytes, sample.host_peak_bytes = adapter.device_peak_bytes(), read_host_peak_bytes()
+    sample.device_peak_bytes = adapter.device_peak_bytes()
+    sample.host_peak_bytes = read_host_peak_bytes()
     sample.loaders_peak_bytes = sum_children_peak_bytes() if has_real_data else None
 
     weights = adapter.proof.weights()  # takes memory, which has been read before
@@ -179,7 +184,8 @@ def _train(
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
         tracker = source.tracker
         flags = "" if tracker.flags is None else pack_flags(tracker.flags)
-        report.seen = SeenByRank(job.rank, source.facts.train, tuple(tracker.epochs.values()), flags)
+        epochs = tuple(tracker.epochs.values())
+        report.seen = SeenByRank(job.rank, source.facts.train, epochs, flags)
     source.close()
     if job.explain and not job.config.trains_epochs:  # last, because it changes the weights
         window_seconds = sample.window_seconds
@@ -189,14 +195,12 @@ def _train(
             sample.further_batches = loop.measure_batches(adapter, heartbeat, window_seconds)
     emit.send_report(report)
     heartbeat.phase, heartbeat.step = "leave", 0
-    # No rank leaves while another still needs it: a collective or a parameter server would take that for a failure.
+    # No rank leaves while another still needs it.
     rendezvous.exchange("leave")
 
 
 def compute_weights_digest(weights: NamedArrays) -> str:
-    """Return the same text for the same weights, to the last bit. Batch-norm statistics are not weights: they differ
-    between ranks.
-    """
+    """Return the same text for the same weights, to the last bit."""
     content = hashlib.sha256()
     for name in sorted(weights):
         content.update(name.encode())
@@ -205,7 +209,7 @@ def compute_weights_digest(weights: NamedArrays) -> str:
 
 
 def classify(error: BaseException, limited: bool = False) -> str:
-    """Return ``oom``, ``port``, ``refused`` or ``crash``; all but the last have their own remedies."""
+    """Return ``oom``, ``port``, ``refused`` or ``crash``."""
     text = f"{type(error).__name__} {error}".lower()
     messages = _NO_MEMORY + (_NO_MEMORY_IF_LIMITED if limited else ())
     if isinstance(error, CannotCompute):

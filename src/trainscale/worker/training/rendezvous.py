@@ -1,7 +1,7 @@
 """The rendezvous of a trial's workers: barriers and small exchanges over TCP, the same for every framework.
 
-Rank 0 runs its server. It is used around the measured window and never inside it, so that all ranks start together,
-agree on step counts, and (where ranks do not wait for each other) keep the machine loaded until the last one is done.
+Rank 0 runs its server. It is used around the measured window and never inside it, so that all
+ranks start together, agree on step counts, and keep the machine loaded until the last is done.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WELCOME = b"welcome\n"
 
 
 class Rendezvous:
-    """Every worker calls the same methods with the same names in the same order. ``secret`` is that of the trial: rank
-    0 admits no process without it.
+    """Every worker calls the same methods with the same names in the same order. Rank 0 admits
+    no process without the secret of the trial.
     """
 
     def __init__(self, address: str, port: int, rank: int, workers: int, secret: str = "") -> None:
@@ -71,7 +71,7 @@ class Rendezvous:
 
 
 class _Server:
-    """Collects the values of all ranks and sends them to everyone when the last one has arrived."""
+    """Sends the values of all ranks to everyone when the last one has arrived."""
 
     def __init__(self, address: str, port: int, workers: int, secret: str) -> None:
         self._workers, self._secret = workers, secret.encode()
@@ -82,7 +82,7 @@ class _Server:
         threading.Thread(target=self._admit_all, name="rendezvous", daemon=True).start()
 
     def _admit_all(self) -> None:
-        """Admit every rank once. Then close the port, so that no unknown client can wake this process."""
+        """Admit every rank once, then close the port."""
         reader = GreetingReader(self._socket)
         while len(self._connections) < self._workers:
             greeting = reader.wait_for_greeting()
@@ -94,7 +94,7 @@ class _Server:
             is_known = hmac.compare_digest(secret, self._secret) and rank < self._workers
             try:
                 if not is_known or rank in self._connections:
-                    raise ConnectionError("this is no rank of the trial, or it is here already")
+                    raise ConnectionError("no rank of the trial, or it is here already")
                 connection.setblocking(True)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.sendall(_WELCOME)
@@ -128,8 +128,8 @@ class _Server:
 
 
 def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
-    """Return a connection on which rank 0 has welcomed this rank. Retry until the time is up, because rank 0 may still
-    be starting, and may have many other callers.
+    """Return a connection on which rank 0 has welcomed this rank. Retry until the time is up:
+    rank 0 may still be starting, and may have many other callers.
     """
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
@@ -140,7 +140,7 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
                 raise
         else:
             try:
-                # If no process listens yet, the system may give this end the very port that it calls.
+                # If no process listens yet, this end may be given the very port that it calls.
                 if connection.getsockname() != connection.getpeername():
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     connection.sendall(greeting)
