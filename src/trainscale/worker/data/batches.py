@@ -93,10 +93,6 @@ class PhotoBatchMaker(BatchMaker):
         labels[...] = self._stored[f"{split} labels"][chosen]
 
 
-def make_batch_maker(stored: SharedArrays, settings: BatchSettings) -> BatchMaker:
-    return (PhotoBatchMaker if parse_data_kind(settings.data) == FOLDER else BatchMaker)(stored, settings)
-
-
 def load_dataset(data: str, directory: str) -> SharedArrays:
     """Check a data set and read it into shared memory: images, or names of photographs.
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from ..events import claim_stdout
 from ..start import end_with_parent
-from .batches import BatchSettings, SharedArrays, make_batch_maker
-from .facts import DataError
+from .batches import BatchMaker, BatchSettings, PhotoBatchMaker, SharedArrays
+from .facts import FOLDER, DataError, parse_data_kind
 from .seen import compute_hash_sum
 
 _AHEAD = 2  # batches that each process may be ahead
@@ -202,7 +202,9 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(first)
     sys.path[:] = settings["path"]
     stored, batches = SharedArrays(*settings["stored"]), SharedArrays(*settings["batches"])
-    maker = make_batch_maker(stored, BatchSettings(**settings["settings"]))
+    batch_settings = BatchSettings(**settings["settings"])
+    is_folder = parse_data_kind(batch_settings.data) == FOLDER
+    maker = (PhotoBatchMaker if is_folder else BatchMaker)(stored, batch_settings)
     arrays = tuple(batches[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)

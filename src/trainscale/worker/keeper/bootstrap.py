@@ -1,5 +1,6 @@
-"""Runs first on another host: receives the worker if it is not there yet, and becomes a role of it. It is sent as text,
-so it imports nothing of this project; it must at least parse under any Python 3.
+"""Runs first on another host: receives the worker if it is not there yet, and becomes a role
+of it. It is sent as text, so it imports nothing of this project; it must at least parse under
+any Python 3.
 
 It uses the file descriptors 0 and 1, which are pipes of an ssh or a socket to the controller.
 """
@@ -18,7 +19,13 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
         if sys.version_info < OLDEST:
             message = "%s is Python %s, too old; valid: %s or newer"
             raise OSError(message % (sys.executable, sys.version.split()[0], ".".join(map(str, OLDEST))))
-        base = _make_base(folder)
+        base = os.path.join(os.path.expanduser(folder), "trainscale-%d" % os.getuid())
+        os.makedirs(base, mode=0o700, exist_ok=True)
+        status = os.lstat(base)
+        # In a folder that others can write to could be anybody's code.
+        if status.st_uid != os.getuid() or status.st_mode & 0o022 or os.path.islink(base):
+            message = "%s is not this user's alone; remove it, or name another remote directory"
+            raise OSError(message % base)
         copy = os.path.join(base, digest)
         has_copy = _compute_digest(copy) == digest
         _print_event(kind="bootstrap", has=has_copy)
@@ -35,19 +42,10 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
     os.execv(sys.executable, [sys.executable, start, role])
 
 
-def _make_base(folder: str) -> str:
-    """Return a folder that only this user can write to: in a shared one could be anybody's code."""
-    path = os.path.join(os.path.expanduser(folder), "trainscale-%d" % os.getuid())
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    status = os.lstat(path)
-    if status.st_uid != os.getuid() or status.st_mode & 0o022 or os.path.islink(path):
-        raise OSError("%s is not this user's alone; remove it, or name another remote directory" % path)
-    return path
-
-
 def _compute_digest(copy: str) -> str:
-    """Return the digest of the names and contents of a copy, as its sender computes it. A host may have removed some
-    files of a copy in a shared folder. Files that Python itself adds do not count.
+    """Return the digest of the names and contents of a copy, without files that Python adds.
+
+    A host may have removed some files of a copy in a shared folder.
     """
     import hashlib
 
@@ -55,7 +53,8 @@ def _compute_digest(copy: str) -> str:
     names = []
     for folder, folders, files in os.walk(copy):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        names += [os.path.relpath(os.path.join(folder, name), copy) for name in files if not name.startswith(".")]
+        files = [name for name in files if not name.startswith(".")]
+        names += [os.path.relpath(os.path.join(folder, name), copy) for name in files]
     for name in sorted(names, key=lambda name: name.split(os.sep)):
         try:
             with open(os.path.join(copy, name), "rb") as file:

@@ -324,9 +324,14 @@ def main(arguments: list[str]) -> int:
     if request is None:
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller to handle
+
+    def raise_end_requested(number: int, _: Any) -> None:
+        _set_signal_handler(signal.SIG_IGN)
+        raise _EndRequested(number)
+
     while request is not None:
         keeper = Keeper(request, requests)
-        _set_signal_handler(_raise_end_requested)
+        _set_signal_handler(raise_end_requested)
         try:
             signal_number = keeper.run()
         except (ConnectionError, TimeoutError):
@@ -344,11 +349,6 @@ class _EndRequested(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-
-
-def _raise_end_requested(number: int, _: Any) -> None:
-    _set_signal_handler(signal.SIG_IGN)
-    raise _EndRequested(number)
 
 
 def _set_signal_handler(handler: Any) -> None:

@@ -1,6 +1,7 @@
-"""A user's own program on this host: prepares its folder, or sets its variables and becomes the program.
+"""A user's own program on this host: prepares its folder, or becomes the program.
 
-Reads one JSON line: a FolderRequest, which is answered by one event (FolderState), or a ProgramJob.
+Reads one JSON line: a FolderRequest, which is answered by one event (FolderState), or a
+ProgramJob.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from ..events import FolderState, encode
 from ..inspection.gpus import find_visible_gpu
 from ..start import end_with_parent
 
-# The archive holds the user's own files, which may link to anywhere. Older versions of Python trust every archive.
+# The archive holds the user's own files, which may link to anywhere.
 _AS_PACKED: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes that shells use
 
 # Variables by which a process of an mpirun knows that it is one of its ranks.
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "MPIR_", "HYDRA_", "HYDI_")
-# Variables that tell the keeper which process of an MPI or Slurm job it is. A program would take the keeper's rank for
-# its own: JAX and Lightning read these.
+# Variables that tell the keeper which process of an MPI or Slurm job it is. JAX and Lightning
+# read these too, and would take the keeper's rank for the program's own.
 _OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")
 _SLURM_TASK = ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "GTIDS", "TASK_PID", "TASKS_PER_NODE")
-# Variables that this project sets. If it leaves one unset, an old value from the host would be wrong.
+# Variables that this project sets, so that an old value from the host would be wrong.
 _RENDEZVOUS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "TRAINSCALE_CALL"),
@@ -62,28 +63,23 @@ class ProgramJob:
 
 def main(arguments: list[str]) -> int:
     values = json.loads(sys.stdin.readline())
-    if "prepare" in values:
-        request = FolderRequest(**values)
-        problem = _prepare(os.path.expanduser(request.prepare), request.archive)
-        os.write(1, encode(FolderState(problem)))
-        return 0
-    return _become(ProgramJob(**values))
-
-
-def _prepare(folder: str, archive: str | None) -> str:
-    """Return what is wrong with the folder; empty if nothing is."""
+    if "prepare" not in values:
+        return _become(ProgramJob(**values))
+    request = FolderRequest(**values)
+    folder, problem = os.path.expanduser(request.prepare), ""
     try:
-        if archive is not None:
+        if request.archive is not None:
             os.makedirs(folder, exist_ok=True)
-            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive)), mode="r:gz") as tar:
+            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(request.archive)), mode="r:gz") as tar:
                 tar.extractall(folder, **_AS_PACKED)
         if not os.path.isdir(folder):
-            return "is a file there" if os.path.exists(folder) else "is not there"
-        if not os.access(folder, os.X_OK):
-            return "may not be entered there"
+            problem = "is a file there" if os.path.exists(folder) else "is not there"
+        elif not os.access(folder, os.X_OK):
+            problem = "may not be entered there"
     except (OSError, tarfile.TarError) as error:
-        return f"cannot be copied to: {error}"
-    return ""
+        problem = f"cannot be copied to: {error}"
+    os.write(1, encode(FolderState(problem)))
+    return 0
 
 
 def _become(job: ProgramJob) -> int:
@@ -108,19 +104,12 @@ def _become(job: ProgramJob) -> int:
 
 
 def build_environment(job: ProgramJob, host_variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the program's variables: the host's own, without those meant for others, and those of the job."""
-    variables = {name: value for name, value in host_variables.items() if not _is_for_others(name)}
-    for name, value in job.defaults.items():
-        variables.setdefault(name, value)
+    """Return the host's variables, without those meant for others, and those of the job."""
+    variables = dict(job.defaults)
+    for name, value in host_variables.items():
+        is_slurm_task = name.startswith("SLURM_") and name[6:] in _SLURM_TASK
+        if name not in _RENDEZVOUS and not name.startswith(_OF_THE_KEEPER) and not is_slurm_task:
+            variables[name] = value
     if job.gpus is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(find_visible_gpu(index) for index in job.gpus)
-    variables.update(job.environment)
-    return variables
-
-
-def _is_for_others(name: str) -> bool:
-    return (
-        name in _RENDEZVOUS
-        or name.startswith(_OF_THE_KEEPER)
-        or (name.startswith("SLURM_") and name[6:] in _SLURM_TASK)
-    )
+    return {**variables, **job.environment}

@@ -114,17 +114,17 @@ class _Server:
                     with self._lock:
                         values = self._values.setdefault(name, {})
                         values[rank] = value
-                        if len(values) == self._workers:
-                            self._answer(name)
+                        if len(values) < self._workers:
+                            continue
+                        del self._values[name]
+                        ordered = [values[rank] for rank in range(self._workers)]
+                        answer = json.dumps([name, ordered]).encode() + b"\n"
+                        # Rank 0 comes last: when it knows that all have arrived it may end,
+                        # and this thread with it.
+                        for number in sorted(self._connections, reverse=True):
+                            self._connections[number].sendall(answer)
         except (OSError, ValueError, TypeError):
             connection.close()  # of a rank that died
-
-    def _answer(self, name: str) -> None:
-        values = self._values.pop(name)
-        answer = json.dumps([name, [values[rank] for rank in range(self._workers)]]).encode() + b"\n"
-        # Rank 0 comes last: when it knows that all have arrived it may end, and this thread with it.
-        for number in sorted(self._connections, reverse=True):
-            self._connections[number].sendall(answer)
 
 
 def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
