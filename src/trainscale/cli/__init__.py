@@ -1,4 +1,4 @@
-"""The command line. It only parses and prints; the module of a command is imported when that command is called."""
+"""The command line: finds the module of a command, and turns its errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def find_command(name: str) -> Callable[[list[str]], int]:
 
 
 def split_debug(argv: list[str]) -> tuple[list[str], bool]:
-    """Return the arguments without --debug, and whether it was there. What follows -- is not ours and stays."""
+    """Return the arguments without --debug before any --, and whether it was there."""
     end = argv.index("--") if "--" in argv else len(argv)
     own = [argument for argument in argv[:end] if argument != "--debug"]
     return [*own, *argv[end:]], len(own) < end
 
 
 def guard(argv: list[str], command: Callable[[], int]) -> int:
-    """Return the exit code of a command. An error is printed as a message; --debug adds a traceback."""
+    """Return the exit code of a command. An error is a message, or a traceback with --debug."""
     outlive_readers(ends_process=argv[:1] in _ENDING_WITH_READER)
     try:
         from ..launch import plugins  # the tables must be complete before a command reads them

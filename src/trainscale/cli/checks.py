@@ -1,6 +1,4 @@
-"""The commands that check before a run: ``trainscale check``, this machine or every host of a file as a run would see
-it, and ``trainscale parity``, which proves that frameworks train the same network.
-"""
+"""``trainscale check``: this machine or hosts as a run would see them. ``trainscale parity``: frameworks compared."""
 
 from __future__ import annotations
 
@@ -59,7 +57,6 @@ from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from .listings import print_broken_plugins
 from .parser import Parser, add_experiment, read_experiment
 
-# The settings that say which machines to check and how to reach them.
 _CHECK_SETTINGS = (
     "frameworks", "device", "launcher", "python", "hosts", "hosts_count", "remote_dir", "remote_python", "setup",
     "interface", "controller_address", "ssh_config", "forward_agent", "gpus_per_host", "cores_per_device", "nodes",
@@ -135,7 +132,6 @@ def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
-    """Say the version, the devices and the interpreter, or why the framework is missing and how to get it."""
     source = interpreter.source
     where = f"{source} ({interpreter.python})" if source == GIVEN else source
     if facts.is_available:
@@ -154,7 +150,7 @@ def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
 
 
 def _check_hosts(console: Console, target: Target, experiment: Experiment, frameworks: Sequence[str]) -> int:
-    """Return 0 if a run could use all hosts. ``frameworks`` are those that the person named; they are imported too."""
+    """Return 0 if a run could use all hosts. ``frameworks`` are imported there, too."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
     host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
@@ -290,7 +286,7 @@ def parity(argv: list[str]) -> int:
     return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
 
 
-# Headings, short enough for 80 columns, and the checks of analyse/parity.py that they show.
+# Headings that fit into 80 columns, and the checks of analyse/parity.py.
 _COLUMNS = {
     "start\nf64": "initial weights",
     "logits\nf64": "logits, float64",
@@ -302,7 +298,6 @@ _COUNTS = ("parameters", "multiply-adds")
 
 
 def _make_parity_table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
-    """Return a table with a row for each framework and a column for each check, with the allowed differences."""
     title = f"{model}: relative differences from {verdicts[0].reference}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.add_column("framework", no_wrap=True, vertical="bottom")
@@ -328,7 +323,6 @@ def _make_parity_table(model: str, verdicts: Sequence[Verdict]) -> RenderableTyp
 
 
 def _select_shown_checks(checks: Sequence[Check]) -> Sequence[Check]:
-    """Return the worse of the two counts, then the checks that have a column."""
     if not checks:
         return ()
     by_name = {check.name: check for check in checks}

@@ -1,7 +1,7 @@
-"""``trainscale completion bash|zsh|fish``, and what a shell offers then: argcomplete asks the parsers of the commands.
+"""``trainscale completion bash|zsh|fish``, and what a shell offers then.
 
-At every TAB the shell calls trainscale with the line in a variable. Words that a parser does not know, such as networks
-and directories of runs, are added here. Nothing else imports argcomplete.
+At every TAB the shell calls trainscale, and argcomplete asks the parser of the command. Words that a parser does not
+know, such as networks and directories of runs, are added here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
 
 
 def complete_line() -> int:
-    """Answer a shell: offer commands or actions, or else have the parser of the typed command answer."""
+    """Offer commands or actions, or else have the parser of the typed command answer."""
     typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
     if not typed or typed[0] not in COMMANDS:
         _offer_names(COMMANDS if not typed else {}, 1)
@@ -84,7 +84,7 @@ def _offer_names(names: dict[str, str], position: int) -> None:
 
 
 def offer_arguments(parser: Parser) -> None:
-    """Answer the shell with the flags, values and arguments of a parser, and end the process."""
+    """Offer the flags, values and arguments of a parser, and end the process."""
     command = parser.prog.removeprefix("trainscale ")
     for action in parser.actions:
         if action.nargs != 0 and not action.choices:
@@ -93,7 +93,6 @@ def offer_arguments(parser: Parser) -> None:
 
 
 def find_completer(command: str, action: argparse.Action) -> Completer:
-    """Return what offers the values of a flag or an argument that takes some."""
     setting = collect_settings(list_launcher_groups()).get(action.dest)
     words = NAMES.get(f"{command} {action.dest}") or NAMES.get(action.dest)
     if isinstance(words, str):
@@ -124,7 +123,7 @@ def _offer_list_words(words: Iterable[str], prefix: str, **_: object) -> Iterabl
 
 
 def _offer_runs(prefix: str, **_: object) -> Iterable[str]:
-    """Offer directories that hold a run, in the typed folder or in the folders there; else all directories."""
+    """Offer runs in the typed folder or in the folders there, else all directories."""
     folder, start = prefix.rpartition("/")[::2]
     root = Path(f"{folder}/" if "/" in prefix else ".")
     files = [*root.glob(f"{start}*/run.json"), *root.glob(f"{start}*/*/run.json")]

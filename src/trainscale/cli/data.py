@@ -71,7 +71,6 @@ def download(argv: list[str]) -> int:
 
 @contextmanager
 def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each file on a terminal; elsewhere print a line for each."""
     console = Console(highlight=False, soft_wrap=True)
     columns = (
         progress.TextColumn("{task.description}", markup=False),

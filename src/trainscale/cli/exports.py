@@ -1,5 +1,5 @@
-"""``trainscale export``: hand finished runs to other programs. ``trainscale notebook``: write a notebook that repeats
-the analysis of a run; with ``--open``, open it in Jupyter here, on a host over ssh, or in a Slurm job, until Ctrl-C.
+"""``trainscale export``: runs for other programs. ``trainscale notebook``: the analysis of a run as a notebook, which
+--open shows in Jupyter here, on a host over ssh, or in a Slurm job.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def notebook(argv: list[str]) -> int:
 
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
-    """Write the notebook and return its path. One that somebody changed is never overwritten."""
+    """Write the notebook, but never over one that somebody changed."""
     run = Run(options.directory, _on_damage=warn_of_damage)
     path = Path(options.output or options.directory / _FILE)
     if path.suffix != ".ipynb":
@@ -126,10 +126,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
 
 
 def _make_notebook(run: Run, directory: str, where: str) -> str:
-    """Return the notebook of a run in ``directory``, a path relative to the notebook's folder, in Jupyter's format 4.5.
-
-    It holds no results: each cell computes them from the journal.
-    """
+    """Return the notebook of a run in ``directory``, relative to the notebook. Its cells compute all results."""
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
     from ..report.wording import make_title
@@ -172,7 +169,6 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
 
 
 def _read_target(options: Namespace) -> JupyterTarget:
-    """Return where Jupyter runs. An InputError says why it cannot run there."""
     experiment = read_experiment(options)
     ssh = experiment.select_settings(SshSettings)
     if ssh.config_path and not ssh.config_path.is_file():

@@ -1,6 +1,4 @@
-"""``trainscale launch``: run a user's own program on many hosts, with the variables by which its processes find each
-other.
-"""
+"""``trainscale launch``: run a user's own program on many hosts."""
 
 from __future__ import annotations
 
@@ -133,7 +131,7 @@ def _make_parser() -> Parser:
 
 
 def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Return the name and value of a variable. A name alone takes its value from ``environment``."""
+    """A name alone takes its value from ``environment``."""
     separator = "=" if "=" in text or environment is not None else ":"  # MXNet's launcher has a colon
     name, has_value, value = text.partition(separator)
     if name and has_value:

@@ -89,7 +89,6 @@ def frameworks(argv: list[str]) -> int:
 
 
 def _describe_framework(framework: Framework) -> list[tuple[str, str]]:
-    """Return rows of names and values. An engine that serves several strategies has one row."""
     served: dict[str, list[str]] = {}
     for strategy, engine in framework.engines.items():
         served.setdefault(engine, []).append(strategy)
@@ -106,7 +105,6 @@ def _describe_framework(framework: Framework) -> list[tuple[str, str]]:
 
 
 def print_broken_plugins(console: Console, broken: Iterable[Plugin]) -> None:
-    """Print each plug-in with its package and its error. The text is not ours, so it must not be read as markup."""
     for plugin in broken:
         origin = f"plug-in of {plugin.package}" if plugin.package else "plug-in"
         reference = f"{plugin.reference}: " if plugin.reference else ""

@@ -1,4 +1,4 @@
-"""The table on a terminal that fills up while a run goes on, with what runs now, what is left and warnings."""
+"""The table on a terminal that fills up while a run goes on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
 
 
 def _format_accuracy(progress: RunProgress, config: Config, devices: int, records: list[TrialRecord]) -> str:
-    """Return the last validation accuracy: of the current trial, otherwise the mean over the finished ones."""
+    """Return the last validation accuracy: of the current trial, else the mean of the others."""
     if progress.epochs and progress.current and progress.current.trial.point == (config, devices):
         return f"{progress.epochs[-1].valid_accuracy:.4f}"
     accuracies = [record.epochs[-1].valid_accuracy for record in records if record.epochs]

@@ -25,7 +25,22 @@ _PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces 
 
 
 def main(argv: list[str]) -> int:
-    options = _make_parser().read(argv)
+    parser = Parser("parse-log")
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
+    reduce = (
+        "take the average (default) or the largest value of each metric over workers; seconds are always averaged,"
+        " samples per second always added up"
+    )
+    add("--reduce", "--op", choices=REDUCERS, default=AVERAGE, help=reduce)
+    formats = "the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log"
+    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help=formats)
+    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
+    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
+    every = "show only every Nth epoch or step, and the last"
+    add("--every", type=typed(whole(1)), default=1, metavar="N", help=every)
+    add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
+    options = parser.read(argv)
     if not options.files:
         raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")
     table_format = TSV if options.format == "none" else options.format
@@ -48,27 +63,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _make_parser() -> Parser:
-    parser = Parser("parse-log")
-    add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
-    reduce = (
-        "take the average (default) or the largest value of each metric over workers; seconds are always averaged,"
-        " samples per second always added up"
-    )
-    add("--reduce", "--op", choices=REDUCERS, default=AVERAGE, help=reduce)
-    formats = "the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log"
-    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help=formats)
-    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
-    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
-    every = "show only every Nth epoch or step, and the last"
-    add("--every", type=typed(whole(1)), default=1, metavar="N", help=every)
-    add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
-    return parser
-
-
 def _read_sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
-    """Return all tables of all files, each with the name of its file. An InputError names the files without any."""
+    """Return the tables of each file with its name."""
     if options.merge:
         names = ", ".join(map(_describe_file, options.files))
         lines = itertools.chain.from_iterable(map(_read_lines, options.files))
@@ -89,7 +85,7 @@ def _describe_file(file: str) -> str:
 
 
 def _read_lines(file: str) -> Iterator[str]:
-    """Read the lines of a file. Wrong encodings are tolerated: logs are often cut, and written by several programs."""
+    """Wrong encodings are tolerated: logs are often cut, and written by several programs."""
     path = Path(file)
     if file != STDIN and path.is_dir():
         path = path / TRIALS
@@ -110,7 +106,6 @@ def _read_lines(file: str) -> Iterator[str]:
 
 
 def _select_epochs(epochs: Sequence[EpochRow], options: argparse.Namespace, name: str) -> list[EpochRow]:
-    """Return the epochs that --every selects, with the metrics that --metrics selects."""
     selected = [row for row in epochs if row.epoch % options.every == 0 or row is epochs[-1]]
     if options.metrics is None or not selected:
         return selected

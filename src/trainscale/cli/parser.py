@@ -1,6 +1,4 @@
-"""What the commands share: command lines whose flags are made from the declared settings and whose messages say what
-is valid, actions, and the warning about a damaged journal.
-"""
+"""What the commands share: parsers whose flags are made from the declared settings, and actions of a command."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message.removeprefix('argument ')}\n  see: {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Check one of several ``choices``, as argparse does, but name the nearest."""
+        """Name the nearest choice."""
         if action.choices is not None and value not in action.choices:
             what = str(action.metavar or "value").lower()
             where = action.option_strings[0] if action.option_strings else ""
@@ -59,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def actions(self) -> list[argparse.Action]:
-        """All flags and arguments, except those that --help does not show."""
+        """Flags and arguments that are not hidden."""
         return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def read(self, argv: list[str]) -> argparse.Namespace:
@@ -122,7 +120,7 @@ def add_formats(parser: Parser) -> None:
 
 
 def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
-    """Add an experiment file, and a flag for every setting or only for some."""
+    """Add an experiment file, and flags as ``add_settings`` does."""
     parser.usage = f"{parser.prog} [FILE] [options]"
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
     add_settings(parser, only)

@@ -92,9 +92,7 @@ def _make_points_table(plan: Plan) -> Table:
 
 
 def _make_placement_table(plan: Plan) -> Table:
-    """Return a table of the processes by host. All networks of a strategy are placed alike, so they share a row. Hosts
-    with the same processes share a line.
-    """
+    """Networks of a strategy are placed alike and share a row; hosts with the same processes share a line."""
     title = f"placement of processes, by {_name_device_kind(plan)}"
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -130,14 +128,13 @@ def _place_processes(plan: Plan, config: Config, n: int) -> tuple[list[Slot], li
 
 
 def _describe_role(name: str, slots: Sequence[Slot]) -> str:
-    """Return ``workers 0 1``, ``workers 0-7``, or ``2 servers`` where the operating system chooses their cores."""
+    """Return ``workers 0 1``, ``workers 0-7``, or ``2 servers`` without cores of their own."""
     names = _name_devices(slots)
     name += "s" if len(slots) > 1 else ""
     return " ".join([name, *names]) if all(names) else f"{len(names)} {name}"
 
 
 def _name_devices(slots: Sequence[Slot]) -> list[str]:
-    """Return the GPU or the cores of each slot; consecutive numbers become a range."""
     names = []
     for slot in slots:
         cores = slot.device.cores

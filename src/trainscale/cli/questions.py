@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from textwrap import fill
 
+from .. import runs
 from ..errors import InputError
 from ..runs import Run
 from ..spec.groups import SETTINGS
@@ -27,8 +28,6 @@ def explain(argv: list[str]) -> int:
     add_run(parser)
     add_formats(parser)
     options = parser.read(argv)
-    from .. import runs
-
     explanation = runs.explain(Run.open(options.directory, warn_of_damage))
     if options.json:
         print(explanation.to_json())
@@ -54,8 +53,6 @@ def best(argv: list[str]) -> int:
     options = parser.read(argv)
     if options.by == COST and options.price is None:
         raise InputError("--by cost: no price is given; valid with --price 32.77/host-hour or --price 2.5/device-hour")
-    from .. import runs
-
     opened = [Run.open(path, warn_of_damage) for path in options.directories]
     answer = runs.best(*opened, by=options.by, price=options.price, until_accuracy=options.until_accuracy)
     if options.by != SPEED and not any(choice.leader for choice in answer.choices):
@@ -81,7 +78,6 @@ def predict(argv: list[str]) -> int:
     parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
     add_formats(parser)
     options = parser.read(argv)
-    from .. import runs
     from ..questions.predict import print_predictions, render_prediction_json, render_prediction_markdown
 
     predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
@@ -114,7 +110,6 @@ def study(argv: list[str]) -> int:
     options = parser.read(argv)
     if options.epochs is None and options.data_size is not None:
         raise InputError("--data-size: valid together with --epochs")
-    from .. import runs
     from ..questions.study.text import render_studies
     from ..record.files import write_atomically
 
@@ -148,9 +143,38 @@ def _parse_efficiency(text: str) -> float:
 
 
 def compare(argv: list[str]) -> int:
-    from ..questions.compare.compare import AT_LEAST, FAIL, PASS, compare_runs
+    from ..questions.compare.compare import AT_LEAST, FAIL, NAMES, PASS, compare_runs
+    from ..questions.compare.sides import EFFICIENCY, SPEED
 
-    options = _make_compare_parser().read(argv)
+    parser = Parser(
+        "compare",
+        "Compare two runs, or two series of one run, point by point. Exit codes: 0 passed, 1 the gate failed,"
+        " 2 not comparable, or nowhere three repeats on both sides, 3 the gate cannot tell.",
+    )
+    add = parser.add_argument
+    add(
+        "a",
+        metavar="A",
+        help="the reference: the directory of a run or a results.json; DIR:SERIES is one series; published:ID is a"
+        " published curve, which is the reference wherever it stands",
+    )
+    add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
+    series = "compare only this series; give it twice to compare two series of one run"
+    add("--series", action="append", metavar="TITLE", help=series)
+    devices = "compare only these device counts (default: all that both have)"
+    add("--devices", type=_COUNTS, metavar="N,…", help=devices)
+    gates = parser.add_mutually_exclusive_group()
+    gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
+    gates.add_argument(
+        "--at-least", metavar="SHARE", help="accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
+    )
+    add("--strict", action="store_true", help="exit code 3 where --threshold cannot tell (default: 0)")
+    add("--reference", action="append", help=argparse.SUPPRESS)  # of version 0.1
+    by = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
+    add("--by", choices=(EFFICIENCY, SPEED), metavar="QUANTITY", help=by)
+    add("--despite", metavar="NAME,…", help=f"compare although these differ: {', '.join(NAMES)}")
+    add_formats(parser)
+    options = parser.read(argv)
     if options.reference:
         raise InputError(
             "--reference: a number is no longer compared; results.json has the 95 % interval of every speed: accept B"
@@ -188,45 +212,24 @@ def compare(argv: list[str]) -> int:
     return code
 
 
-def _make_compare_parser() -> Parser:
-    from ..questions.compare.compare import NAMES
-    from ..questions.compare.sides import EFFICIENCY, SPEED
-
-    parser = Parser(
-        "compare",
-        "Compare two runs, or two series of one run, point by point. Exit codes: 0 passed, 1 the gate failed,"
-        " 2 not comparable, or nowhere three repeats on both sides, 3 the gate cannot tell.",
-    )
-    add = parser.add_argument
-    add(
-        "a",
-        metavar="A",
-        help="the reference: the directory of a run or a results.json; DIR:SERIES is one series; published:ID is a"
-        " published curve, which is the reference wherever it stands",
-    )
-    add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
-    series = "compare only this series; give it twice to compare two series of one run"
-    add("--series", action="append", metavar="TITLE", help=series)
-    devices = "compare only these device counts (default: all that both have)"
-    add("--devices", type=_COUNTS, metavar="N,…", help=devices)
-    gates = parser.add_mutually_exclusive_group()
-    gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
-    gates.add_argument(
-        "--at-least", metavar="SHARE", help="accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
-    )
-    add("--strict", action="store_true", help="exit code 3 where --threshold cannot tell (default: 0)")
-    add("--reference", action="append", help=argparse.SUPPRESS)  # of version 0.1
-    by = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
-    add("--by", choices=(EFFICIENCY, SPEED), metavar="QUANTITY", help=by)
-    add("--despite", metavar="NAME,…", help=f"compare although these differ: {', '.join(NAMES)}")
-    add_formats(parser)
-    return parser
-
-
 def published(argv: list[str]) -> int:
     from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
 
-    options = _make_published_parser().read(argv)
+    parser = Parser("published")
+    add = parser.add_argument
+    add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
+    add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
+    add("--hardware", metavar="NAME", help="only curves on these devices, such as V100 or DGX-1")
+    add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
+    add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
+    add("--min-devices", type=_COUNT, metavar="N", help="only curves that reach this many devices")
+    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
+    devices = "with --like: the device count to compare (default: the largest)"
+    add("--devices", type=_COUNT, metavar="N", help=devices)
+    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
+    add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
+    add("--json", action="store_true", help="print JSON")
+    options = parser.read(argv)
     _check_published(options)
     if options.like:
         _show_place(Run.open(options.like, warn_of_damage), options)
@@ -264,24 +267,6 @@ def published(argv: list[str]) -> int:
         except OSError as error:
             raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     return 0
-
-
-def _make_published_parser() -> Parser:
-    parser = Parser("published")
-    add = parser.add_argument
-    add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
-    add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
-    add("--hardware", metavar="NAME", help="only curves on these devices, such as V100 or DGX-1")
-    add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
-    add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
-    add("--min-devices", type=_COUNT, metavar="N", help="only curves that reach this many devices")
-    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
-    devices = "with --like: the device count to compare (default: the largest)"
-    add("--devices", type=_COUNT, metavar="N", help=devices)
-    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
-    add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
-    add("--json", action="store_true", help="print JSON")
-    return parser
 
 
 def _check_published(options: argparse.Namespace) -> None:

@@ -27,7 +27,26 @@ _RESULTS = "results.json"
 
 
 def main(argv: list[str]) -> int:
-    options = _make_parser().read(argv)
+    parser = Parser("report")
+    add = parser.add_argument
+    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
+    add("-o", "--output", type=Path, metavar="DIR", help=output)
+    label = (
+        "name of a run in a report of several runs; give one for each run, in the same order (default: the name of its"
+        " directory)"
+    )
+    add("--label", action="append", default=[], metavar="NAME", help=label)
+    accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
+    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
+    add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
+    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
+    add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
+    curve = "add a published curve to the charts; may be repeated"
+    add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=curve)
+    normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
+    add("--normalise", choices=NORMALISATIONS, metavar="NORMALISATION", help=normalise)
+    options = parser.read(argv)
     if options.normalise and not options.overlay:
         raise InputError("--normalise: valid together with --with published:ID")
     for name in options.overlay:
@@ -58,29 +77,6 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _make_parser() -> Parser:
-    parser = Parser("report")
-    add = parser.add_argument
-    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
-    add("-o", "--output", type=Path, metavar="DIR", help=output)
-    label = (
-        "name of a run in a report of several runs; give one for each run, in the same order (default: the name of its"
-        " directory)"
-    )
-    add("--label", action="append", default=[], metavar="NAME", help=label)
-    accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
-    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
-    add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
-    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
-    add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
-    overlay = "add a published curve to the charts; may be repeated"
-    add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=overlay)
-    normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
-    add("--normalise", choices=NORMALISATIONS, metavar="NORMALISATION", help=normalise)
-    return parser
-
-
 def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
     """Read the runs, with a label for each of several."""
     if labels and len(directories) == 1:
@@ -105,7 +101,7 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
 
 
 def choose_labels(directories: Sequence[Path]) -> list[str]:
-    """Return the names of directories; where two are the same, with as many of their parents as tell them apart."""
+    """Return the names of directories, with parents where these tell them apart."""
     parts = [directory.resolve().parts for directory in directories]
     longest = max(map(len, parts))
     for count in range(1, longest + 1):
@@ -116,10 +112,7 @@ def choose_labels(directories: Sequence[Path]) -> list[str]:
 
 
 def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
-    """Return the directory of the outputs: of one run its own; of several one that no run has.
-
-    A directory that holds anything but an earlier report of the same runs is refused.
-    """
+    """Return the run's own directory, or for several runs one that holds nothing or an earlier report of them."""
     if len(runs) == 1:
         if output is not None:
             raise InputError("--output: valid with several runs; the report of one run is in its own directory")

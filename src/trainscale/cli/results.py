@@ -16,7 +16,7 @@ _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off
 
 
 def print_results(run: Run, location: str = "") -> None:
-    """Print the tables of a run. ``location`` names its directory where ``run`` is read from a copy."""
+    """``location`` names the directory where ``run`` is read from a copy."""
     from ..report.search_table import make_search_grids, select_series_in_full
     from ..report.table import TerminalGrid, make_series_table
 
@@ -37,7 +37,6 @@ def print_results(run: Run, location: str = "") -> None:
 
 
 def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
-    """Print the tables of several runs in one report, and in what the runs differ."""
     from ..report.provenance_tables import list_difference_sentences, make_difference_grid
     from ..report.search_table import make_search_grids, select_series_in_full
     from ..report.table import TerminalGrid, make_series_table
@@ -53,7 +52,6 @@ def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
 
 
 def print_missing_charts(reason: str) -> None:
-    """Say why the list of outputs has no charts, if it has none."""
     if reason:
         print(f"trainscale: charts are missing: {reason}", file=sys.stderr)
 
@@ -67,7 +65,6 @@ def print_summary_lines(directory: Path) -> None:
 
 
 def _print_verdicts(console: Console, run: Run, place: str, prefix: str = "") -> None:
-    """Print where the efficiency of each series went, for a few series."""
     from ..questions.explain.text import list_closing_verdicts
 
     verdicts = list_closing_verdicts(run.info, run.records)

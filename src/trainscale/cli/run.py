@@ -1,4 +1,4 @@
-"""``trainscale run``: measure a scaling curve, from one command to the plots. ``runs.measure`` does it."""
+"""``trainscale run``, and ``trainscale.run`` from Python: both call ``runs.measure``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,31 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> int:
-    """Run the command and return its exit code. ``after_run`` gets the run, if it was not interrupted."""
+    """``after_run`` gets the run, if it was not interrupted."""
     with interrupt_on_signals():  # from the start, because connecting to hosts may take a minute
         return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
 
 
 def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
-    options = _make_parser().read(argv)
+    parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure everything anew, in a new directory, even if results exist"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
+    parser.add_argument(
+        "--summary-line",
+        action="store_true",
+        help="print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
+    )
+    add_view_flags(parser)
+    add_experiment(parser)
+    options = parser.read(argv)
     check_view_flags(options)
     view: CommandView = JsonView() if options.json else QuietView() if options.quiet else TextView()
     if options.json and options.summary_line:
@@ -60,30 +78,8 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     return view.exit_code
 
 
-def _make_parser() -> Parser:
-    parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="measure everything anew, in a new directory, even if results exist"
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
-    parser.add_argument(
-        "--summary-line",
-        action="store_true",
-        help="print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
-    )
-    add_view_flags(parser)
-    add_experiment(parser)
-    return parser
-
-
 def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read settings in a Slurm job from the variables of the older scripts, if neither flag nor file gives them."""
+    """Return settings from the variables of the older scripts, in a Slurm job."""
     if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
     legacy = read_legacy_settings(os.environ, given)
@@ -100,7 +96,6 @@ def measure_from_python(
     quiet: bool,
     settings: Mapping[str, Any],
 ) -> Run:
-    """Measure what ``trainscale.run`` describes, and return the run."""
     from ..launch.plugins import load_plugins
 
     load_plugins()

@@ -70,7 +70,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _read(argv: list[str]) -> Namespace:
-    """Return the text of each flag. A list may be given by several flags, anything else only once."""
     parser = Parser(
         "",
         "Measure how training scales over GPUs and hosts, as the scripts of this name did.",
@@ -95,7 +94,7 @@ def _read(argv: list[str]) -> Namespace:
 
 @dataclass(frozen=True)
 class EquivalentCommand:
-    """The arguments of ``trainscale run``, the name that the person typed for each model, and notes to print first."""
+    """``typed_names`` has the name that the person typed for each model; ``notes`` are printed first."""
 
     argv: list[str]
     typed_names: dict[str, str]
@@ -140,7 +139,7 @@ def translate(
 
 
 def _find_hosts_file() -> tuple[str, str] | None:
-    """Find the hosts of a cluster that `trainscale cluster` made, or that has the host names of the older scripts."""
+    """Find a cluster of `trainscale cluster`, or one with the host names of the older scripts."""
     from ..cluster.aws import NODES_FILE
 
     if NODES_FILE.is_file():
@@ -167,7 +166,7 @@ def _write_files(run: Run, typed_names: dict[str, str]) -> None:
 
 
 def _keep_earlier(path: Path, text: str) -> None:
-    """Append a number to the name of an earlier file with other content, because results are never thrown away."""
+    """Append a number to the name of an earlier file with other content."""
     if not path.exists() or path.read_bytes() == text.encode():
         return
     number = 1

@@ -1,4 +1,4 @@
-"""Signals to terminate end a command as Ctrl-C does; a reader of its output that goes away does not break it."""
+"""Signals to terminate are like Ctrl-C, and a reader of the output may go away."""
 
 from __future__ import annotations
 

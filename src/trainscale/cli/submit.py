@@ -1,4 +1,4 @@
-"""Submits a whole sweep as one Slurm job and follows it: ``trainscale run --launcher slurm --nodes N`` on a login node.
+"""``trainscale run --launcher slurm --nodes N`` on a login node: submits a whole sweep as one job and follows it.
 
 The same command again follows the job that exists, or submits another one that continues the journal.
 """
@@ -138,7 +138,6 @@ class _JobPrinter:
 
 
 def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
-    """Show the results as after a local run, and then why something is not measured. Return the exit code."""
     cause = describe_end(status)
     if run.is_complete if cause else run.wait_for_records(status):
         return _finish_results(run)

@@ -54,7 +54,7 @@ def check_view_flags(options: Namespace) -> None:
 
 
 class RunProgress(RunListener):
-    """``remote_job`` names the job that measures the run, if that is not this process."""
+    """``remote_job`` names the job that measures the run, if not this process."""
 
     def __init__(self, plan: Plan, journal: Journal, remote_job: str = "") -> None:
         self.plan = plan
@@ -92,7 +92,7 @@ class RunProgress(RunListener):
         self.epochs = tuple(state.epochs)
 
     def trial_ends(self, record: TrialRecord) -> None:
-        """Note what a person may want to act on now: a failure, a busy machine, unproven work, notes."""
+        """Note what a person may want to act on now."""
         self.current = None
         warnings = []
         if not record.ok and record.status != SKIPPED:
@@ -113,7 +113,7 @@ class RunProgress(RunListener):
         return [record for record in self.journal.records if record.trial.point == (config, devices)]
 
     def compute_speed(self, records: Sequence[TrialRecord]) -> Interval | None:
-        """Return the samples per second of the cluster over trials of a point; None if none has a result."""
+        """Return the cluster-wide samples per second; None if no trial has a result."""
         speeds = [compute_samples_per_second(record) for record in records if is_measured(record)]
         return mean_interval(speeds, self.plan.experiment.measurement.is_sequential) if speeds else None
 
@@ -122,7 +122,7 @@ class RunProgress(RunListener):
         return self.plan.experiment.measurement.search is not None
 
     def find_departures(self) -> dict[PointKey, str]:
-        """Return the points that left a search so far, and why. Empty if the run is no search."""
+        """Return the points that left a search so far, and why."""
         races = replay_races_of_plan(self.plan, self.journal.records) if self.is_search else []
         return {
             (departure.key, race.devices): describe_departure(departure)
@@ -134,7 +134,7 @@ class RunProgress(RunListener):
 
     @property
     def planned_trials(self) -> int | None:
-        """The number of trials on the ladders. None where the results decide it."""
+        """Trials on the ladders; None where the results decide the number."""
         measurement = self.plan.experiment.measurement
         if measurement.is_sequential or self.is_search:
             return None
@@ -142,19 +142,19 @@ class RunProgress(RunListener):
 
     @property
     def finished_trials(self) -> int:
-        """The number of recorded trials; those beside the ladders count only where no number is planned."""
+        """Recorded trials; those beside the ladders count only where no number is planned."""
         points = set(self.plan.points)
         trials = [record.trial for record in self.journal.records]
         return len(trials if self.planned_trials is None else [trial for trial in trials if trial.point in points])
 
     @property
     def trials(self) -> str:
-        """``12 of 40 trials``, or ``12 trials`` where the results decide how many there will be."""
+        """``12 of 40 trials``, or ``12 trials`` where the results decide the number."""
         done, planned = self.finished_trials, self.planned_trials
         return f"{done} trial{'' if done == 1 else 's'}" if planned is None else f"{done} of {planned} trials"
 
     def estimate_remaining_seconds(self) -> float:
-        """Estimate the time to go from what each point has taken so far, otherwise from the plan."""
+        """Estimate by what each point has taken so far, otherwise by the plan."""
         if self.is_search:
             return self._estimate_search_seconds()
         measurement = self.plan.experiment.measurement
@@ -172,8 +172,7 @@ class RunProgress(RunListener):
             total += missing * (fmean(record.seconds for record in records) if records else self._estimates[point])
         return total
 
-    def _estimate_search_seconds(self) -> float:
-        """Return an upper limit: the time to go if no further candidate leaves."""
+    def _estimate_search_seconds(self) -> float:  # if no further candidate leaves
         from ..analyse.race import count_most_rounds
 
         records, repeats = self.journal.records, self.plan.experiment.measurement.repeats
@@ -193,8 +192,6 @@ class RunProgress(RunListener):
 
 
 class LinePrinter(RunProgress):
-    """Prints a line for every epoch, trial and warning, for a pipe or a log file."""
-
     def __init__(self, plan: Plan, journal: Journal, remote_job: str = "") -> None:
         super().__init__(plan, journal, remote_job)
         self._printed_epochs = 0
@@ -237,9 +234,7 @@ class LinePrinter(RunProgress):
 def show_progress(
     plan: Plan, journal: Journal, retry_failed: bool = False, remote_job: str = "", location: str = ""
 ) -> Iterator[RunListener]:
-    """Show how a run goes on. ``remote_job`` names the job that measures it, if that is not this process. ``location``
-    is where the journal of a watched run is.
-    """
+    """Show how a run goes on. ``location`` is where the journal of a watched run is."""
     console = Console(highlight=False)
     kind = RunProgress if console.is_terminal else LinePrinter
     progress = kind(plan, journal, remote_job)
@@ -283,10 +278,7 @@ def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
 
 
 class EventPrinter(RunProgress):
-    """Prints an event for everything that happens in a run, as a line of JSON. docs/running.md describes the events.
-
-    Every event has ``event`` and ``time``; ``run-begins`` also has ``schema``.
-    """
+    """Prints an event for everything that happens, as a line of JSON. docs/running.md describes them."""
 
     def __init__(self, plan: Plan, journal: Journal, location: str, remote_job: str = "") -> None:
         super().__init__(plan, journal, remote_job)
@@ -358,7 +350,6 @@ def print_last_event(location: str, run: RunInfo, records: Sequence[TrialRecord]
 
 
 def _identify(trial: Trial) -> JsonObject:
-    """Return what identifies a trial. Its config is in the first event, under the same key."""
     return {
         "trial": trial.key,
         "config_key": trial.config.key,
