@@ -1,4 +1,4 @@
-"""Whether the libraries that make the outputs are installed. A run checks this before it measures anything."""
+"""Tables, charts and pages of runs. A run checks first that the libraries for them are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_can_report() -> None:
     for name in _LIBRARIES:
         try:
             importlib.import_module(name)
-        except (ImportError, OSError, MemoryError) as error:  # OSError: a shared library that does not fit this machine
+        except (ImportError, OSError, MemoryError) as error:  # OSError: of a shared library
             limit, _ = resource.getrlimit(resource.RLIMIT_AS)
             remedy = "install trainscale again: pip install --force-reinstall trainscale"
             if limit != resource.RLIM_INFINITY:

@@ -1,7 +1,4 @@
-"""What the charts show: speed-up, throughput, efficiency and memory against devices, and accuracy over time.
-
-drawing.py decides how they look. The SVG file and the interactive page use the same spec.
-"""
+"""What the charts of series show. The SVG file and the interactive page use the same spec."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ from .drawing import (
     chart_rows,
     draw,
     make_legend,
-    make_tooltip,
     without_schema_checks,
 )
 from .options import ABSOLUTE, PER_DEVICE, Overlay
@@ -43,9 +39,9 @@ _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 
 
 @dataclass(frozen=True)
 class NamedChart:
-    """A chart that can be drawn at any size: in the page, under ``name`` in a section, and in files.
+    """A chart that can be drawn at any size, in a section of the page and in files.
 
-    A wide chart would be cut or unreadable on a phone, so the page has a narrow one too, and shows the one that fits.
+    A wide chart would be unreadable on a phone, so the page has a narrow one too, and shows the one that fits.
     """
 
     name: str
@@ -57,27 +53,35 @@ class NamedChart:
 
 
 def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
-    """Return the charts of series: learning first, then scaling. The page has no speed-up of a single device count."""
+    """Return the charts of series. The page has no speed-up where there is a single device count."""
     learns = any(series.learns for series in all_series)
     scales = bool(overlay.series) or any(len(series.points) > 1 for series in all_series)
     with_published = [*all_series, *overlay.series]
     speed = partial(draw_throughput, with_published if overlay.normalise == ABSOLUTE else all_series)
     if overlay.series and overlay.normalise == PER_DEVICE:
         speed = partial(draw_throughput_per_device, with_published)
-    leading, further = (LEADING, FURTHER) if scales else ("", "")
-    charts = [
-        NamedChart("speedup", leading, partial(draw_speedup, with_published), "comparison_graph", True, True),
-        NamedChart(
-            "images", further if learns else FURTHER, speed, f"{find_common_unit(all_series)}_per_sec", False, True
-        ),
-        NamedChart("efficiency", further, partial(draw_efficiency, with_published), "efficiency"),
-    ]
-    if any(len(series.points) > 1 and any(map(find_memory_peak, series.good)) for series in all_series):
-        charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
+    charts = []
     if learns:
-        accuracy = NamedChart("accuracy", LEADING, partial(draw_accuracy, all_series), "accuracy", False, True)
-        over_time = partial(draw_accuracy_over_time, all_series)
-        charts = [accuracy, NamedChart("time", LEADING, over_time, "accuracy_over_time"), *charts]
+        draw_both = partial(draw_accuracy, all_series), partial(draw_accuracy_over_time, all_series)
+        charts.append(NamedChart("accuracy", LEADING, draw_both[0], "accuracy", is_always_file=True))
+        charts.append(NamedChart("time", LEADING, draw_both[1], "accuracy_over_time"))
+    speedup, efficiency = partial(draw_speedup, with_published), partial(draw_efficiency, with_published)
+    leading, further = (LEADING, FURTHER) if scales else ("", "")
+    charts += [
+        NamedChart("speedup", leading, speedup, "comparison_graph", is_wide=True, is_always_file=True),
+        NamedChart(
+            "images",
+            further if learns else FURTHER,
+            speed,
+            f"{find_common_unit(all_series)}_per_sec",
+            is_always_file=True,
+        ),
+        NamedChart("efficiency", further, efficiency, "efficiency"),
+    ]
+    for series in all_series:
+        if len(series.points) > 1 and any(map(find_memory_peak, series.good)):
+            charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
+            break
     return charts
 
 
@@ -113,8 +117,9 @@ def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
 
 
 def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of cluster-wide throughput. Each series' ideal line starts at its smallest point."""
-    shown, unit = [series for series in all_series if series.good], find_common_unit(all_series)
+    """Return the chart of cluster-wide throughput. The ideal of a series starts at its smallest point."""
+    shown = [series for series in all_series if series.good]
+    unit = find_common_unit(all_series)
     rows = _make_rows(shown, lambda point: point.samples_per_second)
     ideal: list[Row] = []
     for series in shown:
@@ -130,7 +135,8 @@ def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
 
 def draw_throughput_per_device(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     """Return the chart of the throughput of a device, from zero."""
-    shown, unit = [series for series in all_series if series.good], find_common_unit(all_series)
+    shown = [series for series in all_series if series.good]
+    unit = find_common_unit(all_series)
     rows = _make_rows(
         shown, lambda point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None
     )
@@ -161,7 +167,7 @@ def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
 
 
 def _select_with_speedup(all_series: Sequence[Series]) -> list[Series]:
-    """Return the series that have a speed-up, without those of a single 1-device point, which is 1 by definition."""
+    """Return the series that have a speed-up, if possible without those of a single point."""
     with_baseline = [series for series in all_series if series.has_baseline]
     return [series for series in with_baseline if len(series.points) > 1] or with_baseline
 
@@ -175,24 +181,22 @@ def _make_rows(
     get: Callable[[Point], Interval | None],
     describe: Callable[[Point, Interval], str] = lambda *_: "",
 ) -> list[Row]:
-    """Return a mark for each point that has the value. ``describe`` begins its description in a static picture."""
+    """Return a mark for each point that has the value. ``describe`` begins its description."""
     rows = []
     for series in shown:
         for point in series.good:
             value, rate = get(point), point.samples_per_second
             if value is None or rate is None:
                 continue
-            limits, per_device = (
-                numbers.format_limits(point.speedup),
-                numbers.format_number(rate.mean / point.devices),
-            )
-            cluster = f"{numbers.format_number(rate.mean)} {point.unit}/s {numbers.format_plus_minus(rate)}".strip()
+            limits = numbers.format_limits(point.speedup)
+            speedup = numbers.format_times(point.speedup) + (f" ({limits})" if limits else "")
+            speed = f"{numbers.format_number(rate.mean)} {point.unit}/s"
             batch = f"{point.batch_per_device} per device, {point.global_batch} global"
             tooltip = {
-                "Speed-up": numbers.format_times(point.speedup) + (f" ({limits})" if limits else ""),
+                "Speed-up": speedup,
                 "Efficiency": numbers.format_efficiency(point.efficiency),
-                "Cluster": cluster,
-                "Per device": f"{per_device} {point.unit}/s",
+                "Cluster": f"{speed} {numbers.format_plus_minus(rate)}".strip(),
+                "Per device": f"{numbers.format_number(rate.mean / point.devices)} {point.unit}/s",
                 "Step": f"{numbers.format_milliseconds(point.step_seconds)} ms",
                 "Batch": batch if point.global_batch else "not stated",
             }
@@ -231,7 +235,7 @@ def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec
 
 
 def draw_accuracy_over_time(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of accuracy against training time, which shows what more devices gain."""
+    """Return the chart of accuracy against training time."""
     lines = _name_lines(all_series)
     longest = max((point.learning.last.trained_seconds for point in lines.values() if point.learning), default=0.0)
     unit, length = next((unit, length) for unit, length, least in _UNITS if longest >= least)
@@ -257,11 +261,12 @@ def _draw_accuracies(
     rows: list[Row] = []
     for name, point in lines.items():
         for epoch in point.learning.epochs if point.learning else ():
-            valid, train = numbers.format_accuracy(epoch.valid_accuracy), numbers.format_accuracy(epoch.train_accuracy)
+            valid = numbers.format_accuracy(epoch.valid_accuracy)
+            train = numbers.format_accuracy(epoch.train_accuracy)
             trained = numbers.format_duration(epoch.trained_seconds)
             text = f"Epoch {epoch.epoch}: validation {valid}, training {train}, after {trained} · {name}"
-            tooltip = {"Series": name, "Epoch": epoch.epoch, "Validation": valid, "Training": train}
-            row = {"line": name, "x": position(epoch), "text": text, **tooltip, "Trained for": trained}
+            shown = {"Series": name, "Epoch": epoch.epoch, "Validation": valid, "Training": train}
+            row = {"line": name, "x": position(epoch), "text": text, **shown, "Trained for": trained}
             rows.append({**row, "of": _VALID, "accuracy": epoch.valid_accuracy.mean})
             rows.append({**row, "of": _TRAIN, "accuracy": epoch.train_accuracy.mean})
     reached = [point.learning.to_accuracy for point in lines.values() if point.learning]
@@ -271,22 +276,24 @@ def _draw_accuracies(
     scale = alt.Scale(domain=[max(0.0, min(values) - pad), min(1.0, max(values) + pad)], nice=False)
     y = alt.Y("accuracy:Q", title="Accuracy", scale=scale, axis=alt.Axis(format=".2f"))
     colours = [COLOURS[number % len(COLOURS)] for number in range(len(lines))]
-    legend = make_legend(list(lines), frame, direction="vertical", columns=1, symbolType="stroke", symbolStrokeWidth=3)
+    stroke = {"symbolType": "stroke", "symbolStrokeWidth": 3}
+    legend = make_legend(list(lines), frame, direction="vertical", columns=1, **stroke)
     colour = alt.Color("line:N", scale=alt.Scale(domain=list(lines), range=colours), legend=legend)
-    dash = alt.StrokeDash("of:N", scale=alt.Scale(domain=[_VALID, _TRAIN], range=[[1, 0], [5, 4]]), legend=None)
+    dashes = alt.Scale(domain=[_VALID, _TRAIN], range=[[1, 0], [5, 4]])
+    dash = alt.StrokeDash("of:N", scale=dashes, legend=None)
     layers = []
-    grey = {"color": alt.ColorValue(IDEAL)}
+    grey = {"color": alt.value(IDEAL)}
     for target in targets:  # a grey line, with its value at the left
         level = chart_rows([{"accuracy": target, "name": f"{target:g}"}])
         layers.append(level.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, aria=False).encode(y, **grey))
         text_mark = level.mark_text(align="left", dx=4, dy=-7, fontSize=11, aria=False)
-        layers.append(text_mark.encode(y, x=alt.value(0), text=alt.Text("name:N"), **grey))
+        layers.append(text_mark.encode(y, x=alt.value(0), text="name:N", **grey))
     valid_rows = [row for row in rows if row["of"] == _VALID]
     marks = chart_rows(valid_rows).mark_point(filled=True, size=40 if len(valid_rows) < 150 else 10)
-    tooltips = make_tooltip("Series", "Epoch", "Validation", "Training", "Trained for")
+    tooltip = ["Series:N", "Epoch:N", "Validation:N", "Training:N", "Trained for:N"]
     layers += [
         chart_rows(rows).mark_line(strokeWidth=2, aria=False).encode(x, y, colour, dash),
-        marks.encode(x, y, colour, description=alt.Description("text:N"), tooltip=tooltips),
+        marks.encode(x, y, colour, description="text:N", tooltip=tooltip),
     ]
     notes = ["Up and to the left is better. Solid: validation; dashed: training."]
     if any(point.repeats > 1 for point in lines.values()):

@@ -1,7 +1,8 @@
-"""The charts of the sections that need more than series: the parts of a step, and the step times of every rank."""
+"""The charts of the parts of a step, and of the step times of every rank."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ from .drawing import (
     apply_theme,
     chart_rows,
     make_legend,
-    make_tooltip,
     without_schema_checks,
 )
 from .numbers import THIN
@@ -34,10 +34,11 @@ from .redaction import Redaction
 # ---- where the time of a step went: a bar for each point, split into the parts of its explanation
 
 MOST_BARS = 24
-_BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of further lines of the name above it
+_BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of a line of text
 _LETTER, _MOST_LINES = 6, 2  # pixels of an average letter; lines of a name
 # Paul Tol's bright scheme for single causes; browns and greys for causes that the records do not separate.
-_COLOURS = dict(zip(CAUSES, ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB"), strict=True))
+_BRIGHT = ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB")
+_COLOURS = dict(zip(CAUSES, _BRIGHT, strict=True))
 _TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
 
 
@@ -66,8 +67,8 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
         names.append(f"{name} · {point.title}" if with_titles else name)  # the end may be cut off
         begin = 0.0
         for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
-            share, interval, time = f"{percentage}{THIN}%", format_limits(part), format_milliseconds(part.seconds)
-            end = begin + part.share * 100
+            share, time = f"{percentage}{THIN}%", format_milliseconds(part.seconds)
+            interval, end = format_limits(part), begin + part.share * 100
             rows.append(
                 {
                     "point": names[-1],
@@ -90,30 +91,33 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
     band = alt.Scale(paddingInner=1 - _BAR / pixels, paddingOuter=outer, domain=names)
     y = alt.Y("point:N", sort=names, axis=None, scale=band)
     axis = alt.Axis(labelFlush=False)  # flush labels at the ends come too close to their neighbours
-    x = alt.X("from:Q", title="Share of the step, %", scale=alt.Scale(domain=[0, 100], nice=False), axis=axis)
+    scale = alt.Scale(domain=[0, 100], nice=False)
+    x = alt.X("from:Q", title="Share of the step, %", scale=scale, axis=axis)
     labels = list(dict.fromkeys(row["cause"] for row in rows))
     together = [label for label in labels if label not in _COLOURS]
-    colours = [_COLOURS.get(label) or _TOGETHER[together.index(label) % len(_TOGETHER)] for label in labels]
+    colours = dict(zip(together, itertools.cycle(_TOGETHER), strict=False)) | _COLOURS
+    colour_scale = alt.Scale(domain=labels, range=[colours[label] for label in labels])
     legend = make_legend(labels, frame, symbolType="square")
-    colour = alt.Color("cause:N", scale=alt.Scale(domain=labels, range=colours), legend=legend)
-    tooltip = make_tooltip("Point", "Part", "Share", "Interval", "Time")
-    description = alt.Description("text:N")
-    bars = chart_rows(rows).mark_bar().encode(x, y, colour, x2=alt.X2("to:Q"), description=description, tooltip=tooltip)
-    layers = [bars]
-    for number in range(most_lines):  # of the names above the bars: a layer for all last lines, one for those before
-        pairs = [(name, heading) for name, heading in zip(names, headings, strict=True) if number < len(heading)]
-        lines = [{"point": name, "line": heading[-1 - number]} for name, heading in pairs]
-        text = chart_rows(lines).mark_text(
-            align="left", baseline="bottom", dy=-12 - number * _LINE, fontSize=12, limit=frame.width, aria=False
-        )
-        layers.append(text.encode(y, x=alt.value(0), text=alt.Text("line:N"), color=alt.ColorValue(INK)))
+    colour = alt.Color("cause:N", scale=colour_scale, legend=legend)
+    tooltip = ["Point:N", "Part:N", "Share:N", "Interval:N", "Time:N"]
+    bars = chart_rows(rows).mark_bar()
+    layers = [bars.encode(x, y, colour, x2="to:Q", description="text:N", tooltip=tooltip)]
+    for number in range(most_lines):  # a layer for all last lines of the names, one for those before
+        lines = [
+            {"point": name, "line": heading[-1 - number]}
+            for name, heading in zip(names, headings, strict=True)
+            if number < len(heading)
+        ]
+        place: VegaSpec = {"align": "left", "baseline": "bottom", "dy": -12 - number * _LINE}
+        text = chart_rows(lines).mark_text(fontSize=12, limit=frame.width, aria=False, **place)
+        layers.append(text.encode(y, x=alt.value(0), text="line:N", color=alt.value(INK)))
     notes = ["A step of each point, split by cause. More work is better."]
     if left_out := len(points) - len(shown):
         notes.append(f"{left_out} more points: trainscale explain.")
     return apply_theme(layers, "Where the time went", notes, Frame(frame.width, pixels * len(shown)))
 
 
-# ---- the step times of every rank of a trial as strips, which show stragglers and drift; long windows are thinned out
+# ---- the step times of every rank of a trial as strips, which show stragglers and drift
 
 MOST_STRIPS = 4  # charts in a page
 MOST_RANKS = 24  # strips in a chart
@@ -125,12 +129,11 @@ _THIRDS = {"first third of the window": "#56B4E9", "middle third": "#009E73", "l
 
 
 def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[tuple[str, TrialRecord]]:
-    """Return the title and a trial of the largest point of each series: the repeat of median speed. Most devices come
-    first.
-    """
+    """Return the title of each series with the repeat of median speed of its largest point."""
     by_point: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
-        if is_measured(record) and all(len(rank.step_seconds) >= _LEAST_STEPS for rank in record.ranks):
+        steps = min((len(rank.step_seconds) for rank in record.ranks), default=0)
+        if is_measured(record) and steps >= _LEAST_STEPS:
             by_point[record.trial.point].append(record)
     trials = []
     for series in all_series:
@@ -142,7 +145,7 @@ def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) 
 
 
 def choose_ranks(record: TrialRecord) -> list[RankSample]:
-    """Return the ranks that are drawn: all, or the slowest half and the fastest half of as many as fit."""
+    """Return the ranks that are drawn: all, or as many of the slowest and the fastest as fit."""
     if len(record.ranks) <= MOST_RANKS:
         return sorted(record.ranks, key=lambda rank: rank.rank)
     by_speed = sorted(record.ranks, key=lambda rank: -fmean(rank.step_seconds))
@@ -151,7 +154,7 @@ def choose_ranks(record: TrialRecord) -> list[RankSample]:
 
 
 def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
-    """Return (step, seconds) of at most ``most`` steps: evenly spaced, and always the slowest. Steps count from 1."""
+    """Return (step, seconds) of at most ``most`` steps, evenly spaced, and always the slowest."""
     count = len(seconds)
     if count <= most:
         return list(enumerate(seconds, 1))
@@ -162,7 +165,7 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 
 @without_schema_checks
 def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Frame) -> VegaSpec:
-    """Return a tick for every step that is drawn: its place is the step time, its colour the part of the window."""
+    """Return a tick for every step that is drawn, with a colour for each third of the window."""
     ranks = choose_ranks(record)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
     with_hosts = len({rank.host for rank in record.ranks}) > 1
@@ -172,24 +175,33 @@ def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Fr
         names.append(name)
         for step, seconds in thin_out(rank.step_seconds, most):
             time = f"{numbers.format_milliseconds(seconds)} ms"
-            row = {"rank": name, "ms": round(seconds * 1000, 4), "text": f"Rank {name}, step {step}: {time}"}
-            row["when"] = list(_THIRDS)[(step - 1) * len(_THIRDS) // len(rank.step_seconds)]
-            ticks.append({**row, "Rank": name, "Step": numbers.format_integer(step), "Time": time})
+            third = (step - 1) * len(_THIRDS) // len(rank.step_seconds)
+            ticks.append(
+                {
+                    "rank": name,
+                    "when": list(_THIRDS)[third],
+                    "ms": round(seconds * 1000, 4),
+                    "text": f"Rank {name}, step {step}: {time}",
+                    "Rank": name,
+                    "Step": numbers.format_integer(step),
+                    "Time": time,
+                }
+            )
         middle = median(rank.step_seconds)
         time = f"{numbers.format_milliseconds(middle)} ms"
         row = {"rank": name, "ms": middle * 1000, "text": f"Rank {name}: median {time}"}
         medians.append({**row, "Rank": name, "Median": time})
     y = alt.Y("rank:N", title="Rank", sort=names, axis=alt.Axis(labelLimit=160, ticks=False))
-    x = alt.X("ms:Q", title="Step time, ms", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(labelFlush=False))
+    x_scale, x_axis = alt.Scale(zero=False, nice=True), alt.Axis(labelFlush=False)
+    x = alt.X("ms:Q", title="Step time, ms", scale=x_scale, axis=x_axis)
     legend = make_legend(list(_THIRDS), frame, direction=alt.Undefined, columns=1, symbolType="square")
     scale = alt.Scale(domain=list(_THIRDS), range=list(_THIRDS.values()))
     colour = alt.Color("when:N", scale=scale, legend=legend)
-    text = alt.Description("text:N")
     tick_marks = chart_rows(ticks).mark_tick(thickness=1.5, opacity=0.75)
     median_marks = chart_rows(medians).mark_tick(thickness=3, size=24, color=INK)
     layers = [
-        tick_marks.encode(x, y, colour, description=text, tooltip=make_tooltip("Rank", "Step", "Time")),
-        median_marks.encode(x, y, description=text, tooltip=make_tooltip("Rank", "Median")),
+        tick_marks.encode(x, y, colour, description="text:N", tooltip=["Rank:N", "Step:N", "Time:N"]),
+        median_marks.encode(x, y, description="text:N", tooltip=["Rank:N", "Median:N"]),
     ]
     notes = [f"{title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
     longest = max(len(rank.step_seconds) for rank in ranks)

@@ -27,10 +27,10 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-ser
 INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
 PAPER_INK = "#1f2430"
 
-# Okabe and Ito's palette for colour-blind readers, without its black (invisible on dark pages) and its yellow
-# (invisible on white ones); the last two are from Paul Tol's muted scheme.
+# Okabe and Ito's palette for colour-blind readers, without what cannot be seen on dark or on white pages; the last two
+# are from Paul Tol's muted scheme.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999933", "#AA4499")
-# Colour alone is not enough for everyone. Seven shapes against eight colours: the pairs repeat only after 56 series.
+# Colour alone is not enough for everyone. Seven shapes, eight colours: pairs repeat after 56 series.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 IDEAL = "#8A8F98"  # reads on white and on black
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
@@ -38,8 +38,8 @@ _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
 
-# Decorates functions that draw. Altair checks each part of a chart against Vega-Lite's schema while it is built, which
-# takes longer than the drawing. The tests check the finished specs instead.
+# Altair checks each part of a chart while it is built, which takes longer than the drawing. The tests check finished
+# charts instead.
 without_schema_checks = debug_mode(False)
 
 
@@ -53,7 +53,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Plot:
-    """What one chart of points shows. ``ideal`` rows with a ``series`` belong to that series, others to all."""
+    """What a chart of points shows. ``ideal`` rows may have a ``series``; others belong to all."""
 
     title: str
     notes: list[str]
@@ -67,37 +67,44 @@ class Plot:
 def choose_styles(all_series: Sequence[Series]) -> list[tuple[str, str]]:
     """Return the colour and shape of each series, which are the same in every chart of a run.
 
-    If there are more series than colours, as when many frameworks train several networks, each network has a shape and
-    everything else (framework, strategy) a colour. If eight colours are not enough for that, the pairs take turns.
+    If there are more series than colours, each network has a shape and everything else (framework, strategy) a colour.
+    If eight colours are not enough for that, the pairs take turns.
     """
     networks = [series.config.model for series in all_series]
     ways = [series.title.partition(" · ")[2] for series in all_series]
-    if len(all_series) > len(COLOURS) and len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES):
+    fits = len(set(ways)) <= len(COLOURS) and len(set(networks)) <= len(SHAPES)
+    if len(all_series) > len(COLOURS) and fits:
         colours = dict(zip(dict.fromkeys(ways), COLOURS, strict=False))
         shapes = dict(zip(dict.fromkeys(networks), SHAPES, strict=False))
         pairs = [(colours[way], shapes[network]) for way, network in zip(ways, networks, strict=True)]
         if len(set(pairs)) == len(all_series):
             return pairs
-    return [(COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]) for number in range(len(all_series))]
+    count = range(len(all_series))
+    return [(COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]) for number in count]
 
 
 @without_schema_checks
 def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
-    """Return the Vega-Lite spec of a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
+    """Return a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
     if not plot.rows:
-        text = chart_rows([{"text": "No point gave a result to draw."}]).mark_text(fontSize=14, color=INK, opacity=0.7)
-        layers = [text.encode(text=alt.Text("text:N"))]
-        return apply_theme(layers, plot.title, plot.notes[1:], Frame(frame.width, 120))
+        sentence = chart_rows([{"text": "No point gave a result to draw."}])
+        layer = sentence.mark_text(fontSize=14, color=INK, opacity=0.7).encode(text="text:N")
+        return apply_theme([layer], plot.title, plot.notes[1:], Frame(frame.width, 120))
     failed: list[Row] = []
     for series in plot.shown:
         for point in series.points:
             if not point.ok:
                 reason = wording.describe_status_and_reason(point)
-                text_of_point = f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}"
-                row = {"series": series.title, "devices": point.devices, "hosts": point.hosts, "text": text_of_point}
-                failed.append({**row, "No result": reason})
-    # The interval of a few scattered repeats may reach below 0, which a log axis cannot show: its bar stops at a
-    # quarter of the mean.
+                failed.append(
+                    {
+                        "series": series.title,
+                        "devices": point.devices,
+                        "hosts": point.hosts,
+                        "text": f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}",
+                        "No result": reason,
+                    }
+                )
+    # An interval may reach below 0, which a log axis cannot show: its bar stops at a quarter of the mean.
     with_bars = [
         {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
         for row in plot.rows
@@ -107,11 +114,14 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     floor = y.copy()
     floor.shorthand = "floor:Q"  # the same axis for another field
     shown_titles = [series.title for series in plot.shown]
-    legend = make_legend(shown_titles, frame, values=shown_titles, labelLimit=frame.width - 30, symbolOpacity=1)
+    options = {"values": shown_titles, "labelLimit": frame.width - 30, "symbolOpacity": 1}
+    legend = make_legend(shown_titles, frame, **options)
     titles = [series.title for series in all_series]
     colours, shapes = zip(*choose_styles(all_series), strict=True)
-    colour = alt.Color("series:N", scale=alt.Scale(domain=titles, range=list(colours)), legend=legend)
-    shape = alt.Shape("series:N", scale=alt.Scale(domain=titles, range=list(shapes)), legend=legend)
+    colour_scale = alt.Scale(domain=titles, range=list(colours))
+    colour = alt.Color("series:N", scale=colour_scale, legend=legend)
+    shape_scale = alt.Scale(domain=titles, range=list(shapes))
+    shape = alt.Shape("series:N", scale=shape_scale, legend=legend)
     selected = alt.selection_point(name="pick", fields=["series"], bind="legend")
     fade = alt.OpacityValue(0.12, condition=[{"param": "pick", "value": 1.0}])
     style = {"color": colour, "opacity": fade}
@@ -123,7 +133,7 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
     layers = [
         *(_make_boundary_layers(boundary, x) if boundary else ()),
         *_make_ideal_layers(plot, x, y, colour),
-        bars.encode(x, floor, y2=alt.Y2("ceiling:Q"), **style),
+        bars.encode(x, floor, y2="ceiling:Q", **style),
         lines.encode(x, y, **style),
         points.encode(x, y, shape, **style, **_make_descriptions(plot.rows)).add_params(selected),
     ]
@@ -133,7 +143,8 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
         notes.append(f"On several hosts at every point: {wording.name_few(apart)}.")
     if failed:
         cross = chart_rows(failed).mark_point(shape=_CROSS, size=60, strokeWidth=2, filled=False)
-        layers.append(cross.encode(x, y=alt.value(frame.height - 9), **style, **_make_descriptions(failed)))
+        bottom = alt.value(frame.height - 9)
+        layers.append(cross.encode(x, y=bottom, **style, **_make_descriptions(failed)))
         notes.append("× at the bottom: a point that gave no result.")
     return apply_theme(layers, plot.title, notes, frame, label_height=10 if boundary else 0)
 
@@ -154,17 +165,22 @@ def _make_y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
     values = [row["value"] for row in (*plot.rows, *plot.ideal)]
     values += [row[end] for row in with_bars for end in ("floor", "ceiling")]
     if plot.y_kind == PERCENT:
-        return alt.Y("value:Q", title=plot.y_title, scale=alt.Scale(domain=[0, max(values) * 1.08], nice=False))
+        linear = alt.Scale(domain=[0, max(values) * 1.08], nice=False)
+        return alt.Y("value:Q", title=plot.y_title, scale=linear)
     low, high = _pad_domain(values, 0.05)
-    # Steps between the powers, the finest first; the first that give few enough ticks to be read are taken.
-    steps_of_decade = [(1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)]
-    steps_of_octave = [(1, 1.25, 1.5, 1.75) if high / low < 4 else (1, 1.5) if high / low < 8 else (1,)]
-    base, all_steps = (2, steps_of_octave) if plot.y_kind == OCTAVES else (10, steps_of_decade)
+    if plot.y_kind == OCTAVES:
+        base = 2
+        finest = 0 if high / low < 4 else 1 if high / low < 8 else 2
+        all_steps = [(1, 1.25, 1.5, 1.75), (1, 1.5), (1,)][finest:]
+    else:
+        base = 10
+        all_steps = [(1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)]
     exponents = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
     ticks: list[float] = []
-    for steps in all_steps:
-        ticks = [tick for k in exponents for step in steps if low <= (tick := step * float(base) ** k) <= high]
-        if len(ticks) <= 12:
+    for steps in all_steps:  # the finest that can be read
+        ticks = [step * float(base) ** exponent for exponent in exponents for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= 12 or base == 2:
             break
     return alt.Y(
         "value:Q",
@@ -175,7 +191,7 @@ def _make_y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
 
 
 def _pad_domain(values: Iterable[float], share: float) -> list[float]:
-    """Return a log domain around the values, longer by ``share`` at each end, and at least an octave long."""
+    """Return a log domain that is longer by ``share`` at each end, and at least an octave long."""
     low, high = min(values), max(values)
     length = math.log2(high / low)
     pad = 2 ** max(share * length, (1 - length) / 2)
@@ -183,45 +199,46 @@ def _pad_domain(values: Iterable[float], share: float) -> list[float]:
 
 
 def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
-    """Return a thin line where the ladder leaves its first host. Its labels are above the plot, clear of all marks."""
+    """Return a thin line where the ladder leaves its first host, with labels above the plot."""
     middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
-    grey = {"color": alt.ColorValue(IDEAL)}
-    layers = [chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False).encode(x, **grey)]
+    grey = {"color": alt.value(IDEAL)}
+    line = chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
+    layers = [line.encode(x, **grey)]
     beyond = wording.format_host_count(boundary.most_hosts)
     if boundary.fewest_hosts < boundary.most_hosts:
         beyond = f"{numbers.format_integer(boundary.fewest_hosts)}–{beyond}"
-    places: dict[str, VegaSpec] = {"1 host": {"align": "right", "dx": -6}, beyond: {"align": "left", "dx": 6}}
+    places: dict[str, VegaSpec] = {
+        "1 host": {"align": "right", "dx": -6},
+        beyond: {"align": "left", "dx": 6},
+    }
     for text, place in places.items():
         label = chart_rows([{"devices": middle, "name": text}])
         mark = label.mark_text(baseline="bottom", dy=-3, fontSize=11, aria=False, **place)
-        layers.append(mark.encode(x, y=alt.value(0), text=alt.Text("name:N"), **grey))
+        layers.append(mark.encode(x, y=alt.value(0), text="name:N", **grey))
     return layers
 
 
 def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
-    """Return a grey, dashed, named line; where each series has its own ideal, faint lines in the series' colours."""
+    """Return a grey, named line; where each series has its own ideal, faint lines in their colours."""
     if len({row["devices"] for row in plot.ideal}) < 2:
         return []
     line = chart_rows(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
     if "series" in plot.ideal[0]:
-        return [line.encode(x, y, colour, opacity=alt.OpacityValue(0.45))]
+        return [line.encode(x, y, colour, opacity=alt.value(0.45))]
     end = chart_rows([{**plot.ideal[-1], "name": "Ideal"}])
     name = end.mark_text(align="right", dx=-16, dy=-8, fontSize=12, aria=False)
-    grey = alt.ColorValue(IDEAL)
-    return [line.encode(x, y, color=grey), name.encode(x, y, text=alt.Text("name:N"), color=grey)]
+    grey = {"color": alt.value(IDEAL)}
+    return [line.encode(x, y, **grey), name.encode(x, y, text="name:N", **grey)]
 
 
 def _make_descriptions(rows: list[Row]) -> VegaSpec:
     """Return the descriptions of marks: a line in a static picture, a small table on the page."""
-    tooltip = [alt.Tooltip("series:N", title="Series"), alt.Tooltip("devices:Q", title="Devices", format=",d")]
+    tooltip = [alt.Tooltip("series:N", title="Series")]
+    tooltip.append(alt.Tooltip("devices:Q", title="Devices", format=",d"))
     if any(row["hosts"] > 1 for row in rows):
         tooltip.append(alt.Tooltip("hosts:Q", title="Hosts", format=",d"))
-    lines = [name for name in rows[0] if name[0].isupper()]
-    return {"description": alt.Description("text:N"), "tooltip": [*tooltip, *make_tooltip(*lines)]}
-
-
-def make_tooltip(*names: str) -> list[alt.Tooltip]:
-    return [alt.Tooltip(f"{name}:N") for name in names]
+    tooltip += [alt.Tooltip(f"{name}:N") for name in rows[0] if name[0].isupper()]
+    return {"description": "text:N", "tooltip": tooltip}
 
 
 def make_legend(names: Sequence[str], frame: Frame, **options: Any) -> alt.Legend:
@@ -235,9 +252,10 @@ def make_legend(names: Sequence[str], frame: Frame, **options: Any) -> alt.Legen
 def apply_theme(
     layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0
 ) -> VegaSpec:
-    """Return a chart of these layers in the common theme. ``label_height``: pixels for labels above the plot."""
+    """Return a chart of these layers, with ``label_height`` pixels for labels above the plot."""
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
-    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=14 + label_height)
+    offset = 14 + label_height
+    heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=offset)
     axis: VegaSpec = {
         **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
         **{"domainOpacity": 0.45, "tickOpacity": 0.45, "gridOpacity": 0.11},
@@ -255,7 +273,7 @@ def apply_theme(
         legend=alt.LegendConfig(**legend, offset=14),
         title=alt.TitleConfig(color=INK, subtitleColor=INK, **fonts),
     )
-    # One call for all: each method of a chart copies the whole chart, which takes most of the time of a report.
+    # One call for all: each method of a chart copies the whole chart, which takes long.
     chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading, config=theme)
     spec: VegaSpec = chart.to_dict(validate=False)
     return {**spec, "datasets": {name: list(rows) for name, rows in spec["datasets"].items()}}
@@ -267,12 +285,9 @@ def chart_rows(rows: Sequence[Row]) -> alt.Chart:
 
 
 def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
-    """Return a static picture in which each point has its description as a tooltip.
-
-    ``standalone`` sets background and text colour; without it, the picture takes those of the page around it.
-    """
+    """Return a static picture. Without ``standalone`` it takes the colours of the page around it."""
     svg: str = call_vl_convert("vegalite_to_svg", spec)
-    # vl-convert writes a description as aria-label, which browsers do not show. The text is already escaped.
+    # Browsers do not show the aria-label that vl-convert writes. The text is already escaped.
     svg = re.sub(
         r'(<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"[^>]*)/>',
         r"\1><title>\2</title></path>",
@@ -285,7 +300,7 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
 
 
 def use_paper_colours(spec: VegaSpec) -> VegaSpec:
-    """Return the chart with dark text on white, for where the colours of the page around it are not known."""
+    """Return the chart with dark text on white."""
     text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
     chart: VegaSpec = json.loads(text)
     chart["config"]["background"] = "white"
