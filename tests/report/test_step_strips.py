@@ -8,7 +8,7 @@ from factories import curve, make_config, make_rank, make_record
 
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.detail_charts import (
+from trainscale.report.details import (
     MOST_RANKS,
     MOST_STRIPS,
     MOST_TICKS,

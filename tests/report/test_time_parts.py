@@ -12,8 +12,7 @@ from planted import run, small_config
 from reported import details_of
 
 from trainscale.questions.explain.explain import explain_records
-from trainscale.report.detail_charts import MOST_BARS, choose_bars, draw_time_parts
-from trainscale.report.details import make_time_grid
+from trainscale.report.details import MOST_BARS, choose_bars, draw_time_parts, make_time_grid
 from trainscale.report.drawing import Frame, to_svg
 
 CONFIG = small_config()

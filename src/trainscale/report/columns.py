@@ -1,7 +1,6 @@
 """Every quantity of a point, declared once: its name, unit and meaning, how to get it, and how to show it.
 
-The tables in the terminal, in report.md and on the page, results.csv, results.json, the tidy table of ``export``, and
-the points of the Python interface read this list. In all of them the columns have the order of the list.
+All tables, results.csv, results.json and the tidy table of ``export`` read this list, and have its order.
 """
 
 from __future__ import annotations
@@ -24,27 +23,20 @@ TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a point. Its value is None where it does not exist.
-
-    ``get`` is a path of attributes from the point, by default ``name``, or a function. ``in_files`` is the name in
-    results.csv and results.json if it is not ``name``. With ``ends``, the value is an Interval, and results.csv has
-    three columns: the mean under the plain name, and its ends.
-
-    A column that people see has a ``heading`` of two lines, in which ``{unit}`` is what the network calls a sample.
-    """
+    """A quantity of a point. Its value is None where it does not exist."""
 
     name: str
     meaning: str
     unit: str = ""
-    get: str | Callable[[Series, Point], Any] = ""
-    in_files: str = ""
+    get: str | Callable[[Series, Point], Any] = ""  # a path of attributes from the point, by default ``name``
+    in_files: str = ""  # the name in results.csv and results.json; by default ``name``
     in_csv: bool = True
     in_json: bool = True
-    ends: bool = False
-    unusual: Callable[[Any], bool] | None = None  # a column of results.csv only where this holds for a value
-    heading: tuple[str, str] | None = None
+    ends: bool = False  # an Interval, which is three columns of results.csv
+    unusual: Callable[[Any], bool] | None = None  # in results.csv only where this holds for a value
+    heading: tuple[str, str] | None = None  # two lines; without one, people do not see the column
     format: Callable[[Any], str] = str
-    rank: int = 0  # on a narrow terminal, columns of the highest rank are left out first
+    rank: int = 0  # a narrow terminal leaves out the highest first
     style: str = ""  # in the terminal
     where: tuple[str, ...] = (TERMINAL, PAGE)
     beside: str = ""  # the column in whose cell this one is on the page, small
@@ -107,7 +99,7 @@ def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column
 
 
 def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) -> Column:
-    """Return a column that has values only where a point trains to an accuracy. results.json has them in an object."""
+    """Return a column for training to an accuracy. results.json has them in an object of their own."""
     return Column(name, meaning, unit, f"learning.{get}", in_json=False, **others)
 
 

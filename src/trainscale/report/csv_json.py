@@ -1,4 +1,4 @@
-"""Files for programs: results.csv and results.json with every value of every point, and a CSV file of each series."""
+"""Files for programs: results.csv and results.json with all values, and a CSV file of each series."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ _BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render_results_csv(runs: Sequence[Run]) -> str:
-    """Return a row for each point, good or failed, with full precision. An empty cell is a value that does not exist.
-
-    The label of the run is the first column, ``run``, where there are labels.
-    """
+    """Return a row for each point, good or failed. Where runs have labels, these are the first column."""
     rows = [(run.label, series, point) for run in runs for series in run.series for point in series.points]
     unit = find_common_unit(series for run in runs for series in run.series)
     columns = [column for column in COLUMNS if column.in_csv and not column.unusual]
@@ -66,9 +63,7 @@ def render_results_csv(runs: Sequence[Run]) -> str:
 
 
 def make_csv_cell(value: object) -> object:
-    """Return the value; text that a spreadsheet would compute gets an apostrophe before it, as spreadsheets write it.
-    Names of networks and hosts, and error messages, are text that others wrote.
-    """
+    """Return the value, with an apostrophe before text that a spreadsheet would compute."""
     if value is None:
         return ""
     if isinstance(value, str) and value.startswith(_BEGIN_FORMULA):
@@ -109,9 +104,9 @@ def make_series_paths(
     folder_of: Callable[[Config], str] = name_folder,
     model_names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[Config, str]:
-    """Return ``<folder>/<model>_b<batch>`` for each config. Where several would share it, what differs is appended.
+    """Return ``<folder>/<model>_b<batch>`` for each config, and what differs where several would share it.
 
-    ``model_names`` maps a model to the name that its files get instead of its own.
+    ``model_names`` has the names that files get instead of those of the models.
     """
     alike: defaultdict[str, list[Config]] = defaultdict(list)
     for config in configs:
@@ -121,7 +116,7 @@ def make_series_paths(
     for base, group in alike.items():
         for config, parts in describe_differences(group).items():
             paths[config] = "_".join([base, *map(make_slug, parts)])
-        if len({paths[config] for config in group}) < len(group):  # models a:b and a_b, alike once they are file names
+        if len({paths[config] for config in group}) < len(group):  # models a:b and a_b
             paths.update({config: f"{paths[config]}_{config.key}" for config in group})
     return paths
 
@@ -136,7 +131,7 @@ def make_slug(text: str) -> str:
 
 
 def render_results_json(runs: Sequence[Run], differences: Grid | None = None) -> str:
-    """Return the document of one run, or of several: each with its label and series, and in what they differ."""
+    """Return the document of one run, or of several with their labels and ``differences``."""
     all_series = [series for run in runs for series in run.series]
     definitions = wording.make_definitions(find_common_unit(all_series))
     contents = [{"run": run.info.to_dict(), "series": list(map(_encode_series, run.series))} for run in runs]
@@ -181,7 +176,7 @@ def _encode_point(series: Series, point: Point) -> JsonObject:
 
 
 def _replace_unsupported(value: Any) -> Any:
-    """Replace what JSON cannot express: NaN and infinity by null, an interval by its limits, other types by text."""
+    """Replace what JSON cannot express: NaN by null, an interval by its limits, other types by text."""
     if isinstance(value, Interval):
         value = {"mean": value.mean, "low": value.low, "high": value.high}
     if isinstance(value, dict):

@@ -1,30 +1,43 @@
-"""Everything that the page shows besides series: made from the records of runs, before the template lays it out."""
+"""What the page shows besides series: tables, sentences and charts that are made from the records of runs."""
 
 from __future__ import annotations
 
+import itertools
 import shlex
+import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean, median
+
+import altair as alt
 
 from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import JOULES_PER_WATT_HOUR, MILLION, Price, compute_energy_per_sample, is_measured
-from ..questions.explain.causes import LOCAL
-from ..questions.explain.explain import UNKNOWN, PointExplanation, explain_records, make_explaining_command
-from ..questions.explain.text import describe_verdict, format_limits, list_notes, round_to_percents
+from ..analyse.throughput import (
+    JOULES_PER_WATT_HOUR,
+    MILLION,
+    Price,
+    compute_energy_per_sample,
+    compute_samples_per_second,
+    is_measured,
+)
+from ..questions.explain import explain, text
+from ..questions.explain.causes import CAUSES, LOCAL
+from ..questions.explain.explain import PointExplanation
 from ..record.decoding import find_first_line
+from ..record.trial import RankSample, TrialRecord
 from ..runs import Run
-from ..spec.config import remove_exchange
+from ..spec.config import PointKey, remove_exchange
 from . import numbers, wording
 from .charts import STRIPS, TIME, NamedChart
-from .detail_charts import MOST_STRIPS, choose_bars, choose_trials, draw_strips, draw_time_parts
+from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
 from .redaction import Redaction
 from .search_table import make_search_grids, select_series_in_full
 from .table import Grid
 
-MOST_SERIES = 24  # more lines cannot be told apart, and would make the page large
+MOST_SERIES = 24  # more lines cannot be told apart
 MOST_DOUBTS = 2  # in the first screen; all flags are in the tables of points
 MOST_FAILURES = 200
 _MOST_FINDINGS = 3  # in the first screen; the others are under the bars of time
@@ -73,22 +86,21 @@ class PageDetails:
 
 
 def choose_charted(runs: Sequence[Run]) -> list[Series]:
-    """Return the series that charts show: all, or the fastest ones if they are too many. The tables have all."""
+    """Return the series that charts show: all, or the fastest ones if they are too many."""
     all_series = [series for run in runs for series in select_series_in_full(run)]
 
-    def find_speed(series: Series) -> float:
-        return max((point.samples_per_second.mean for point in series.good if point.samples_per_second), default=0.0)
-
-    titles = {series.title for series in sorted(all_series, key=find_speed, reverse=True)[:MOST_SERIES]}
+    speeds = {}
+    for series in all_series:
+        rates = [point.samples_per_second.mean for point in series.good if point.samples_per_second]
+        speeds[series.title] = max(rates, default=0.0)
+    titles = sorted(speeds, key=speeds.__getitem__, reverse=True)[:MOST_SERIES]
     return [series for series in all_series if series.title in titles]
 
 
 def make_details(
     runs: Sequence[Run], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
 ) -> PageDetails:
-    """Return the sections of a page. ``charted`` and the series of ``runs`` are redacted already; what is made from
-    records will be.
-    """
+    """Return the sections of a page. The series are redacted already, what is made from records will be."""
     titles = {series.title for series in charted}
     findings: list[Finding] = []
     explained: list[PointExplanation] = []
@@ -96,13 +108,13 @@ def make_details(
     for run in runs:
         in_full = select_series_in_full(run)
         shown = [series for series in in_full if series.title in titles]
-        points = _explain(run, shown) if len(shown) < len(in_full) else explain_records(run.records)
+        points = _explain(run, shown) if len(shown) < len(in_full) else explain.explain_records(run.records)
         points = [replace(point, title=run.add_label(point.title)) for point in points]
         finding = find_verdict(points, in_full, redaction, is_named=bool(run.label))
         findings += [finding] if finding else []
         command = run.info.read_provenance().command
         if command and any(point.missing for point in points) and "--explain" not in shlex.split(command):
-            commands.append((run.label, make_explaining_command(run.info)))
+            commands.append((run.label, explain.make_explaining_command(run.info)))
         explained += points
         trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]  # each run has the same share
     charts = []
@@ -115,8 +127,8 @@ def make_details(
     with_titles = len({point.title for point in bars}) > 1
     sentences = []
     for point in bars:
-        notes = [redaction.redact_text(f"{note[:1].upper()}{note[1:]}.") for note in list_notes(point)]
-        sentences.append((redaction.redact_text(f"{describe_verdict(point, with_titles)}."), notes))
+        notes = [redaction.redact_text(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
+        sentences.append((redaction.redact_text(f"{text.describe_verdict(point, with_titles)}."), notes))
     return PageDetails(
         findings=findings[:_MOST_FINDINGS],
         charts=charts,
@@ -135,7 +147,9 @@ def _explain(run: Run, shown: Sequence[Series]) -> list[PointExplanation]:
     """Explain some series of a run. That needs their records and those of the series without exchange."""
     configs = {series.config for series in shown}
     needed = configs | {remove_exchange(config) for config in configs}
-    return explain_records(r for r in run.records if r.trial.config in needed or r.trial.config.strategy == LOCAL)
+    return explain.explain_records(
+        r for r in run.records if r.trial.config in needed or r.trial.config.strategy == LOCAL
+    )
 
 
 def find_verdict(
@@ -144,19 +158,19 @@ def find_verdict(
     redaction: Redaction,
     is_named: bool = False,
 ) -> Finding | None:
-    """Return the verdict on the most devices that can be explained; else what the first series with a result reached.
+    """Return the verdict on the most devices that can be explained; else what the first series reached.
 
-    A run that trains to an accuracy is about that, so its accuracy is the verdict. None if nothing was measured. It
-    names its series where there are several, or ``is_named``.
+    A run that trains to an accuracy is about that. The verdict names its series where there are several, or
+    ``is_named``.
     """
     if not all_series:
         return None
     by_title = {series.title: series for series in all_series}
-    known = [p for p in explanations if p.loss is not None and p.verdict != UNKNOWN and p.title in by_title]
+    known = [p for p in explanations if p.loss is not None and p.verdict != explain.UNKNOWN and p.title in by_title]
     verdict = ""
     if known and not any(series.learns for series in all_series):
         explained = max(known, key=lambda point: point.devices)  # the first of several
-        series, verdict = by_title[explained.title], f"{describe_verdict(explained)}."
+        series, verdict = by_title[explained.title], f"{text.describe_verdict(explained)}."
     else:
         with_result = [series for series in all_series if series.good]
         if not with_result:
@@ -187,16 +201,16 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     """Return the table of the bars of time."""
     rows = []
     for point in points:
-        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
+        for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
             share, milliseconds = f"{percentage}{numbers.THIN}%", numbers.format_number(part.seconds * 1000, 3)
             devices = numbers.format_integer(point.devices)
-            rows.append((point.title, devices, part.part, share, format_limits(part), milliseconds))
+            rows.append((point.title, devices, part.part, share, text.format_limits(part), milliseconds))
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
     return Grid("Parts of a step", header, tuple(rows), left=(0, 2))
 
 
 def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redaction) -> list[BestTable]:
-    """Return a table for each network for which there was something to choose from, within a run or between runs."""
+    """Return a table for each network for which there was something to choose from."""
     records = [record for run in runs for record in run.records]
     setups = {(record.trial.config, *record.versions.values()) for record in records}
     if len(setups) <= 1 and all(record.ok for record in records):
@@ -217,9 +231,7 @@ def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redac
 
 
 def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
-    """Return a row for every point with an energy, which all its good trials have to have counted, or for all points
-    if there is a price. None if there is neither.
-    """
+    """Return a row for every point whose good trials all have an energy, or with a price for every point."""
     points = []
     for series in (series for run in runs for series in select_series_in_full(run)):
         for point in series.good:
@@ -271,3 +283,187 @@ def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
     note = f"{numbers.format_integer(left_out)} more kinds of failures are in results.json." if left_out else ""
     header = ("series", "devices", "trials", "status", "reason")
     return Grid("What failed", header, tuple(rows), note, left=(0, 3, 4))
+
+
+# ---- where the time of a step went: a bar for each point, split into the parts of its explanation
+
+MOST_BARS = 24
+_BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of a line of text
+_LETTER, _MOST_LINES = 6, 2  # pixels of an average letter; lines of a name
+# Paul Tol's bright scheme for single causes; browns and greys for causes that the records do not separate.
+_BRIGHT = ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB")
+_COLOURS = dict(zip(CAUSES, _BRIGHT, strict=True))
+_TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
+
+
+def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
+    """Return the points that are drawn: all, or if these are too many, the largest of each series."""
+    if len(points) <= MOST_BARS:
+        return list(points)
+    largest: dict[str, PointExplanation] = {}
+    for point in points:
+        if point.title not in largest or point.devices > largest[point.title].devices:
+            largest[point.title] = point
+    return list(largest.values())[:MOST_BARS]
+
+
+@without_schema_checks
+def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
+    """Return stacked bars of the parts of a step, in per cent."""
+    shown = choose_bars(points)
+    with_titles = len({point.title for point in shown}) > 1
+    rows: list[Row] = []
+    names = []
+    for point in shown:
+        hosts = f" on {wording.format_host_count(point.hosts)}" if point.hosts > 1 else ""
+        step = f"{text.format_milliseconds(point.step_seconds)} a step"
+        name = f"{wording.format_device_count(point.devices)}{hosts}, {step}"
+        names.append(f"{name} · {point.title}" if with_titles else name)  # the end may be cut off
+        begin = 0.0
+        for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
+            share, time = f"{percentage}{numbers.THIN}%", text.format_milliseconds(part.seconds)
+            interval, end = text.format_limits(part), begin + part.share * 100
+            rows.append(
+                {
+                    "point": names[-1],
+                    "from": begin,
+                    "to": end,
+                    "cause": part.part,
+                    "text": f"{part.part}: {share} {interval}, {time} · {names[-1]}",
+                    "Point": names[-1],
+                    "Part": part.part,
+                    "Share": share,
+                    "Interval": interval or "none, too few repeats",
+                    "Time": f"{time} of a step",
+                }
+            )
+            begin = end
+    headings = [textwrap.wrap(name, frame.width // _LETTER)[:_MOST_LINES] for name in names]
+    most_lines = max(map(len, headings))
+    pixels = _BAR_STEP + _LINE * (most_lines - 1)
+    outer = (pixels - _BAR) / pixels * 0.75  # room for the name above the first bar
+    band = alt.Scale(paddingInner=1 - _BAR / pixels, paddingOuter=outer, domain=names)
+    y = alt.Y("point:N", sort=names, axis=None, scale=band)
+    axis = alt.Axis(labelFlush=False)  # flush labels at the ends come too close to their neighbours
+    scale = alt.Scale(domain=[0, 100], nice=False)
+    x = alt.X("from:Q", title="Share of the step, %", scale=scale, axis=axis)
+    labels = list(dict.fromkeys(row["cause"] for row in rows))
+    together = [label for label in labels if label not in _COLOURS]
+    colours = dict(zip(together, itertools.cycle(_TOGETHER), strict=False)) | _COLOURS
+    colour_scale = alt.Scale(domain=labels, range=[colours[label] for label in labels])
+    legend = make_legend(labels, frame, symbolType="square")
+    colour = alt.Color("cause:N", scale=colour_scale, legend=legend)
+    tooltip = ["Point:N", "Part:N", "Share:N", "Interval:N", "Time:N"]
+    bars = chart_rows(rows).mark_bar()
+    layers = [bars.encode(x, y, colour, x2="to:Q", description="text:N", tooltip=tooltip)]
+    for number in range(most_lines):  # a layer for all last lines of the names, one for those before
+        lines = [
+            {"point": name, "line": heading[-1 - number]}
+            for name, heading in zip(names, headings, strict=True)
+            if number < len(heading)
+        ]
+        place: VegaSpec = {"align": "left", "baseline": "bottom", "dy": -12 - number * _LINE}
+        words = chart_rows(lines).mark_text(fontSize=12, limit=frame.width, aria=False, **place)
+        layers.append(words.encode(y, x=alt.value(0), text="line:N", color=alt.value(INK)))
+    notes = ["A step of each point, split by cause. More work is better."]
+    if left_out := len(points) - len(shown):
+        notes.append(f"{left_out} more points: trainscale explain.")
+    return apply_theme(layers, "Where the time went", notes, Frame(frame.width, pixels * len(shown)))
+
+
+# ---- the step times of every rank of a trial as strips, which show stragglers and drift
+
+MOST_STRIPS = 4  # charts in a page
+MOST_RANKS = 24  # strips in a chart
+MOST_TICKS = 480  # in a chart
+_LEAST_TICKS = 12  # of a rank
+_LEAST_STEPS = 2
+# Parts of the window, in its order.
+_THIRDS = {"first third of the window": "#56B4E9", "middle third": "#009E73", "last third": "#D55E00"}
+
+
+def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[tuple[str, TrialRecord]]:
+    """Return the title of each series with the repeat of median speed of its largest point."""
+    by_point: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
+    for record in {record.trial: record for record in records}.values():
+        steps = min((len(rank.step_seconds) for rank in record.ranks), default=0)
+        if is_measured(record) and steps >= _LEAST_STEPS:
+            by_point[record.trial.point].append(record)
+    trials = []
+    for series in all_series:
+        points = [point for point in series.good if point.key in by_point]
+        if points:
+            repeats = sorted(by_point[points[-1].key], key=compute_samples_per_second)
+            trials.append((series.title, repeats[(len(repeats) - 1) // 2]))
+    return sorted(trials, key=lambda trial: -trial[1].trial.devices)[:MOST_STRIPS]
+
+
+def choose_ranks(record: TrialRecord) -> list[RankSample]:
+    """Return the ranks that are drawn: all, or as many of the slowest and the fastest as fit."""
+    if len(record.ranks) <= MOST_RANKS:
+        return sorted(record.ranks, key=lambda rank: rank.rank)
+    by_speed = sorted(record.ranks, key=lambda rank: -fmean(rank.step_seconds))
+    half = MOST_RANKS // 2
+    return sorted((*by_speed[:half], *by_speed[-half:]), key=lambda rank: rank.rank)
+
+
+def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
+    """Return (step, seconds) of at most ``most`` steps, evenly spaced, and always the slowest."""
+    count = len(seconds)
+    if count <= most:
+        return list(enumerate(seconds, 1))
+    chosen = {index * (count - 1) // (most - 2) for index in range(most - 1)}
+    chosen.add(max(range(count), key=seconds.__getitem__))
+    return [(index + 1, seconds[index]) for index in sorted(chosen)]
+
+
+@without_schema_checks
+def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Frame) -> VegaSpec:
+    """Return a tick for every step that is drawn, with a colour for each third of the window."""
+    ranks = choose_ranks(record)
+    most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
+    with_hosts = len({rank.host for rank in record.ranks}) > 1
+    names, ticks, medians = [], [], []
+    for rank in ranks:
+        name = f"{rank.rank} · {redaction.redact_text(rank.host)}" if with_hosts else f"{rank.rank}"
+        names.append(name)
+        for step, seconds in thin_out(rank.step_seconds, most):
+            time = f"{numbers.format_milliseconds(seconds)} ms"
+            third = (step - 1) * len(_THIRDS) // len(rank.step_seconds)
+            ticks.append(
+                {
+                    "rank": name,
+                    "when": list(_THIRDS)[third],
+                    "ms": round(seconds * 1000, 4),
+                    "text": f"Rank {name}, step {step}: {time}",
+                    "Rank": name,
+                    "Step": numbers.format_integer(step),
+                    "Time": time,
+                }
+            )
+        middle = median(rank.step_seconds)
+        time = f"{numbers.format_milliseconds(middle)} ms"
+        row = {"rank": name, "ms": middle * 1000, "text": f"Rank {name}: median {time}"}
+        medians.append({**row, "Rank": name, "Median": time})
+    y = alt.Y("rank:N", title="Rank", sort=names, axis=alt.Axis(labelLimit=160, ticks=False))
+    x_scale, x_axis = alt.Scale(zero=False, nice=True), alt.Axis(labelFlush=False)
+    x = alt.X("ms:Q", title="Step time, ms", scale=x_scale, axis=x_axis)
+    legend = make_legend(list(_THIRDS), frame, direction=alt.Undefined, columns=1, symbolType="square")
+    scale = alt.Scale(domain=list(_THIRDS), range=list(_THIRDS.values()))
+    colour = alt.Color("when:N", scale=scale, legend=legend)
+    tick_marks = chart_rows(ticks).mark_tick(thickness=1.5, opacity=0.75)
+    median_marks = chart_rows(medians).mark_tick(thickness=3, size=24, color=INK)
+    layers = [
+        tick_marks.encode(x, y, colour, description="text:N", tooltip=["Rank:N", "Step:N", "Time:N"]),
+        median_marks.encode(x, y, description="text:N", tooltip=["Rank:N", "Median:N"]),
+    ]
+    notes = [f"{title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
+    longest = max(len(rank.step_seconds) for rank in ranks)
+    if longest > most:
+        notes.append(f"{most} of {numbers.format_integer(longest)} steps of each rank, the slowest among them.")
+    if len(ranks) < len(record.ranks):
+        count = numbers.format_integer(len(record.ranks))
+        notes.append(f"The {len(ranks) // 2} slowest and fastest of {count} ranks.")
+    heading = f"Step times by rank: {wording.format_device_count(record.trial.devices)}"
+    height = max(60, (22 if len(ranks) > 8 else 34) * len(ranks))
+    return apply_theme(layers, heading, notes, Frame(frame.width, height))

@@ -1,7 +1,4 @@
-"""The program that calls vl_convert for drawing_process.py: requests on standard input, answers on standard output.
-
-It is run as a file, so it imports nothing of this project.
-"""
+"""The program that calls vl_convert for drawing_process.py. It imports nothing of this project."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import vl_convert
 
 
 def main() -> None:
-    # V8 needs half a second for its first chart. The process that started this one computes its tables meanwhile.
+    # V8 needs half a second for its first chart; the other process computes its tables meanwhile.
     vl_convert.vegalite_to_svg({"data": {"values": [{"x": 1}]}, "mark": "point"})
     while True:
         try:

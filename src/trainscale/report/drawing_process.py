@@ -1,4 +1,4 @@
-"""The process that draws charts (draw_charts.py): one for all charts of this process, started when it is first needed.
+"""The process that draws all charts of this process (draw_charts.py).
 
 V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends its process. So it has one of its own,
 and a run whose charts cannot be drawn has its tables all the same.
@@ -30,7 +30,8 @@ class ChartsUnavailable(TrainscaleError):
     """Charts cannot be drawn; the message says why."""
 
 
-_processes: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}  # by the process that started it: a fork has none
+# By the process that started it, so that a fork has none; with its standard error.
+_processes: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
 
 
 def begin_drawing() -> None:
@@ -94,9 +95,7 @@ def end_drawing() -> None:
 
 @cache
 def load_vega_bundle() -> str:
-    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed as vl-convert contains them: 0.9 MB, nothing is
-    downloaded. vl-convert makes it in more than a second, so it is kept.
-    """
+    """Return the JavaScript of Vega: 0.9 MB. vl-convert makes it in more than a second, so it is kept."""
     path = find_cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
     try:
         return path.read_text(encoding="utf-8")

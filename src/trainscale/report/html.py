@@ -1,7 +1,6 @@
-"""report.html: all results in one file that works offline, with interactive charts.
+"""report.html: all results in one file that works offline.
 
-This module decides what the page says; templates/report.html.j2 decides how it looks. Each chart is in the page twice:
-as a static picture, which needs no script, and as a spec that the embedded Vega draws.
+Each chart is in the page as a static picture, which needs no script, and as a spec that the embedded Vega draws.
 """
 
 from __future__ import annotations
@@ -55,51 +54,46 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         if chart.section:
             sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"} if chart.is_wide else {"half": chart.name}
             figures[chart.section].extend(_draw_figure(chart, *pair) for pair in sizes.items())
-    verdicts: dict[str, dict[Verdict, None]] = {}  # of every network that a run compared, one for each framework
+    verdicts: dict[str, dict[Verdict, None]] = {}  # of the frameworks, by network
+    origins = []
     for run, of_run in zip(runs, in_full, strict=True):
         for series in of_run:
             if series.verdict:
-                verdicts.setdefault(run.add_label(find_model_title(series.config.model)), {})[series.verdict] = None
-    origins = []
-    for run, of_run in zip(runs, in_full, strict=True):
+                model = run.add_label(find_model_title(series.config.model))
+                verdicts.setdefault(model, {})[series.verdict] = None
         grids = (make_machines_grid(run.info), make_versions_grid(run.info), make_datasets_grid(run.info, of_run))
         origins.append((run, [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]))
     try:
         vega = load_vega_bundle()
     except ChartsUnavailable:
         vega = ""  # the page says why there are no pictures
-    return (
-        _make_environment()
-        .get_template("report.html.j2")
-        .render(
-            title=wording.make_title(all_series),
-            summary=wording.list_summary_parts(runs, all_series),
-            differences=(list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None,
-            cards=[(series, colours[series.title]) for series in charted],
-            figures=figures,
-            published=overlay.sentences,
-            details=details,
-            strong=[series.title for series in charted if series.config.scaling == STRONG],
-            tables=[
-                (series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series
-            ],
-            columns=choose_shown(all_series, PAGE),
-            verdicts=verdicts,
-            devices=learning_tables.make_device_grids(all_series),
-            epochs=learning_tables.make_epoch_grids(all_series),
-            systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)],
-            origins=origins,
-            definitions=wording.make_definitions(find_common_unit(all_series)),
-            unit=find_common_unit(all_series),
-            numbers=numbers,
-            wording=wording,
-            vega=Markup(vega),
-        )
+    template = _make_environment().get_template("report.html.j2")
+    return template.render(
+        title=wording.make_title(all_series),
+        summary=wording.list_summary_parts(runs, all_series),
+        differences=(list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None,
+        cards=[(series, colours[series.title]) for series in charted],
+        figures=figures,
+        published=overlay.sentences,
+        details=details,
+        strong=[series.title for series in charted if series.config.scaling == STRONG],
+        tables=[(series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series],
+        columns=choose_shown(all_series, PAGE),
+        verdicts=verdicts,
+        devices=learning_tables.make_device_grids(all_series),
+        epochs=learning_tables.make_epoch_grids(all_series),
+        systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)],
+        origins=origins,
+        definitions=wording.make_definitions(find_common_unit(all_series)),
+        unit=find_common_unit(all_series),
+        numbers=numbers,
+        wording=wording,
+        vega=Markup(vega),
     )
 
 
 def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
-    """Return a chart as the page holds it; a sentence is in place of the picture where pictures cannot be drawn."""
+    """Return a chart as the page holds it, with a sentence where pictures cannot be drawn."""
     spec = chart.draw(_FRAMES[size])
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

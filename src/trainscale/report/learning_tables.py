@@ -1,7 +1,6 @@
-"""The tables of training to an accuracy: every epoch, every device count, whole systems. Each is one grid.
+"""The tables of training to an accuracy: every epoch, every device count, whole systems.
 
-Rows and columns are those of the older tools (Keras-MXNet's profile by device count, MXNet's tables by epoch and by
-system), so that results can be compared. A note under the table says what is counted differently.
+Rows and columns are those of the older tools (Keras-MXNet's profile, MXNet's tables), so that results can be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> l
 
 
 def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
-    """Return accuracies and time of every epoch, mean over repeats; at most ``most`` epochs, evenly spread."""
+    """Return accuracies and time of every epoch, or of ``most`` that are evenly spread."""
     assert point.learning is not None
     shown = epochs = point.learning.epochs
     if most is not None and len(epochs) > most:

@@ -1,6 +1,4 @@
-"""Tables of training logs as Markdown or tab-separated text: of epochs, in the format of MXNet's parse_log, and of the
-step lines of tf_cnn_benchmarks. The digits are also theirs, so that tables can be compared.
-"""
+"""Tables of training logs, with the columns and digits of MXNet's parse_log and of tf_cnn_benchmarks."""
 
 from __future__ import annotations
 
@@ -15,10 +13,9 @@ COLUMNS = (TRAIN, VALID, TIME, SPEED)
 
 
 def render_epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: Sequence[str] = COLUMNS) -> str:
-    """Return ``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch, ending in a line feed.
+    """Return ``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch.
 
-    ``columns`` names the columns besides the epoch. Metrics have one for each name, in the order of first appearance.
-    A column for which no row has a value is left out.
+    ``columns`` names the columns besides the epoch. A column without any value is left out.
     """
     cells = {"epoch": [str(row.epoch) for row in rows]}
     values: dict[str, list[str | None]] = {}
@@ -36,9 +33,7 @@ def render_epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: 
 
 
 def render_step_table(rows: Sequence[StepRow], form: str = MARKDOWN) -> str:
-    """Return ``| step | images/sec | +/- | jitter | total_loss |`` and a row per step; several workers add a column.
-    The total is the last row.
-    """
+    """Return ``| step | images/sec | +/- | jitter | total_loss |``, a row per step, and the total."""
     workers = any(row.workers > 1 for row in rows)
     extras = list(dict.fromkeys(name for row in rows for name in row.extras))
     cells = [
@@ -62,7 +57,7 @@ def _format_decimals(value: float | None, decimals: int) -> str | None:
 
 
 def _render_table(headings: Sequence[str], rows: Iterable[Sequence[str | None]], form: str) -> str:
-    """Return a table as text. None is a value that does not exist: a dash in Markdown, nothing between two tabs."""
+    """Return a table as text. None is a dash in Markdown, and nothing between two tabs."""
     if form == TSV:
         return "".join("\t".join(cell or "" for cell in row) + "\n" for row in (headings, *rows))
     lines = []

@@ -1,4 +1,4 @@
-"""How objects show themselves in a notebook: HTML tables, and charts of Altair. The contents come from report/."""
+"""How objects show themselves in a notebook: HTML tables, and charts of Altair."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class OverlaySentence:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Published curves that are drawn with the series of runs. ``normalise`` says in which charts.
+    """Published curves that are drawn with the series of runs.
 
-    All charts of speed-up and efficiency have them, each relative to its own 1-device point. ABSOLUTE shows them in the
-    chart of throughput too; PER_DEVICE replaces that chart by one of the throughput of a device.
+    All charts of speed-up and efficiency have them. ABSOLUTE shows them in the chart of throughput too; PER_DEVICE
+    replaces that chart by one of the throughput of a device.
     """
 
     series: tuple[Series, ...] = ()

@@ -1,4 +1,4 @@
-"""All output files of a run, written after the run and again by `trainscale report`; also of several runs together."""
+"""All output files of a run, or of several runs together."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Outputs:
 
 
 def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> Outputs:
-    """Write every output of runs: first all tables, then what has charts, because charts cannot be drawn everywhere.
+    """Write every output of runs: first all tables, because charts cannot be drawn everywhere.
 
-    The same records give the same bytes. Any number of points may have failed, even all. Several runs have labels.
-    Pages and pictures name no hosts unless ``options`` ask for them; the files for programs do.
+    The same records give the same bytes. Several runs have labels. Pages and pictures name no hosts unless ``options``
+    ask for them; the files for programs do.
     """
     begin_drawing()
     options = options or ReportOptions()
@@ -85,7 +85,7 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
 
 
 def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
-    """Return path and content. ``model_names``: what the person called each model, which names its files."""
+    """Return the files by path, with the names that the person typed for models."""
     configs = [series.config for series in all_series]
     log_paths = csv_json.make_series_paths(configs, lambda _: "logs", model_names)
     csv_paths = csv_json.make_series_paths(configs, csv_json.name_folder, model_names)

@@ -1,7 +1,4 @@
-"""Tables from what runs recorded about themselves: machines, data sets, versions, and in what several runs differ.
-
-Runs of older versions recorded less.
-"""
+"""Tables of what runs recorded about themselves, older ones less than newer ones, and of what differs between runs."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
 
 
 def make_versions_grid(run: RunInfo) -> Grid | None:
-    """Return a row for every framework with its versions, and trainscale's own. None where a run recorded none."""
+    """Return a row for every framework with its versions, and one for trainscale."""
     provenance = run.read_provenance()
     rows = [(name, ", ".join(_list_versions(modules))) for name, modules in (provenance.frameworks or {}).items()]
     own = [text for text in (provenance.trainscale, provenance.commit) if text]
@@ -132,9 +129,7 @@ def _is_difference(texts: Sequence[str]) -> bool:
 
 
 def _collect_facts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return what may differ between runs by its name, with a text for each run. It is empty if the run did not record
-    the fact.
-    """
+    """Return what may differ between runs, with a text for each run; it is empty if the run did not record it."""
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
     by_run = [_read_facts(run, list(frameworks)) for run in runs]
     return {name: [facts[name] for facts in by_run] for name in by_run[0]} if by_run else {}
@@ -174,5 +169,8 @@ def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
 
 def _join(texts: Iterable[str | None]) -> str:
     """Return different texts in an order that does not depend on the run; numbers ascend."""
-    different = {text for text in texts if text}
-    return ", ".join(sorted(different, key=lambda text: (len(text.split()[0]) if text[:1].isdigit() else 0, text)))
+
+    def order(text: str) -> tuple[int, str]:
+        return len(text.split()[0]) if text[:1].isdigit() else 0, text
+
+    return ", ".join(sorted({text for text in texts if text}, key=order))

@@ -1,4 +1,4 @@
-"""Host names taken out of what a report shows: they become host-1, host-2, … in the order in which runs name them."""
+"""Host names taken out of what a report shows: they become host-1, host-2, …"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Redaction:
             for name in own:
                 self._labels.setdefault(name, label)
         longest_first = sorted(map(re.escape, self._labels), key=len, reverse=True)
-        # A name ends where no name could go on. A dot may end a sentence, so it counts only before a letter or digit.
+        # A name ends where no name could go on. A dot may end a sentence.
         pattern = rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)"
         self._pattern = re.compile(pattern) if longest_first else None
 
@@ -47,9 +47,7 @@ class Redaction:
         return type(value)(map(self.redact, value)) if isinstance(value, list | tuple) else value
 
     def redact_run(self, run: Run) -> Run:
-        """Return the run with names replaced in run.json and in the series. The records of its trials stay as they are,
-        because that takes long: what is made from them has to be redacted.
-        """
+        """Return the run with names replaced in run.json and in the series; its records stay as they are."""
         if not self._pattern:
             return run
         info = replace(run.info, provenance=self.redact(run.info.provenance))

@@ -1,4 +1,4 @@
-"""The races of a search as tables: which candidates left, when and why, and which one was measured in full."""
+"""The races of a search as tables: which candidates left, when and why."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ _NOTE = (
 
 
 def select_series_in_full(run: Run) -> list[Series]:
-    """Return the series that charts show: those with a trial in full, or all if there is none. The others of a search
-    are rows of its tables.
-    """
+    """Return the series with a trial in full, or all if there is none: the others are in the search's tables."""
     in_full = {record.trial.config for record in run.records if not record.trial.short}
     return [series for series in run.series if series.config in in_full] or list(run.series)
 
@@ -41,9 +39,11 @@ def make_search_grids(run: Run) -> list[Grid]:
         return []
     from ..analyse.race import replay_races_of_run
 
-    grids = [make_race_grid(race, run.records) for race in replay_races_of_run(run.info, run.records, run.parity)]
-    notes = [""] * (len(grids) - 1) + [_NOTE]
-    return [replace(grid, title=run.add_label(grid.title), note=note) for grid, note in zip(grids, notes, strict=False)]
+    grids = []
+    for race in replay_races_of_run(run.info, run.records, run.parity):
+        grid = make_race_grid(race, run.records)
+        grids.append(replace(grid, title=run.add_label(grid.title)))
+    return [*grids[:-1], *(replace(last, note=_NOTE) for last in grids[-1:])]
 
 
 def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
@@ -78,7 +78,7 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
 
 
 def describe_departure(departure: Departure[Config]) -> str:
-    """Say when and why a candidate left: after round 2: slower than the leader, 0.79 (0.71–0.88) of its speed."""
+    """Say when and why a candidate left."""
     if departure.ratio is None:
         return departure.reason
     limits = numbers.format_limits(departure.ratio)

@@ -55,7 +55,7 @@ def render_markdown(grid: Grid) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape text that a user wrote (names of models, messages), so that Markdown shows it as it is."""
+    """Escape text that a user wrote, so that Markdown shows it as it is."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(").replace("\n", " ")
 
 
@@ -85,9 +85,7 @@ def make_scaling_grid(series: Series) -> Grid:
 
 @dataclass(frozen=True)
 class TerminalGrid:
-    """A grid for rich. A grid of numbers that is wider than the terminal is split into several, each with the first
-    column; in a grid with more columns of text, the text is wrapped.
-    """
+    """A grid for rich. One of numbers that is wider than the terminal is split; text is wrapped."""
 
     grid: Grid
 
@@ -127,9 +125,9 @@ def make_series_table(all_series: Sequence[Series]) -> RenderableType:
 
 @dataclass(frozen=True)
 class SeriesTables:
-    """For each series its title, its traits, a row per point, and flags. The columns align over all series.
+    """The tables of points, whose columns align over all series.
 
-    They are laid out here and not by rich's Table, because the reason of a failed point runs across the columns.
+    rich's Table does not serve, because the reason of a failed point runs across the columns.
     """
 
     all_series: Sequence[Series]

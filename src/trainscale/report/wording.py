@@ -56,7 +56,7 @@ def make_title(all_series: Sequence[Series]) -> str:
 
 
 def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> list[str]:
-    """Return the parts of the line under the title: what was varied, on which hardware, and when one run began."""
+    """Return the parts of the line under the title: what was varied, on what, and when."""
     points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
     kind = describe_device_kind(all_series)
@@ -96,7 +96,7 @@ def describe_scaling(series: Series) -> str:
 
 
 def describe_learning(series: Series) -> str:
-    """Return the accuracy that the largest point reached. Empty where nothing was trained to an accuracy."""
+    """Return the accuracy that the largest point reached. Empty where none was trained to."""
     points = [point for point in series.good if point.learning]
     if not points or points[-1].learning is None:
         return ""
