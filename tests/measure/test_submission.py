@@ -12,6 +12,7 @@ import pytest
 from trainscale.cluster.allocation import JobStatus, parse_status
 from trainscale.errors import InputError
 from trainscale.launch.launchers.settings import SlurmSettings
+from trainscale.measure.context import should_submit
 from trainscale.measure.submission import (
     JobPaths,
     format_time,
@@ -20,7 +21,6 @@ from trainscale.measure.submission import (
     parse_time,
     plan_for_nodes,
     quote_option,
-    should_submit,
 )
 from trainscale.spec.experiment import Experiment, make_experiment
 

@@ -14,10 +14,10 @@ from ..analyse.titles import make_strategy_labels
 from ..launch.hosts import connect_cluster
 from ..launch.launchers.target import find_target, run_once_inside_mpi
 from ..launch.trial.jobs import place_trial
-from ..measure.context import choose_directory, make_short_measure, make_spec
+from ..measure.context import choose_directory, make_short_measure, make_spec, should_submit
 from ..measure.expectations import estimate_seconds
 from ..measure.order import count_most_trials
-from ..measure.submission import plan_for_nodes, select_directory_settings, should_submit
+from ..measure.submission import plan_for_nodes, select_directory_settings
 from ..report.numbers import format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.devices import Slot, count_hosts

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..record.batches import read_batches
 from ..runs import Run
 
 _MOST_VERDICTS = 4  # trainscale explain has all
@@ -27,11 +26,13 @@ def print_results(run: Run, location: str = "") -> None:
         console.print(TerminalGrid(grid))
     if any(series.learns for series in run.series):
         _print_learning(console, run)
-    for search in read_batches(run.directory).values():
-        if search.done:
-            from ..measure.batches import describe_search
+    if (run.directory / "batches.json").exists():  # the batches of --batch auto
+        from ..measure.batches import describe_search
+        from ..record.batches import read_batches
 
-            console.print(describe_search(search), soft_wrap=True, markup=False)
+        for search in read_batches(run.directory).values():
+            if search.done:
+                console.print(describe_search(search), soft_wrap=True, markup=False)
     _print_verdicts(console, run, place)
     _print_place(console, place)
 

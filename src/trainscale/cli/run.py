@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.allocation import SLURM, is_inside_slurm, read_legacy_settings
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.launchers.target import list_launcher_groups, run_once_inside_mpi
-from ..measure.submission import should_submit
+from ..measure.context import should_submit
 from ..runs import Run, RunInterrupted, load, measure
 from ..spec.experiment import make_experiment
 from ..spec.groups import collect_settings

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..errors import AllocationEnded
+from ..cluster.allocation import is_inside_slurm
+from ..errors import AllocationEnded, InputError
 from ..launch.launchers.base import Launcher
 from ..launch.trial.jobs import TrialSettings, count_ports, place_trial
 from ..launch.trial.trial import PortTaken, Watcher, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Config, Trial, compute_digest
+from ..spec.experiment import Experiment
 from ..spec.groups import MeasurementSettings
 from ..spec.plan import Plan
 from ..worker.events import FrameworkFacts
@@ -23,6 +26,7 @@ from ..worker.type_aliases import JsonObject
 _DEFAULT_FOLDER = Path("runs")
 _LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
 _PORT_TRIES = 3
+_FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")  # settings
 
 
 @dataclass(frozen=True)
@@ -148,3 +152,17 @@ def make_short_measure(measurement: MeasurementSettings) -> Measure:
     """Return how long the short trials of a race are."""
     steps = min(measurement.steps, max(_LEAST_STEPS, measurement.steps // _SHORTER))
     return Measure(max(2, measurement.warmup // 2), steps)
+
+
+def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether to submit a job. Settings of Slurm without effect are an InputError."""
+    if is_inside_slurm(environment):
+        return False
+    if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
+        return True
+    without_effect = [key for key, value in experiment.to_dict().items() if key in _FOR_SLURM and value]
+    if without_effect and experiment.resources.launcher in (None, "local", "ssh"):
+        raise InputError(
+            f"{without_effect[0]}: no job is submitted to Slurm here; valid with --launcher slurm and --nodes N"
+        )
+    return False

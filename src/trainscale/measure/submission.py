@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, is_inside_slurm, parse_exit_code, parse_status
+from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, parse_exit_code, parse_status
 from ..cluster.hosts import find_devices
 from ..errors import InputError, TrainscaleError
 from ..launch.launchers.settings import SlurmSettings
@@ -26,7 +26,6 @@ from ..spec.plan import Plan, make_plan
 from ..spec.settings import SettingValues
 from ..worker.inspection.host import Gpu, HostFacts, Machine
 
-_FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")
 # These settings decide how a run is carried out, not which run it is.
 _PATIENCE = (
     *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
@@ -39,20 +38,6 @@ _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup
 _OMITTED_UNSET = ("study", "strong_batch")
 _UNKNOWN_NODE = (64, 8)  # CPUs and GPUs, where Slurm does not say
 _ROUND = 600  # seconds
-
-
-def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether to submit a job. Settings of Slurm without effect are an InputError."""
-    if is_inside_slurm(environment):
-        return False
-    if experiment.resources.launcher == "slurm" and experiment.cluster.nodes:
-        return True
-    without_effect = [key for key, value in experiment.to_dict().items() if key in _FOR_SLURM and value]
-    if without_effect and experiment.resources.launcher in (None, "local", "ssh"):
-        raise InputError(
-            f"{without_effect[0]}: no job is submitted to Slurm here; valid with --launcher slurm and --nodes N"
-        )
-    return False
 
 
 def plan_for_nodes(experiment: Experiment) -> Plan:
