@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from trainscale.interruptible import wait_for_futures
+from trainscale.launch.connected_hosts import wait_for_futures
 
 from .faults import FAULTS, LAUNCHERS, Fault
 from .judge import violations

@@ -18,12 +18,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import TrainscaleError
-from ..interruptible import wait_for_futures
 from ..worker.events import End
 from ..worker.job import EndTasksRequest, SignalRequest, Task, TasksRequest, encode_request
 from .connection import (
@@ -362,3 +361,16 @@ def allow_open_files(host_count: int) -> None:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
+    """Wait until all are done, or one has raised an exception, which is raised here.
+
+    Only the main thread handles Ctrl-C. It must wake up for that if the system gave the signal to another thread.
+    """
+    is_done = False
+    while not is_done:
+        done, pending = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        is_done = not pending

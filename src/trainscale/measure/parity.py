@@ -9,8 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ..analyse.parity import ParityNumbers, compare, judge
-from ..interruptible import wait_for_futures
-from ..launch.connected_hosts import ConnectedHosts
+from ..launch.connected_hosts import ConnectedHosts, wait_for_futures
 from ..launch.tasks import (
     BATCH,
     FP32,

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from trainscale.interruptible import wait_for_futures
+from trainscale.launch.connected_hosts import wait_for_futures
 
 
 def interrupt_elsewhere() -> None:
