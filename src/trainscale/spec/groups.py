@@ -190,7 +190,7 @@ class ResourceSettings(SettingGroup):
         "Python that runs a framework, such as mxnet=/path/to/python",
         default_text="this Python if it has the framework, else an environment's",
     )
-    servers: int | None = rare(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
+    servers: int | None = setting(whole(1), "number of parameter servers for ps and ps-async", default_text="1")
     server_placement: tuple[str, ...] = rare(
         listed(choice(BESIDE, APART)),
         "run servers beside the workers (on their cores) or apart (on cores of their own); or a list of both",
