@@ -25,7 +25,6 @@ from ...spec.config import Config
 from .sides import (
     BY_BUDGET,
     EFFICIENCY,
-    SPEED,
     UNCHECKED,
     Side,
     compare_with_published,
@@ -177,7 +176,16 @@ def compare_runs(
     """Compare A with B; see ``trainscale.compare``. Without B, ``series`` are two series of one run."""
     from ..published.curves import PREFIX, find_curve
 
-    gate = make_gate(threshold, at_least)
+    gate = None
+    if threshold is not None:
+        loss = _read_share(threshold, "--threshold")
+        if not 0 < loss < 1:
+            raise InputError(f"--threshold {threshold}: valid: more than 0 and less than 100%, such as 2%")
+        gate = Gate(THRESHOLD, 1 - loss)
+    elif at_least is not None:
+        gate = Gate(AT_LEAST, _read_share(at_least, "--at-least"))
+        if not 0 < gate.bound <= 10:
+            raise InputError(f"--at-least {at_least}: valid: more than 0 and at most 1000%, such as 95%")
     for name in despite:
         if name not in NAMES:
             raise explain_unknown("name", name, NAMES, "--despite")
@@ -190,8 +198,6 @@ def compare_runs(
     if published:
         curve, quantity = find_curve(published[0]), by or EFFICIENCY
         others = [run for run in runs if run not in published]
-        if quantity not in (EFFICIENCY, SPEED):
-            raise explain_unknown("quantity", quantity, (EFFICIENCY, SPEED), "--by")
         if len(others) != 1:
             raise InputError(
                 f"{published[0]}: valid together with one run, as in: trainscale compare {published[0]} DIR"
@@ -220,20 +226,6 @@ def compare_runs(
 
 def _select(sides: list[Side], names: Sequence[str]) -> list[Side]:
     return [select_series(sides, name) for name in names] or sides
-
-
-def make_gate(threshold: float | str | None, at_least: float | str | None) -> Gate | None:
-    if threshold is not None:
-        loss = _read_share(threshold, "--threshold")
-        if not 0 < loss < 1:
-            raise InputError(f"--threshold {threshold}: valid: more than 0 and less than 100%, such as 2%")
-        return Gate(THRESHOLD, 1 - loss)
-    if at_least is not None:
-        share = _read_share(at_least, "--at-least")
-        if not 0 < share <= 10:
-            raise InputError(f"--at-least {at_least}: valid: more than 0 and at most 1000%, such as 95%")
-        return Gate(AT_LEAST, share)
-    return None
 
 
 def _read_share(value: float | str, flag: str) -> float:

@@ -15,12 +15,12 @@ from ...analyse.statistics import Estimate, Interval, make_estimate, make_exact,
 from ...errors import InputError
 from ...record.decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
 from ...record.run import RecordedMachine, RunInfo
-from ...record.trial import TrialRecord
 from ...report.wording import format_device_count
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
 from ...worker.regular_files import read_regular
 from ...worker.type_aliases import JsonObject
+from ..predict import select_ladders
 
 if TYPE_CHECKING:
     from ...runs import Run
@@ -147,14 +147,7 @@ def list_titles(sides: Sequence[Side], heading: str = "valid: ") -> str:
 
 
 def list_run_sides(source: str, run: Run) -> list[Side]:
-    """Return the series of a run, without the trials of other windows (search, --explain)."""
-    asked = run.info.read_spec().strategies
-
-    def is_compared(record: TrialRecord) -> bool:
-        strategy = record.trial.config.strategy
-        return not record.trial.short and not (strategy == "independent" and asked and "independent" not in asked)
-
-    chosen = run.select(is_compared)
+    chosen = select_ladders(run)  # other trials have other windows
     if not chosen.records:
         raise InputError(f"{source}: no trial of this run has finished; continue it with the command that began it")
     return [
@@ -284,7 +277,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     Its figures are taken as exact. The efficiency is compared by default, because it depends less on the devices than
     the speed. An InputError says that no device count is in both, or that the source lacks what is to be compared.
     """
-    from ..published.curves import PREFIX
+    from ..published.curves import PREFIX, find_device_kind
 
     name, baseline, by_speed = f"{PREFIX}{curve.id}", curve.baseline.devices, quantity == SPEED
     own_baseline = side.values.get(baseline)
@@ -321,6 +314,15 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
         quantity=quantity,
         baseline_lost=0.0 if by_speed else side.estimate_lost_share(baseline),
     )
+    machine = {}
+    if HOST_GPUS in side.machine and curve.device is not None:
+        is_same = all(
+            {find_device_kind(gpu) for gpu in host.gpus} == {curve.device}
+            and curve.devices_per_host in (None, len(host.gpus))
+            for host in side.machines
+        )
+        stated = f"{curve.devices_per_host or '?'} × {curve.hardware}"
+        machine = {HOST_GPUS: side.machine[HOST_GPUS] if is_same else stated}
     a = Side(
         source=name,
         title=curve.title,
@@ -328,7 +330,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
         unit=side.unit,
         points=points,
         values=exact,
-        machine=_describe_stated_machine(curve, side),
+        machine=machine,
         quantity=quantity,
         citation=curve.source.citation,
     )
@@ -351,18 +353,3 @@ def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
         changes["data"] = curve.data or own.data
     device = _ACCELERATORS.get(curve.device or "", "cuda")
     return replace(own, strategy=curve.strategy, device=device, **changes)
-
-
-def _describe_stated_machine(curve: PublishedCurve, side: Side) -> dict[str, str]:
-    """Return the GPUs of a host in the words of the source, or of the run if they are of its kind."""
-    from ..published.curves import find_device_kind
-
-    if HOST_GPUS not in side.machine or curve.device is None:
-        return {}
-    is_same = all(
-        {find_device_kind(name) for name in machine.gpus} == {curve.device}
-        and curve.devices_per_host in (None, len(machine.gpus))
-        for machine in side.machines
-    )
-    stated = f"{curve.devices_per_host or '?'} × {curve.hardware}"
-    return {HOST_GPUS: side.machine[HOST_GPUS] if is_same else stated}

@@ -9,15 +9,14 @@ are resampled, never single steps.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
-from ...analyse.throughput import compute_rank_step, is_measured, is_synchronous
+from ...analyse.throughput import compute_rank_step, is_synchronous
 from ...record.trial import RankSample, TrialRecord
 from ...report.wording import join_names
 from ...spec.config import Config, PointKey, remove_exchange
@@ -122,18 +121,6 @@ class Sources:
     @property
     def hosts(self) -> int:
         return max(record.hosts for record in self.records)
-
-
-def group_records(records: Iterable[TrialRecord]) -> PointRecords:
-    """Return the measured trials of every point, without a search's short ones.
-
-    If a trial was recorded twice, the last record counts.
-    """
-    points: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
-    for record in {record.trial: record for record in records}.values():
-        if is_measured(record) and not record.trial.short:
-            points[record.trial.point].append(record)
-    return points
 
 
 def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:

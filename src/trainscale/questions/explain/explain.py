@@ -17,7 +17,7 @@ from ...analyse.titles import make_series_titles
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
-from ...spec.config import WEAK, Config
+from ...spec.config import WEAK, Config, PointKey
 from ..commands import change_command
 from .causes import (
     COMMUNICATION,
@@ -31,7 +31,6 @@ from .causes import (
     Sources,
     compute_run_mean,
     find_sources,
-    group_records,
     split_step,
 )
 
@@ -205,7 +204,10 @@ def check_can_explain(run: Run) -> None:
 
 def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
     """Explain every synchronous point on more than one device, in order of first appearance."""
-    points = group_records(records)
+    points: dict[PointKey, list[TrialRecord]] = {}
+    for record in {record.trial: record for record in records}.values():  # the last one of a trial counts
+        if is_measured(record) and not record.trial.short:
+            points.setdefault(record.trial.point, []).append(record)
     counts: dict[Config, list[int]] = {}
     # The seconds of a step on one device, of every trial: by the config without its batch, then by its batch.
     one_device: defaultdict[Config, dict[int, list[float]]] = defaultdict(dict)
