@@ -1,1 +1,1 @@
-"""The questions that runs answer, a folder for each: what it computes, and how its answer is worded."""
+"""Questions to runs, a folder or file for each: what it computes and how it words its answer."""

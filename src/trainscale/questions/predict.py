@@ -171,7 +171,7 @@ def _continue(points: Sequence[Point], devices: int) -> Interval:
     widths = [(point.samples_per_second.relative or 0.0) if point.samples_per_second else 0.0 for point in points[-2:]]
     steps = count_doublings(curve, devices) / math.log2(points[-1].devices / points[-2].devices)
     noise = math.hypot(widths[1] * (1 + steps), widths[0] * steps)
-    # A score above zero is a prediction that was too high, so the upper end of the scores is the lower end here.
+    # A high score is a prediction that was too high, so it makes the lower end here.
     below = math.hypot(max(0.0, errors.high) * unit, noise)
     above = math.hypot(max(0.0, -errors.low) * unit, noise)
     return Interval(speed, speed * math.exp(-below), speed * math.exp(above))

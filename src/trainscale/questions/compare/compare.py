@@ -318,7 +318,7 @@ def _compare_point(
 
     interval = ratio([theirs], [ours], confidence)
     undisturbed = interval
-    if interval.low is not None and interval.high is not None:  # all values that it may have had on idle machines
+    if interval.low is not None and interval.high is not None:  # as on idle machines
         lost_a, lost_b = a.estimate_lost_share(devices), b.estimate_lost_share(devices)
         high = interval.high / (1 - lost_b) if lost_b < 1 else math.inf
         undisturbed = Interval(interval.mean, interval.low * (1 - lost_a) * (1 - b.baseline_lost), high)
@@ -326,7 +326,7 @@ def _compare_point(
     is_hidden = (verdict, outcome) != decide(interval)
     for_verdict = for_gate = None
     if verdict == UNKNOWN and not is_hidden:
-        # Either 1 must lie outside, or all of the interval within the margin, whichever needs fewer repeats.
+        # 1 must lie outside, or the interval within the margin, whichever needs fewer repeats.
         difference = abs(math.log(interval.mean))
         reach = max(difference, math.log1p(margin) - difference)
         for_verdict = count_repeats(ours, theirs, reach, confidence)

@@ -34,7 +34,7 @@ RESULTS_SCHEMA = 1  # of results.json, the newest that is understood
 
 _SPEED_KEY = "_per_second_cluster"  # of a point in results.json; the unit of the network precedes it
 _SPEEDS = (1e-6, 1e15)  # per second; nothing trains slower or faster
-_WIDEST = 10.0  # the upper end of an interval over means; positive values of three repeats reach 7.3 at most
+_WIDEST = 10.0  # end of an interval over means; three positive values reach 7.3 at most
 # A results.json of version 0.1 has the load of other programs only in this flag.
 _BUSY_FLAG = re.compile(r"the machine was busy with something else: up to ([0-9.]+) cores in ([0-9]+) of ([0-9]+) ")
 _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other published device is a CUDA GPU
@@ -62,7 +62,7 @@ class Side:
     machines: tuple[RecordedMachine, ...] = ()
     other_cores: Mapping[int, Sequence[float]] = field(default_factory=dict)  # in the repeats, by device count
     quantity: str = SPEED
-    baseline_lost: float = 0.0  # of efficiencies: the share of the baseline's speed that other programs may have taken
+    baseline_lost: float = 0.0  # of efficiencies: that other programs may have taken
     citation: str = ""  # of a published curve, whose values are exact
 
     @property
@@ -107,7 +107,7 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
     if isinstance(side, Run):
         return side.directory, list_run_sides(str(side.directory), side)
     text = str(side)
-    # The path ends at the first colon that a file or directory precedes: both paths and titles may have colons.
+    # Paths and titles may have colons: the path ends at the first one after a file or directory.
     ends = [len(text), *(match.start() for match in re.finditer("(?<=.):", text))]
     end = next((end for end in ends if Path(text[:end]).exists()), None)
     if end is None:

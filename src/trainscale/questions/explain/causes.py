@@ -109,7 +109,7 @@ class Sources:
     records: Sequence[TrialRecord]
     one_device: Sequence[TrialRecord]
     apart: Sequence[TrialRecord]
-    near_devices: int  # the most on a single host, with which the exchange between hosts is compared; 0 without one
+    near_devices: int  # the most on a single host, of a point that crosses hosts; 0 if there are none
     one_device_exchanges: bool  # the one-device point is that of the strategy itself
     slow_ranks: tuple[SlowRank, ...]
     means: dict[str, list[RunMean]]
@@ -194,14 +194,14 @@ def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> R
 def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
     """Return the parts of the point's step, in the order of causes. Shares are never negative."""
     means = _draw_means(sources.means)
-    known: list[tuple[tuple[str, ...], Any]] = []  # causes that are not separated, with the level of the last
+    known: list[tuple[tuple[str, ...], Any]] = []  # inseparable causes, with the level of the last
     together: list[str] = []
     for cause, level in compute_levels(sources, means).items():
         together.append(cause)
         if level is not None:
             known.append((tuple(together), level))
             together = []
-    # Chance can put a level above the next one, or above the last. The part between them is then nothing.
+    # Chance can put a level above a later one; the part between them is then nothing.
     total = float(known[-1][1][0])
     parts, bound, previous = [], 0.0, 0.0
     for causes, level in known:
@@ -229,15 +229,15 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     assert point is not None
     devices, near_devices = sources.devices, sources.near_devices
 
-    # One device alone. One worker with its parameter server exchanges gradients, so its step is not the work alone.
-    # Under strong scaling, a device has fewer samples here than alone.
+    # One device alone. A worker with its parameter server exchanges gradients, so that step is not the work alone.
+    # Under strong scaling, a device has fewer samples here.
     work = None
     if one is not None and not (sources.has_servers and sources.one_device_exchanges and apart is not None):
         share = sources.config.batch_per_device(devices) / sources.config.batch_per_device(1)
         work = one.compute * share
 
-    # Several devices that exchange nothing, and the slowest of them. Ranks that share cores, and one that lacks its
-    # core, also need longer for their part of the exchange, which these do not show: that is inferred from CPU time.
+    # Several devices that exchange nothing, and the slowest of them. Ranks that lack their core need longer for their
+    # part of the exchange, too, which these do not show: that is inferred from CPU time.
     contention = stragglers = None
     if apart is not None:
         contention, stragglers = apart.compute, apart.compute + apart.stragglers
@@ -251,8 +251,8 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     if near is not None and near_apart is not None:
         exchange_near = near.compute - near_apart.compute - near_apart.stragglers
     if sources.has_servers:
-        # What one worker pays for the exchange with its servers, every worker pays. If the point crosses hosts, servers
-        # take longer in proportion to the workers, as on one host.
+        # Every worker pays what one pays for the exchange with its servers. Across hosts, servers take longer in
+        # proportion to the workers, as on one host.
         levels |= {COMMUNICATION: None, SERVERS: None if near_devices else point.compute}
         if stragglers is not None and one is not None and alone is not None and not sources.one_device_exchanges:
             exchange_of_one = np.maximum(alone.compute - one.compute, 0.0)
@@ -264,7 +264,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     elif near_devices:
         levels[COMMUNICATION] = None
         if stragglers is not None and exchange_near is not None:
-            # A ring of n ranks sends 2(n - 1)/n of the gradients, so the exchange of one host is scaled by that.
+            # A ring of n ranks sends 2(n - 1)/n of the gradients.
             growth = ((devices - 1) / devices) / ((near_devices - 1) / near_devices)
             levels[COMMUNICATION] = stragglers + np.maximum(exchange_near, 0.0) * growth
     if near_devices:

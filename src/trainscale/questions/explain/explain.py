@@ -51,8 +51,8 @@ _UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclud
 
 _BYTES_PER_PARAMETER = {"fp64": 8}  # gradients are exchanged in fp32 under every other precision
 
-# A network that a good deal of clusters have: 10 Gbit/s, and what a collective call costs on any network. Work that
-# takes less than twice as long as its exchange over such a network is too small to scale, whatever the links are.
+# A network that many clusters have: 10 Gbit/s, and what a collective call costs anywhere. Work that takes less than
+# twice as long as its exchange over it is too small to scale on any links.
 _GOOD_BYTES_PER_SECOND = 1.25e9
 _GOOD_LATENCY_SECONDS = 2e-4
 _TOO_SMALL = 2.0
@@ -90,7 +90,7 @@ class BatchAdvice:
 
     batch: int
     efficiency: float
-    measured_batches: int  # on one device; with 1, step times are taken to be proportional to the batch
+    measured_batches: int  # on one device; 1: step times are taken to be proportional
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class PointExplanation:
     work_seconds: float | None
     exchange: Exchange | None
     advice: BatchAdvice | None
-    equal_batch: int | None  # the smallest that takes as long on one device, if any of at most half the size does
+    equal_batch: int | None  # at most half as large, and takes as long on one device
     slow_ranks: tuple[SlowRank, ...]
     core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
     waited_share: float | None  # of the window, of the rank that waited most for samples
@@ -118,7 +118,7 @@ class PointExplanation:
     gpu_clocks: GpuClocks | None = None
     missing: tuple[str, ...] = ()
     has_few_repeats: bool = False
-    other_cores: float = 0.0  # that other programs used on the busiest host, in the median trial that was compared
+    other_cores: float = 0.0  # of other programs on the busiest host, in the median trial
     steps: int = 0  # of the windows of the point's own trials
     shortest_window_seconds: float | None = None  # of all trials that were compared
 
@@ -209,7 +209,7 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
         if is_measured(record) and not record.trial.short:
             points.setdefault(record.trial.point, []).append(record)
     counts: dict[Config, list[int]] = {}
-    # The seconds of a step on one device, of every trial: by the config without its batch, then by its batch.
+    # Seconds of a step of every one-device trial, by the config without its batch, then by its batch.
     one_device: defaultdict[Config, dict[int, list[float]]] = defaultdict(dict)
     for (config, devices), of_point in points.items():
         counts.setdefault(config, []).append(devices)
@@ -253,8 +253,7 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     exchange = describe_exchange(sources, parts)
     batch = config.batch_per_device(devices)
 
-    # The smallest batch, of at most half the size, whose step takes as long on one device. Then the samples are not
-    # what takes the time: on a GPU that is mostly the host, which starts the operations.
+    # If a step of half the batch takes as long, the host that starts the operations takes the time, not the samples.
     seconds = dict(times).get(batch, math.inf)
     as_long = [int(other) for other, of_other in times if of_other >= _AS_LONG * seconds and 2 * other <= batch]
     equal_batch = min(as_long, default=None)

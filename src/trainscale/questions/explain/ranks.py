@@ -21,7 +21,7 @@ from ...worker.data.facts import SYNTHETIC
 # Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
 FULL_CORE = 0.85
 
-# Ranks on equal devices differ by a few per cent. A rank that is slow by chance is not slow in every repeat.
+# Ranks on equal devices differ by a few per cent; one that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
 _SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
 _LEAST_STEPS = 20  # of a window in which a change is looked for
@@ -32,7 +32,7 @@ _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
 _BUSY = 2 / 3  # of its share, used in the point itself
 # A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
 _READY = 0.5  # of the time in which it does not run
-_HELD_UP = 0.15  # of the window: a rank that is ready to run for longer without a core is not slow by its device alone
+_HELD_UP = 0.15  # of the window: a rank that waits longer for a core is not slow by its device alone
 
 _LOW_CLOCK = 0.95  # of the others': a GPU below it runs slower than theirs
 # A GPU leaves its highest clock for moments under any load. Less than these is not worth a sentence.
@@ -214,7 +214,7 @@ def compute_core_delays(
     lacking = set()
     for number, share in known.items():
         used = compute_core_share(ranks.get(number, []))
-        # A rank that uses less than most of what its core gives it waits for a link or a server instead.
+        # A rank that uses less of its core than it gets waits for a link or a server instead.
         if share < FULL_CORE * whole and used is not None and used > _BUSY * share:
             lacking.add(number)
     delays = []

@@ -43,8 +43,7 @@ _MEASURES = "This command measures what is missing:"
 _NARROW = 0.005  # whole per cents would show less than this as 0
 _SAME_CLOCK = 0.98  # of the other clock
 _MOST_GPUS = 4  # more limited GPUs than these are described together
-# In windows of 0.2 s the step times of a rank that lacked its core looked like a slow exchange (docs/method.md, planted
-# causes). The CPU time of ranks tells the two apart, where it can be compared.
+# In windows of 0.2 s a missing core looked like a slow exchange (docs/method.md, planted causes), unless CPU time told.
 _SHORT_WINDOW_SECONDS = 0.5
 
 
@@ -264,7 +263,7 @@ def _describe_communication(point: PointExplanation, main: ExplainedPart) -> tup
     if hidden_share >= _NARROW:
         text += f", of which another {format_percent(hidden_share)} hides behind computing"
     rate, bound = exchange.bytes_per_second, ""
-    if rate is None:  # the least that explains what is exposed: less than the links', where nothing hides
+    if rate is None:  # the least that explains what is exposed
         rate, bound = exchange.bytes / exchange.exposed_seconds if exchange.exposed_seconds else 0.0, " or more"
     remedy = _advise_batch(point) or twice_as_fast + _name_equal_batch(point)
     return text, f"at {_format_bytes(rate)}/s{bound} between these processes {remedy}"

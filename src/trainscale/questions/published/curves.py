@@ -24,7 +24,7 @@ SCHEMA = 1
 
 WEAK, STRONG, MIXED = "weak", "strong", "mixed"  # scaling
 
-# A little above 100 % is rounding or a slow baseline; beyond this the baseline was measured in another way.
+# Beyond rounding or a slow baseline, the baseline was measured in another way.
 HIGHEST_EFFICIENCY = 1.15
 
 ABOVE_115 = "above-115-percent"
@@ -37,7 +37,7 @@ SENTENCES = {
     MIXED_BATCHES: "neither the batch per device nor the global batch is constant, so the points are not the same work",
 }
 
-# The longer names first: "GTX 980" must not be found as something else, nor "A100" inside another word.
+# The longer names first: "A100" must not be found inside another one.
 _KINDS = (
     "GTX Titan X", "GTX 980", "Ascend 910", "GB200", "B200", "GH200", "H200", "H100", "A100", "V100", "P100", "P40",
     "K80", "K520", "M60", "M40", "L40S", "L40", "L4", "A10G", "A10", "T4", "Gaudi",
@@ -72,7 +72,7 @@ class PublishedPoint:
 
     devices: int
     per_second: float | None
-    batch_per_device: float | None = None  # of one update, in the unit of the curve; None where it is not stated
+    batch_per_device: float | None = None  # of one update, in the unit of the curve
     global_batch: int | None = None
     efficiency: float | None = None
     stated: str = ""

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
     from ...runs import Run
 
 CPU = "CPU"
-_ROUNDING = 0.01  # two counts of parameters or multiply-adds that differ by less are those of one network
+_ROUNDING = 0.01  # counts of multiply-adds that differ by less are those of one network
 
-# A point is near if it differs by at most these factors. Device count and batch decide how much is exchanged for how
-# much arithmetic; two networks are alike in that if both their operations and their parameters are.
+# A point is near if it differs by at most these factors, which decide how much is exchanged for how much arithmetic.
 _DEVICES, _BATCH, _NETWORK = 2.0, 4.0, 2.0
 
-# If so many near points are of the same network on the same device, or of the same network, only those are compared.
+# If so many near points are of the same network (on the same device), only those are compared.
 _ENOUGH = 5
 
-# How much each difference adds to the distance by which points are sorted. A factor of 2 in the device count adds 1.
+# What each difference adds to the distance of a point. A factor of 2 in the device count adds 1.
 _WEIGHTS = {
     "hardware": 1.0,
     "precision": 0.5,
