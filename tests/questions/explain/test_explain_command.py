@@ -81,7 +81,7 @@ def with_servers_and_a_slow_rank() -> list[TrialRecord]:
             on_a_busy_machine,  # then it is not the ranks that take each other's cores
             [
                 "got 0.50 of its core, because other programs ran there, too",
-                "other programs used 1.7 cores while this was measured, so a part of it may be theirs",
+                "other programs used 1.7 cores meanwhile, so a part of it may be theirs",
             ],
         ),
         (
@@ -167,7 +167,7 @@ def test_short_windows_are_a_note_where_cpu_time_does_not_tell(data: str, cpu: d
     config = small_config(data=data)
     text = text_of(run(config, 0.005, 0.006, 0.015, rank=cpu))
     assert "the shortest windows took 0.20 s, too short to tell late ranks from a slow exchange" in text
-    assert "--steps 200 makes them a second long" in text
+    assert "use --steps 200" in text
     assert "shortest windows" not in text_of(run(config, 0.03, 0.036, 0.09, rank=cpu))
 
 

@@ -49,8 +49,7 @@ _VALUES: dict[str, tuple[str, Callable[[Interval], str]]] = {
 }
 _MEANINGS = {
     SPEED: "Best is the highest speed of the whole cluster.",
-    EFFICIENCY: "Best is the highest efficiency: the speed-up over the configuration's own 1-device point, divided"
-    " by the devices.",
+    EFFICIENCY: "Best is the highest efficiency: the speed-up over its own 1-device point, divided by the devices.",
     TIME: "Best is the shortest training to the accuracy.",
     MEMORY: "Best is the smallest peak of the rank that needs most memory, mean over repeats.",
     COST: "Best is the lowest cost of a million samples.",
@@ -139,10 +138,7 @@ def explain_numbers(question: Question) -> str:
 def explain_energy(best: BestChoices) -> str:
     if not any(leader.energy_per_million for work in best.works for leader in work.leaders):
         return "Energy: no trial recorded it."
-    return (
-        "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the"
-        " rest of the hosts."
-    )
+    return "Energy is that of the GPUs (NVML) or processors (RAPL) in the measured windows, not of whole hosts."
 
 
 def _format_times(lead: Interval) -> str:

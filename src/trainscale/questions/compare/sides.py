@@ -116,10 +116,7 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
     if path.is_dir():
         sessions = sorted(run.parent for run in path.glob("*/run.json")) if not (path / "run.json").exists() else []
         if sessions:
-            raise InputError(
-                f"{path}: a folder of runs is no longer compared as one side; valid: one run, such as {sessions[0]}."
-                " Where the machine drifts, compare the runs of A and B in pairs, each two that were measured in turn"
-            )
+            raise InputError(f"{path}: a folder of runs is not one side; valid: one run, such as {sessions[0]}")
         sides = list_run_sides(str(path), Run.open(path, on_damage))
     else:
         try:
@@ -286,10 +283,8 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     if by_speed and curve.unit != side.unit:
         raise InputError(f"{name} counts {curve.unit}, {side.source} {side.unit}; valid: --by efficiency")
     if not by_speed and own_baseline is None:
-        raise InputError(
-            f"{name}: its efficiency is relative to {format_device_count(baseline)}, for which {side.source} has no"
-            " result; measure it, or compare with --by speed"
-        )
+        where = format_device_count(baseline)
+        raise InputError(f"{name} is relative to {where}, for which {side.source} has no result; valid: --by speed")
     values: dict[int, Estimate | None] = {}
     exact: dict[int, Estimate | None] = {}
     points: dict[int, Point] = {}

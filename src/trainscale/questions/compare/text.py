@@ -105,10 +105,9 @@ def describe_gate(comparison: RunComparison) -> str:
 def _explain_unknown(points: Sequence[ComparisonPoint], undecided: str, needed: Sequence[int | None]) -> str:
     """Return why points are undecided, and how many repeats on each side would decide them."""
     if hidden := next((point for point in points if point.is_hidden), None):
-        return (
-            f"B/A is {_format_ratio(hidden.ratio)} at {wording.format_device_count(hidden.devices)}, but other programs"
-            " used the machine meanwhile, which may explain it; measure on an idle machine"
-        )
+        where = wording.format_device_count(hidden.devices)
+        reason = "but other programs used the machine meanwhile, which may explain it"
+        return f"B/A is {_format_ratio(hidden.ratio)} at {where}, {reason}"
     if single := [point for point in points if point.ratio and point.ratio.low is None]:
         undecided = f"fewer than {LEAST_REPEATS} repeats on a side at {_join_devices(single)}, so there is no interval"
     known = [count for count in needed if count is not None]
@@ -142,18 +141,12 @@ def list_notes(comparison: RunComparison) -> list[str]:
             else:
                 lines.append(f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)")
         if a.citation:
-            lines.append(
-                f"A is published ({a.citation}): it has no interval, so its figures are taken as exact, and nothing"
-                " proves that its network is the same"
-            )
+            lines.append(f"A is published ({a.citation}): its figures are taken as exact, its network is not proven")
         elif a.host_names and b.host_names and a.host_names != b.host_names:
             lines.append("A and B were measured on different hosts of the same kind, which adds to the difference")
         claims = comparison.outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
         if claims and not a.citation and a.source != b.source:
-            lines.append(
-                "a drift of the machine between the two runs would look the same; more runs of A and B, measured in"
-                " turns and compared in pairs, would tell"
-            )
+            lines.append("a drift of the machine between the two runs would look the same; runs in turns would tell")
         for name, side in (("A", a), ("B", b)):
             if any(value and value.is_sequential for value in side.values.values()):
                 lines.append(

@@ -194,10 +194,7 @@ def check_can_explain(run: Run) -> None:
         reason = "this run has one device only, so there is no efficiency to explain"
     elif not any(is_synchronous(record.trial.config) for record in several):
         strategies = ", ".join(dict.fromkeys(record.trial.config.strategy_label for record in measured))
-        reason = (
-            f"only synchronous strategies are explained, and this run has {strategies};"
-            " valid: a run with allreduce, sharded or ps"
-        )
+        reason = f"only synchronous strategies are explained, not {strategies}; valid: allreduce, sharded, ps"
     if reason:
         raise InputError(f"{run.directory}: {reason}")
 

@@ -127,10 +127,8 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
         cause = f". {_describe_cause(point)}" if point.verdict == explain.SLOW_RANK else ""
         return f"{subject}: the work alone is not known, because {missing} was not measured; {shares}{cause}"
     if point.loss.mean < 0:
-        return (
-            f"{subject} loses nothing: it is {format_percent(-point.loss.mean)} faster than one device. Suspect the"
-            " one-device point"
-        )
+        faster = format_percent(-point.loss.mean)
+        return f"{subject} loses nothing: it is {faster} faster than one device. Suspect the one-device point"
     # The efficiency of servers is relative to one worker that exchanges gradients with them, too.
     against = " against one device without servers" if point.config.servers and not point.missing else ""
     return f"{subject} loses {format_share(point.loss)}{against}: {_describe_cause(point)}"
@@ -170,11 +168,8 @@ def _describe_cause(point: PointExplanation) -> str:
             remedy = f"twice as many servers would give up to {_say_efficiency(point, main.seconds / 2)}"
         case causes.CROSSING:
             within = sum(part.seconds for part in point.parts if part.causes == (COMMUNICATION,))
-            across = format_milliseconds(within + main.seconds)
-            what = (
-                "what the exchange takes longer because it crosses hosts:"
-                f" {across} a step, and {format_milliseconds(within)} if it stayed on one"
-            )
+            on_one, across = format_milliseconds(within), format_milliseconds(within + main.seconds)
+            what = f"what crossing hosts adds to the exchange: {across} a step, {on_one} if it stayed on one"
             remedy = f"links as fast as those within a host would give {_say_efficiency(point, main.seconds)}"
         case causes.INPUT:
             waits = point.waited_share or 0.0
@@ -295,10 +290,8 @@ def _name_equal_batch(point: PointExplanation) -> str:
     framework = FRAMEWORKS.get(point.config.framework)
     can_compile = framework is not None and framework.compiles and not point.config.compile
     batch = point.config.batch_per_device(point.devices)
-    return (
-        f". A batch of {point.equal_batch} takes as long as one of {batch}, so it is not the samples that take the time"
-        f" of a step: try {'--compile or a larger batch' if can_compile else 'a larger batch'}"
-    )
+    remedy = "--compile or a larger batch" if can_compile else "a larger batch"
+    return f". A batch of {point.equal_batch} takes as long as one of {batch}: try {remedy}"
 
 
 # ---- notes
@@ -311,18 +304,14 @@ def list_notes(point: PointExplanation) -> list[str]:
     if point.has_few_repeats:
         notes.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
     if point.other_cores > OTHER_CORES:
-        notes.append(
-            f"other programs used {format_number(point.other_cores, 2)} cores while this was measured, so a part"
-            " of it may be theirs; an idle machine would tell"
-        )
+        cores = format_number(point.other_cores, 2)
+        notes.append(f"other programs used {cores} cores meanwhile, so a part of it may be theirs")
     window = point.shortest_window_seconds
     has_cores = point.config.device == "cpu" and point.config.data == SYNTHETIC  # whose CPU time tells
     if window and window < _SHORT_WINDOW_SECONDS and not (has_cores and point.core_share is not None):
         steps = int(float(f"{point.steps / window:.1e}"))  # of about a second, to two digits
-        notes.append(
-            f"the shortest windows took {format_number(window, 2)} s, too short to tell late ranks from a slow"
-            f" exchange; --steps {steps} makes them a second long"
-        )
+        too_short = "too short to tell late ranks from a slow exchange"
+        notes.append(f"the shortest windows took {format_number(window, 2)} s, {too_short}; use --steps {steps}")
     gpus = point.limited_gpus
     if len(gpus) > _MOST_GPUS:
         slowest, fastest = gpus[0], gpus[-1]
@@ -338,12 +327,9 @@ def list_notes(point: PointExplanation) -> list[str]:
         ]
     for part in point.parts:
         if part.is_impossible:
-            suspect = " (the one-device trials were slower than those of several devices: was the machine busy?)"
-            notes.append(
-                f"{part.part} was measured as {format_share(part.measured)}, which cannot be: it is shown as 0,"
-                " and the points that it was computed from do not fit together"
-                f"{suspect if CONTENTION in part.causes else ''}"
-            )
+            suspect = " (was the machine busy while one device was measured?)" if CONTENTION in part.causes else ""
+            measured = format_share(part.measured)
+            notes.append(f"{part.part} was measured as {measured}, which cannot be: it is shown as 0{suspect}")
     if point.config.scaling == STRONG and not point.missing:
         notes.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
     return notes

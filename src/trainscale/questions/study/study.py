@@ -156,10 +156,8 @@ def make_studies(
             work = {**asdict(series.config), "batch": None, "scaling": None}
             by_work[tuple(work.values())].append(series)
     if not by_work:
-        raise InputError(
-            f"{run.directory}: this run has no result on several devices, so there is no scaling; this command measures"
-            f" it:\n  {make_measuring_command(run.info)}"
-        )
+        command = make_measuring_command(run.info)
+        raise InputError(f"{run.directory}: no result on several devices; this command measures it:\n  {command}")
     if devices is None:
         devices = max(point.devices for group in by_work.values() for series in group for point in series.good)
     studies = []
