@@ -6,19 +6,42 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from cluster_commands import HERE, UP, output_of
 from command import trainscale
 from simulated_aws import Server, simulate_aws
 
+from trainscale import cli
+
 if TYPE_CHECKING:
     from compared_runs import Compare
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))
+
+
+class Refused(Protocol):
+    def __call__(self, *argv: str, main: Callable[[list[str]], int] = cli.main) -> str: ...
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command in the test's folder. It must print one message only and write nothing; return the message."""
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(*argv: str, main: Callable[[list[str]], int] = cli.main) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        assert main([*argv]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("trainscale: ") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return printed.err.removeprefix("trainscale: ")
+
+    return refuse
 
 
 # ---- of trainscale cluster: a simulated AWS, and accounts with and without a cluster

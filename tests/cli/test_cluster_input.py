@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster_commands import HERE, UP, check_refusal, refusal
 from command import Command
-from simulated_aws import IMAGE, REGION, Server
+from simulated_aws import IMAGE, REGION
 
 from trainscale import cli
 
@@ -58,21 +59,11 @@ def changed(**flags: str) -> list[str]:
     ],
     ids=lambda value: " ".join(word for word in value if word not in UP)[:50] if isinstance(value, list) else "",
 )
+@pytest.mark.usefixtures("account")
 def test_wrong_input_is_one_message_and_nothing_is_made(
-    argv: list[str],
-    account: Server,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    argv: list[str], message: str, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(argv) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("trainscale: ")
-    assert message in output.err
-    assert list(tmp_path.iterdir()) == []
+    assert message in refused(*argv)
 
 
 def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,11 @@ def test_one_that_fails_does_not_stop_the_next(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+@pytest.mark.usefixtures("data")
 def test_wrong_input_is_one_message_and_makes_nothing(
-    argv: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, refused: Callable[..., str]
 ) -> None:
-    assert message in run(capsys, "env", *argv, code=2)
-    assert not (data / "data").exists()
+    assert message in refused("env", *argv)
 
 
 @pytest.mark.installs
@@ -207,11 +208,8 @@ def script(tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("command", ["run", "plan", "check"])
-def test_a_wrong_python_is_one_message(
-    command: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in run(capsys, command, "--python", value, code=2)
-    assert list(tmp_path.iterdir()) == []
+def test_a_wrong_python_is_one_message(command: str, value: str, message: str, refused: Callable[..., str]) -> None:
+    assert message in refused(command, "--python", value)
 
 
 @pytest.mark.parametrize(
@@ -239,11 +237,10 @@ def test_an_experiment_file_names_pythons_as_text_list_or_table(written: str, sc
     ],
 )
 def test_a_wrong_table_is_named_with_line_and_key(
-    written: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    written: str, message: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "study.toml").write_text(written)
-    monkeypatch.chdir(tmp_path)
-    assert message in run(capsys, "plan", "study.toml", code=2)
+    assert message in refused("plan", "study.toml")
 
 
 def test_a_run_by_another_python_is_the_same_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

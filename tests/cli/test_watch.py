@@ -154,17 +154,10 @@ def test_ctrl_c_leaves_the_run_alone(
     ],
 )
 def test_wrong_input_is_one_message(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     finished(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    code, out, err = watch(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"trainscale: {message}")
+    assert refused("watch", *arguments).startswith(message)
 
 
 # ---- on a terminal

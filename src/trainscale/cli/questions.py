@@ -245,6 +245,14 @@ def published(argv: list[str]) -> int:
     from ..questions.published import text
     from ..report.table import TerminalGrid
 
+    if options.output:
+        from ..report import check_can_report
+
+        check_can_report()
+        try:
+            text.write_curve_chart(curves[0], options.output)
+        except OSError as error:
+            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     console = Console(highlight=False)
     if options.json:
         print(text.render_published_json(curves), end="")
@@ -258,14 +266,6 @@ def published(argv: list[str]) -> int:
         console.print(TerminalGrid(text.make_list_grid(curves, console.width)))
     else:
         print("No published curve has all of that.")
-    if options.output:
-        from ..report import check_can_report
-
-        check_can_report()
-        try:
-            text.write_curve_chart(curves[0], options.output)
-        except OSError as error:
-            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     return 0
 
 
