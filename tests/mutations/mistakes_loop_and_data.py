@@ -9,6 +9,7 @@ _BASE = "worker/frameworks/base.py"
 _LOOP = "worker/training/loop.py"
 _RANK = "worker/training/rank.py"
 _SAMPLING = "worker/data/batches.py"
+_DATASET = "worker/data/dataset.py"
 _SOURCE = "worker/data/source.py"
 
 _EPOCH = ("--epochs", "1")
@@ -86,21 +87,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one-batch-again-and-again",
         "The loader makes the first batch of the data set again and again",
         real_images("torch", "allreduce", 2),
-        _SOURCE,
+        _DATASET,
         ("(BatchRequest(step, epoch) for step in", "(BatchRequest(0 * step, epoch) for step in"),
     ),
     single(
         "last-batch-dropped-on-one-rank",
         "Rank 1 leaves out the last batch of an epoch",
         real_images("torch", "independent", 2, *_EPOCH),
-        _SOURCE,
+        _DATASET,
         ("for step in range(self.steps))", "for step in range(self.steps - self._job.rank))"),
     ),
     single(
         "epoch-ends-early",
         "Every rank trains on the first half of an epoch",
         real_images("torch", "allreduce", 2, *_EPOCH),
-        _SOURCE,
+        _DATASET,
         ("for step in range(self.steps))", "for step in range(self.steps // 2))"),
     ),
     single(

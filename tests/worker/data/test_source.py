@@ -17,10 +17,11 @@ from small_sets import write_cifar10, write_mnist
 from trials import run_trial
 
 from trainscale.worker.config import Config
-from trainscale.worker.data import source
+from trainscale.worker.data import dataset
+from trainscale.worker.data.dataset import DatasetSource, choose_loader_count, count_updates_per_epoch
 from trainscale.worker.data.facts import KNOWN, DataError
 from trainscale.worker.data.loader import LoaderError
-from trainscale.worker.data.source import DatasetSource, Normalization, choose_loader_count, count_updates_per_epoch
+from trainscale.worker.data.source import Normalization
 from trainscale.worker.job import Device, Job, Measure
 
 
@@ -40,7 +41,7 @@ def job(folder: Path, data: str = "cifar10", **config: Any) -> Job:
 
 @contextmanager
 def opened(wanted: Job) -> Iterator[DatasetSource]:
-    source._read_facts_once.cache_clear()
+    dataset._read_facts_once.cache_clear()
     real = DatasetSource(wanted, Copying())
     try:
         yield real
@@ -105,7 +106,7 @@ def test_what_is_wrong_is_told_with_the_host_where_there_are_several(tmp_path: P
 
 
 def test_a_server_knows_how_many_updates_an_epoch_has(tmp_path: Path) -> None:
-    source._read_facts_once.cache_clear()
+    dataset._read_facts_once.cache_clear()
     wanted = replace(job(write_cifar10(tmp_path, 45, 5), epochs=3), workers=2, addresses=("h1", "h1"))
     assert count_updates_per_epoch(wanted) == 5
     assert count_updates_per_epoch(replace(wanted, config=replace(wanted.config, epochs=0))) == 0

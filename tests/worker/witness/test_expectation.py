@@ -12,7 +12,7 @@ import pytest
 from jobs import make_config, make_job
 
 from trainscale.worker import models
-from trainscale.worker.data import source
+from trainscale.worker.data import dataset, source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
 from trainscale.worker.training.rank import CannotCompute
@@ -165,7 +165,7 @@ def test_a_reference_in_the_timed_precision_still_has_a_spread() -> None:
 
 def test_a_schedule_sets_the_rate_of_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """During a warm-up of one epoch of four updates, the first rate is a quarter. Of epochs, one step is compared."""
-    monkeypatch.setattr(source, "count_updates_per_epoch", lambda job: 4)
+    monkeypatch.setattr(dataset, "count_updates_per_epoch", lambda job: 4)
     slow, fast = expect("local", epochs=2, warmup_epochs=1.0), expect("local", epochs=2)
     assert slow["losses"].shape == fast["losses"].shape == (1, 1)
     assert slow["totals"] == pytest.approx(fast["totals"] / 4, rel=1e-9, abs=1e-12)

@@ -1,36 +1,26 @@
-"""The batches of a rank, placed where the framework wants them: random samples, or images.
-
-A source gives an endless stream for measuring speed. With a data set it also gives epochs and
-a validation set, for training to an accuracy. Its images go through the loader processes in 8
-bits; the adapter makes them floating-point numbers.
-"""
+"""The batches of a rank, placed where the framework wants them. Random ones are made here."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..job import Job
 from ..models import find_samples
-from .batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
-from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
-from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
-from .seen import SamplesTracker
+from .facts import SYNTHETIC
 
 if TYPE_CHECKING:
     from ..frameworks.base import Adapter
 
-_MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder each other
-
 
 def open_source(job: Job, adapter: Adapter) -> Any:
-    return (SyntheticSource if job.config.data == SYNTHETIC else DatasetSource)(job, adapter)
+    if job.config.data == SYNTHETIC:
+        return SyntheticSource(job, adapter)
+    from .dataset import DatasetSource
+
+    return DatasetSource(job, adapter)
 
 
 class SyntheticSource:
@@ -101,117 +91,3 @@ class Normalization:
             np.multiply(pixels[:, channel], np.float32(factor), out=result[:, channel], dtype=np.float32)
             result[:, channel] += np.float32(offset)
         return result
-
-
-class DatasetSource:
-    """Images of a data set, made by loader processes."""
-
-    def __init__(self, job: Job, adapter: Adapter) -> None:
-        config = job.config
-        self.facts = read_dataset_facts(job)
-        self._job, self._adapter = job, adapter
-        self._normalization = Normalization(self.facts.mean, self.facts.deviation)
-        augment = config.augment and parse_data_kind(config.data) != MNIST  # a mirrored digit is no digit
-        settings = BatchSettings(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
-        self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
-        shape = (self.facts.channels, config.image_size, config.image_size)
-        self._next_epoch = 0
-        self.tracker = SamplesTracker(self.facts.train)
-        with _name_host_in_errors(job):
-            stored = load_dataset(config.data, job.data_dir)
-        self._loader = Loader(stored, settings, shape, choose_loader_count(job))
-
-    @property
-    def waited_seconds(self) -> float:
-        return self._loader.waited_seconds
-
-    def batches(self) -> Iterator[Any]:
-        """Yield epoch after epoch without end."""
-        return self._train(itertools.chain.from_iterable(map(self._make_training_requests, itertools.count())))
-
-    def load_epoch(self, number: int) -> Iterator[Any]:
-        self._next_epoch = number + 1
-        return self._train(self._make_training_requests(number), then=self._make_validation_requests())
-
-    def load_validation_set(self) -> Iterator[tuple[Any, Any, int]]:
-        """Yield placed batches, with their labels and how many of their images count."""
-        following = self._make_training_requests(self._next_epoch)
-        for batch in self._load_batches(self._make_validation_requests(), following):
-            yield self._place(batch), batch.labels, batch.counted
-
-    def load_first_batch(self) -> Any:
-        """Return the batch of the first step again. Its samples are not counted as seen."""
-        return self._place(next(self._load_batches([BatchRequest(0, 0)], ())))
-
-    def _train(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
-        """Yield placed training batches, and count their samples as they are handed out."""
-        tracker, epoch, is_counted = self.tracker, -1, False
-        for batch in self._load_batches(requests, then):
-            assert batch.epoch is not None
-            if batch.epoch != epoch:
-                if is_counted:
-                    tracker.end(epoch)
-                epoch, is_counted = batch.epoch, tracker.begin(batch.epoch)
-            if is_counted:
-                tracker.add(epoch, batch.samples, batch.hash_sum)
-            yield self._place(batch)
-        if is_counted:
-            tracker.end(epoch)
-
-    def _place(self, batch: LoadedBatch) -> Any:
-        return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
-
-    def _load_batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
-        with _name_host_in_errors(self._job):
-            yield from self._loader.load_batches(requests, then)
-
-    def _make_training_requests(self, epoch: int) -> Iterator[BatchRequest]:
-        return (BatchRequest(step, epoch) for step in range(self.steps))
-
-    def _make_validation_requests(self) -> Iterator[BatchRequest]:
-        return map(BatchRequest, range(count_validation_steps(self.facts.valid, self._job.batch, self._job.workers)))
-
-    def close(self) -> None:
-        self._loader.close()
-
-
-def count_updates_per_epoch(job: Job) -> int:
-    """Return how often the weights are updated per epoch, for the schedule; 0 without epochs.
-
-    Behind servers that apply every gradient as it comes, the updates of all workers count as one.
-    """
-    if job.config.data == SYNTHETIC or not job.config.trains_epochs:
-        return 0
-    return count_steps_per_epoch(read_dataset_facts(job).train, job.batch, job.workers)
-
-
-def read_dataset_facts(job: Job) -> DatasetFacts:
-    """Return the facts of the data set that a job trains on. Raises DataError."""
-    with _name_host_in_errors(job):
-        return _read_facts_once(job.config.data, job.data_dir)
-
-
-# Listing a folder of a million photographs takes a while.
-_read_facts_once = lru_cache(maxsize=1)(read_facts)
-
-
-@contextmanager
-def _name_host_in_errors(job: Job) -> Iterator[None]:
-    """Add the host's name to errors of the data set where a trial has several hosts."""
-    try:
-        yield
-    except (DataError, LoaderError) as error:
-        if len({*job.addresses}) < 2:
-            raise
-        raise type(error)(f"on host {socket.gethostname()}: {error}") from None
-
-
-def choose_loader_count(job: Job) -> int:
-    """Return the config's number of loader processes, or one that suits images and cores."""
-    if job.config.loaders:
-        return job.config.loaders
-    if job.device.kind == "cpu" and parse_data_kind(job.config.data) != FOLDER:
-        return 1  # small images take a few per cent of a core
-    ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(_MOST_LOADERS, len(job.device.cores) or cores // max(1, ranks_here)))

@@ -43,7 +43,7 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
     config = job.config
     if not config.trains_epochs:
         return lambda _: config.learning_rate
-    from ..data.source import count_updates_per_epoch  # here, because that module imports this one
+    from ..data.dataset import count_updates_per_epoch
 
     # Not a lambda, because MXNet pickles it for its servers.
     return partial(compute_learning_rate, config, updates_per_epoch=count_updates_per_epoch(job))

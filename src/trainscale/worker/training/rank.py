@@ -15,7 +15,6 @@ from .. import plugins
 from ..compiled_programs import open_cache
 from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
-from ..data.seen import pack_flags
 from ..data.source import open_source
 from ..events import Emitter, HeartbeatSender, Hello, MemoryLimit, RankError, Ready, claim_stdout
 from ..frameworks.base import Adapter
@@ -32,7 +31,7 @@ from ..sample import RankSample, Report, SeenByRank
 from ..start import end_with_parent
 from ..type_aliases import NamedArrays
 from ..witness.witness import Witness
-from . import learning, loop
+from . import loop
 from .rendezvous import Rendezvous
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -161,8 +160,12 @@ def _train(
     heartbeat.phase = "witness"
     witness = Witness(adapter, rendezvous, report)
     parts = adapter, source, rendezvous, heartbeat, witness, report
-    has_epochs = job.config.trains_epochs
-    all_steps = learning.learn(*parts, emit) if has_epochs else loop.train(*parts, energy)
+    if job.config.trains_epochs:
+        from . import learning
+
+        all_steps = learning.learn(*parts, emit)
+    else:
+        all_steps = loop.train(*parts, energy)
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
     sample.device_peak_bytes = adapter.device_peak_bytes()
@@ -179,6 +182,8 @@ def _train(
     heartbeat.phase = "closing steps"
     witness.take_closing_steps(source, all_steps)
     if has_real_data:
+        from ..data.seen import pack_flags
+
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
         tracker = source.tracker
         flags = "" if tracker.flags is None else pack_flags(tracker.flags)

@@ -39,7 +39,7 @@ from typing import Any
 
 from .. import plugins
 from ..data.facts import SYNTHETIC
-from ..data.source import DatasetSource, make_samples
+from ..data.source import make_samples
 from ..events import Emitter, HeartbeatSender
 from ..frameworks.base import learning_rate_schedule
 from ..frameworks.catalog import FRAMEWORKS
@@ -257,6 +257,8 @@ class RankBatches:
             shape, first = samples.shape(config), rank * job.batch
             return make_samples(job.seed, first, job.batch, shape, config.classes, samples.dtype)
         if rank not in self._pixels:
+            from ..data.dataset import DatasetSource
+
             # In place of an adapter: it copies the pixels, which the loader overwrites.
             collector: Any = SimpleNamespace(place_pixels=lambda images, labels, n: (images.copy(), labels.copy(), n))
             source = DatasetSource(replace(job, rank=rank, config=replace(config, loaders=1)), collector)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.compat import v1
 
 from ...config import Config
-from ...data.source import count_updates_per_epoch
+from ...data.dataset import count_updates_per_epoch
 from ...events import ServerResult
 from ...job import Job
 from ...type_aliases import NamedArrays
