@@ -16,14 +16,16 @@ _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off
 
 def print_results(run: Run, location: str = "") -> None:
     """``location`` names the directory where ``run`` is read from a copy."""
-    from ..report.search_table import make_search_grids, select_series_in_full
-    from ..report.table import TerminalGrid, make_series_table
+    from ..report.table import TerminalGrid, make_series_table, select_series_in_full
 
     console, place = Console(highlight=False), location or f"{run.directory}"
     if run.records:
         console.print(make_series_table(select_series_in_full(run)))
-    for grid in make_search_grids(run):
-        console.print(TerminalGrid(grid))
+    if run.info.is_search:
+        from ..report.search_table import make_search_grids
+
+        for grid in make_search_grids(run):
+            console.print(TerminalGrid(grid))
     if any(series.learns for series in run.series):
         _print_learning(console, run)
     if (run.directory / "batches.json").exists():  # the batches of --batch auto
@@ -39,8 +41,8 @@ def print_results(run: Run, location: str = "") -> None:
 
 def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
     from ..report.provenance_tables import list_difference_sentences, make_difference_grid
-    from ..report.search_table import make_search_grids, select_series_in_full
-    from ..report.table import TerminalGrid, make_series_table
+    from ..report.search_table import make_search_grids
+    from ..report.table import TerminalGrid, make_series_table, select_series_in_full
 
     console = Console(highlight=False)
     console.print(make_series_table([series for run in runs for series in select_series_in_full(run)]))

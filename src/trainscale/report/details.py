@@ -34,8 +34,7 @@ from . import numbers, wording
 from .charts import STRIPS, TIME, NamedChart
 from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
 from .redaction import Redaction
-from .search_table import make_search_grids, select_series_in_full
-from .table import Grid
+from .table import Grid, select_series_in_full
 
 MOST_SERIES = 24  # more lines cannot be told apart
 MOST_DOUBTS = 2  # in the first screen; all flags are in the tables of points
@@ -104,7 +103,7 @@ def make_details(
     titles = {series.title for series in charted}
     findings: list[Finding] = []
     explained: list[PointExplanation] = []
-    commands, trials = [], []
+    commands, trials, searches = [], [], list[Grid]()
     for run in runs:
         in_full = select_series_in_full(run)
         shown = [series for series in in_full if series.title in titles]
@@ -115,6 +114,10 @@ def make_details(
         command = run.info.read_provenance().command
         if command and any(point.missing for point in points) and "--explain" not in shlex.split(command):
             commands.append((run.label, explain.make_explaining_command(run.info)))
+        if run.info.is_search:
+            from .search_table import make_search_grids
+
+            searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
         explained += points
         trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]  # each run has the same share
     charts = []
@@ -136,7 +139,7 @@ def make_details(
         time_sentences=sentences,
         commands=commands,
         best=_make_best_tables(runs, price, redaction),
-        searches=[replace(grid, rows=redaction.redact(grid.rows)) for run in runs for grid in make_search_grids(run)],
+        searches=searches,
         costs=make_cost_grid(runs, price),
         failures=make_failure_grid([series for run in runs for series in select_series_in_full(run)]),
         left_out=sum(len(select_series_in_full(run)) for run in runs) - len(charted),

@@ -36,7 +36,7 @@ from .provenance_tables import (
     make_machines_grid,
     make_versions_grid,
 )
-from .search_table import select_series_in_full
+from .table import select_series_in_full
 
 # The CSS classes of the figures.
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
@@ -46,6 +46,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
     overlay, details = overlay or Overlay(), details or PageDetails()
     in_full = [select_series_in_full(run) for run in runs]
     all_series = [series for of_run in in_full for series in of_run]
+    learns = any(series.learns for series in all_series)
     charted = choose_charted(runs)
     styles = zip(charted, choose_styles(charted), strict=True)
     colours = {series.title: colour for series, (colour, _) in styles}
@@ -80,9 +81,9 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         tables=[(series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series],
         columns=choose_shown(all_series, PAGE),
         verdicts=verdicts,
-        devices=learning_tables.make_device_grids(all_series),
-        epochs=learning_tables.make_epoch_grids(all_series),
-        systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)],
+        devices=learning_tables.make_device_grids(all_series) if learns else [],
+        epochs=learning_tables.make_epoch_grids(all_series) if learns else [],
+        systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)] if learns else [],
         origins=origins,
         definitions=wording.make_definitions(find_common_unit(all_series)),
         unit=find_common_unit(all_series),

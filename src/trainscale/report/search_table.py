@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..analyse.series import Series
+from ..analyse.race import Departure, Race, replay_races_of_run
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import describe_differences, find_model_title
@@ -17,9 +16,6 @@ from . import numbers
 from .table import Grid
 from .wording import format_device_count
 
-if TYPE_CHECKING:
-    from ..analyse.race import Departure, Race
-
 _NOTE = (
     "The speeds are those of the short trials. A candidate left after a round when the interval of its ratio to the"
     " leader was below 1, at 95 % for all candidates and rounds together, or when its first trial was slower than half"
@@ -27,18 +23,8 @@ _NOTE = (
 )
 
 
-def select_series_in_full(run: Run) -> list[Series]:
-    """Return the series with a trial in full, or all if there is none: the others are in the search's tables."""
-    in_full = {record.trial.config for record in run.records if not record.trial.short}
-    return [series for series in run.series if series.config in in_full] or list(run.series)
-
-
 def make_search_grids(run: Run) -> list[Grid]:
-    """Return a table for every race of a run. Empty for a run that was no search."""
-    if not run.info.is_search:
-        return []
-    from ..analyse.race import replay_races_of_run
-
+    """Return a table for every race of a run."""
     grids = []
     for race in replay_races_of_run(run.info, run.records, run.parity):
         grid = make_race_grid(race, run.records)

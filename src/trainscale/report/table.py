@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analyse.series import Series, find_common_unit, find_host_boundary
+from ..runs import Run
 from . import numbers, wording
 from .columns import TERMINAL, Column, choose_shown
 
@@ -116,6 +117,12 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
         parts[-1].append(index)
     for part in parts:
         yield grid.select((0, *part))
+
+
+def select_series_in_full(run: Run) -> list[Series]:
+    """Return the series with a trial in full, or all if there is none: the others are in the search's tables."""
+    in_full = {record.trial.config for record in run.records if not record.trial.short}
+    return [series for series in run.series if series.config in in_full] or list(run.series)
 
 
 def make_series_table(all_series: Sequence[Series]) -> RenderableType:
