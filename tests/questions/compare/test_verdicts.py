@@ -136,11 +136,6 @@ def test_several_curves_share_the_adjustment_and_a_verdict() -> None:
     assert comparison.verdict == SLOWER
 
 
-def test_a_run_by_budget_has_wider_intervals() -> None:
-    b = make_side({n: scaled(s) for n, s in {1: 100, 2: 190, 4: 360}.items()}, is_sequential=True)
-    assert compare(b).points[0].ratio.half_width > compare(A).points[0].ratio.half_width  # type: ignore[union-attr, operator]
-
-
 # ---- efficiency
 
 
