@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
-from event_table import make_event_table
+from trainscale.worker.events import EVENTS
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
+def make_event_table() -> str:
+    rows = ["| kind | class | from | says | fields |", "| --- | --- | --- | --- | --- |"]
+    for event in EVENTS.values():
+        description = " ".join((event.__doc__ or "").split()).rstrip(".")
+        names = ", ".join(f"`{field.name}`" for field in fields(event))
+        rows.append(f"| `{event.kind}` | `{event.__name__}` | {event.sender} | {description} | {names} |")
+    return "\n".join(rows)
+
+
 def test_the_table_of_events_is_made_from_their_classes() -> None:
-    """To write it anew: python tests/support/event_table.py."""
+    """To write it anew: python tests/docs/test_event_table.py."""
     assert f"\n{make_event_table()}\n\n" in ARCHITECTURE.read_text()
+
+
+if __name__ == "__main__":
+    print(make_event_table())

@@ -23,8 +23,7 @@ from moto.ec2.models import ec2_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.ssm.models import Parameter, ssm_backends
 from service_models import share_service_models
-from simulated_aws import IMAGE, REGION
-from simulated_aws_removal import remove_all
+from simulated_aws import IMAGE, REGION, remove_all
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from trainscale.cluster.aws_template import CPU_IMAGE, GPU_IMAGE
@@ -71,7 +70,7 @@ def delete_like_cloudformation(port: int) -> None:
     def delete_all(self: ResourceMap) -> None:
         with suppress(Exception):  # moto stops at the first obstacle
             delete(self)
-        remove_all(f"http://127.0.0.1:{port}", REGION, str(self._parsed_resources["AWS::StackName"]))
+        remove_all(f"http://127.0.0.1:{port}", str(self._parsed_resources["AWS::StackName"]))
 
     ResourceMap.delete = delete_all
 

@@ -79,10 +79,9 @@ def count_gpus(gres: str) -> int:
 
 def _run_scontrol(arguments: list[str], purpose: str) -> str:
     try:
-        done = subprocess.run(
-            ["scontrol", *arguments], capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS
-        )
-    except FileNotFoundError:
+        command = ["scontrol", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS)
+    except OSError:
         raise InputError(f"inside a Slurm job, but there is no scontrol on the PATH to {purpose}") from None
     except subprocess.TimeoutExpired:
         raise InputError(f"scontrol cannot {purpose}: no answer within {_SCONTROL_SECONDS} s") from None
@@ -149,7 +148,6 @@ def parse_status(text: str) -> JobStatus:
     found = reversed(re.findall(r"(?:^|\s)(\w+)=(\S*)", text))  # of several, the first counts
     pairs = {key: "" if value in _NOTHING else value for key, value in found}
     exit_code, signal = parse_exit_code(pairs.get("ExitCode", ""))
-    restarts = pairs.get("Restarts", "")
     return JobStatus(
         state=pairs.get("JobState") or FORGOTTEN,
         reason=pairs.get("Reason", ""),
@@ -158,19 +156,22 @@ def parse_status(text: str) -> JobStatus:
         time_limit=pairs.get("TimeLimit", ""),
         exit_code=exit_code,
         signal=signal,
-        restarts=int(restarts) if restarts.isdecimal() else 0,
+        restarts=_read_number(pairs.get("Restarts", "")),
     )
 
 
 def parse_exit_code(text: str) -> tuple[int, int]:
     """Return exit code and signal: «0:15» is the signal 15."""
     code, _, signal = text.partition(":")
-    return int(code) if code.isdecimal() else 0, int(signal) if signal.isdecimal() else 0
+    return _read_number(code), _read_number(signal)
+
+
+def _read_number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def count_restarts(environment: Mapping[str, str]) -> int:
-    text = environment.get("SLURM_RESTART_COUNT", "")
-    return int(text) if text.isdecimal() else 0
+    return _read_number(environment.get("SLURM_RESTART_COUNT", ""))
 
 
 def was_requeued(environment: Mapping[str, str]) -> bool:
@@ -210,15 +211,11 @@ def _query_status(number: str) -> JobStatus | None:
     for attempt in range(_SILENT_TRIES):
         if attempt:
             time.sleep(_SILENT_PAUSE)
-        command = ["scontrol", "show", "job", "--oneliner", number]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.returncode == 0:
-            return parse_status(done.stdout)
-        if "Invalid job id" in done.stderr:
-            return JobStatus(FORGOTTEN)
+            return parse_status(_run_scontrol(["show", "job", "--oneliner", number], f"show job {number}"))
+        except InputError as error:
+            if "Invalid job id" in str(error):
+                return JobStatus(FORGOTTEN)
     return None
 
 
