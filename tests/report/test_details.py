@@ -1,20 +1,44 @@
-"""The further sections of the page: best configurations, memory, costs, failures, and the limits for large runs."""
+"""The sections of the page: findings, best configurations, costs, failures, parts of a step, strips of step times."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import altair as alt
 import pytest
-from factories import curve, failed_record, make_config, make_run, record_at
+from factories import curve, failed_record, learning_record, make_config, make_rank, make_record, make_run, record_at
+from planted import run, small_config
 from reported import details_of, reported
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.throughput import Price
+from trainscale.questions.explain.explain import explain_records
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import draw_memory
-from trainscale.report.details import MOST_FAILURES, MOST_SERIES, choose_charted, make_cost_grid, make_failure_grid
+from trainscale.report.details import (
+    MOST_BARS,
+    MOST_DOUBTS,
+    MOST_FAILURES,
+    MOST_RANKS,
+    MOST_SERIES,
+    MOST_STRIPS,
+    MOST_TICKS,
+    Finding,
+    choose_bars,
+    choose_charted,
+    choose_ranks,
+    choose_trials,
+    draw_strips,
+    draw_time_parts,
+    make_cost_grid,
+    make_failure_grid,
+    make_time_grid,
+    thin_out,
+)
+from trainscale.report.drawing import Frame, VegaSpec, to_svg
 from trainscale.report.html import render_report_html
+from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
 
@@ -131,3 +155,196 @@ def test_the_command_and_the_versions_are_there() -> None:
     assert "<code>trainscale run --models alexnet:32</code>" in page
     assert "torch 2.9.1, cuda 13.0" in page
     assert "0.1.0, commit abc123" in page
+
+
+# ---- the first screen: what was reached, where the efficiency went, and whether the numbers can be trusted
+
+SEPARATED = run(small_config(), work=0.06, apart=0.07, step=0.1)
+
+
+def findings(records: list[TrialRecord], redaction: Redaction | None = None) -> list[Finding]:
+    return list(details_of(records, redaction=redaction).findings)
+
+
+def test_the_result_comes_first_and_then_the_verdict_of_explain() -> None:
+    (finding,) = findings(curve(make_config(), {1: 100.0, 2: 150.0}, 3, 0.01))
+    result = "2 devices are 1.50 times as fast as 1 device: 150.0 images/s, 75 ± 2 % efficiency."
+    assert finding.result.replace("\u202f", " ") == result
+    assert finding.verdict.startswith("AlexNet on 2 devices loses 25")
+    (separated,) = findings(SEPARATED)
+    assert "on 2 devices loses 40" in separated.verdict
+    assert "is the exchange of" in separated.verdict
+
+
+def test_of_several_series_the_finding_names_its_own_once() -> None:
+    records = [*curve(make_config(), {1: 100.0, 2: 150.0}, 3, 0.01), *curve(make_config(batch=64), {1: 100.0}, 3, 0.01)]
+    (finding,) = findings(records)
+    assert finding.subject == "AlexNet · torch · allreduce · batch 32"
+    assert finding.verdict.startswith("AlexNet on 2 devices loses 25")
+    (alone,) = findings(curve(make_config(), {1: 100.0, 2: 150.0}, 3, 0.01))
+    assert alone.subject == "", "the title of the page names the only series"
+
+
+def test_a_speed_up_below_one_is_called_slower() -> None:
+    (finding,) = findings(curve(make_config(), {1: 100.0, 2: 50.0}, 3, 0.01))
+    assert finding.result.startswith("2 devices are slower than 1 device, 0.50 times as fast: ")
+
+
+def test_flags_of_the_series_are_on_the_first_screen() -> None:
+    noisy = curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.2)
+    (finding,) = findings(noisy)
+    assert len(finding.doubts) == 2
+    assert finding.doubts[0].startswith("2 devices: repeats differ")
+    assert finding.further_doubts == 0
+    (quiet,) = findings(SEPARATED)
+    assert quiet.doubts == ()
+
+
+def test_many_flags_are_counted_and_not_all_shown() -> None:
+    noisy = curve(make_config(), {n: 100.0 * n for n in (1, 2, 4, 8)}, repeats=3, spread=0.2)
+    (finding,) = findings(noisy)
+    assert len(finding.doubts) == MOST_DOUBTS
+    assert finding.doubts[0].startswith("8 devices")
+    assert finding.further_doubts == 2
+
+
+def test_a_slow_rank_is_named_without_its_host() -> None:
+    records = [
+        replace(record, ranks=tuple(replace(rank, host="node7") for rank in record.ranks))
+        for record in run(small_config(), work=0.05, apart=(0.05, 0.1), step=0.105)
+    ]
+    assert "rank 1 on node7" in findings(records)[0].verdict
+    assert "rank 1 on host-1" in findings(records, Redaction([["node7"]]))[0].verdict
+
+
+def test_without_anything_to_explain_the_finding_is_what_was_reached() -> None:
+    (alone,) = findings(curve(make_config(), {1: 40.0}))
+    assert (alone.result, alone.verdict) == ("1 device trains 40.00 images/s.", "")
+    (failed,) = findings(curve(make_config(), {1: None}))
+    assert failed.result == "No trial gave a result."
+    assert findings([]) == []
+
+
+def test_a_training_to_an_accuracy_begins_with_the_accuracy() -> None:
+    (finding,) = findings([learning_record(devices=1, seconds=40.0)])
+    assert "of validation images right after" in finding.result.split(";")[0]
+    assert finding.verdict == ""
+
+
+# ---- where the time went: bars that add up to the step, with the causes that the explanation names
+
+
+def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
+    spec = draw_time_parts(explain_records(SEPARATED), Frame())
+    alt.LayerChart.validate(spec)
+    rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
+    assert [row["cause"] for row in rows] == ["work", "contention", "stragglers", "communication"]
+    assert rows[0]["from"] == 0
+    assert all(left["to"] == right["from"] for left, right in pairwise(rows))
+    assert rows[-1]["to"] == pytest.approx(100)
+    assert rows[0]["to"] == pytest.approx(60, abs=0.3)
+
+
+def test_every_part_is_described_and_has_a_colour_of_its_own() -> None:
+    spec = draw_time_parts(explain_records(SEPARATED), Frame())
+    svg = to_svg(spec, standalone=True)
+    assert "communication: 30" in svg
+    scale = spec["layer"][0]["encoding"]["color"]["scale"]
+    assert len(set(scale["range"])) == len(scale["domain"]) == 4
+
+
+def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separates_them() -> None:
+    details = details_of(curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.01))
+    assert details.time_grid is not None
+    (row,) = [row for row in details.time_grid.rows if "together" in row[2]]
+    assert row[2] == "contention, stragglers and communication together"
+    assert details.commands == [("", "trainscale run --models alexnet:32 --explain")]
+    assert details_of(SEPARATED).commands == []
+
+
+def test_the_table_has_whole_per_cents_that_add_up() -> None:
+    rows = make_time_grid(explain_records(SEPARATED)).rows
+    assert sum(int(row[3].split("\u202f")[0]) for row in rows) == 100
+    assert all(row[4] for row in rows), "five repeats give intervals"
+
+
+def test_too_many_points_leave_the_largest_of_each_series() -> None:
+    (point,) = explain_records(SEPARATED)
+    points = [replace(point, title=f"s{n % 30}", devices=2 + n // 30) for n in range(90)]
+    chosen = choose_bars(points)
+    assert len(chosen) == MOST_BARS
+    assert {point.devices for point in chosen} == {4}
+    assert choose_bars(points[:MOST_BARS]) == points[:MOST_BARS]
+
+
+# ---- strips of step times: stragglers and outliers stay visible, and the size is bounded
+
+
+def trial(ranks: int, steps: int, slow: int = -1) -> TrialRecord:
+    samples = [make_rank(n, [0.2 if n == slow else 0.1] * steps, 32, host=f"h{n % 2}") for n in range(ranks)]
+    return make_record(make_config(), ranks, ranks=samples)
+
+
+def strips(record: TrialRecord) -> VegaSpec:
+    return draw_strips("AlexNet", record, Redaction(), Frame())
+
+
+@pytest.mark.parametrize(("count", "most"), [(3, 12), (12, 12), (13, 12), (1000, 12), (1000, 480)])
+def test_thinning_keeps_the_ends_and_the_slowest(count: int, most: int) -> None:
+    seconds = [0.1] * count
+    seconds[count // 3] = 0.5
+    kept = thin_out(seconds, most)
+    assert len(kept) <= most
+    assert (count // 3 + 1, 0.5) in kept
+    assert (kept[0][0], kept[-1][0]) == (1, count)
+    assert [step for step, _ in kept] == sorted({step for step, _ in kept})
+
+
+def test_the_number_of_marks_is_bounded_whatever_the_trial() -> None:
+    for ranks, steps in ((1, 100_000), (64, 2000)):
+        spec = strips(trial(ranks, steps))
+        alt.LayerChart.validate(spec)
+        ticks, medians = (spec["datasets"][layer["data"]["name"]] for layer in spec["layer"])
+        assert len(ticks) <= MOST_TICKS
+        assert len(medians) <= MOST_RANKS
+
+
+def test_of_many_ranks_the_slowest_is_always_drawn() -> None:
+    ranks = choose_ranks(trial(200, 20, slow=77))
+    assert len(ranks) == MOST_RANKS
+    assert 77 in [rank.rank for rank in ranks]
+
+
+def test_a_straggler_is_a_strip_to_the_right() -> None:
+    spec = strips(trial(4, 10, slow=2))
+    medians = {row["rank"]: row["ms"] for row in spec["datasets"][spec["layer"][1]["data"]["name"]]}
+    assert medians["2 · h0"] == pytest.approx(200)
+    assert medians["1 · h1"] == pytest.approx(100)
+
+
+def test_the_repeat_of_median_speed_of_the_largest_point_is_drawn() -> None:
+    records = curve(make_config(), {1: 100.0, 2: 190.0}, repeats=3, spread=0.1)
+    ((_, chosen),) = choose_trials(build_series(records), records)
+    assert (chosen.trial.devices, chosen.trial.repeat) == (2, 1)
+
+
+def test_a_page_has_few_of_them_those_of_most_devices_first() -> None:
+    records = [record for n in range(1, 8) for record in curve(make_config(batch=n), {n: 100.0 * n})]
+    chosen = choose_trials(build_series(records), records)
+    assert [record.trial.devices for _, record in chosen] == [7, 6, 5, 4]
+    assert len(chosen) == MOST_STRIPS
+
+
+def test_a_trial_that_failed_has_no_strips() -> None:
+    records = curve(make_config(), {1: None, 2: None})
+    assert choose_trials(build_series(records), records) == []
+
+
+def test_drift_is_seen_by_the_part_of_the_window() -> None:
+    steps = [0.1] * 4 + [0.15] * 4 + [0.2] * 4
+    record = make_record(make_config(), 1, ranks=[make_rank(0, steps, 32)])
+    spec = strips(record)
+    times: dict[str, set[float]] = {}
+    for row in spec["datasets"][spec["layer"][0]["data"]["name"]]:
+        times.setdefault(row["when"], set()).add(row["ms"])
+    assert times == {"first third of the window": {100.0}, "middle third": {150.0}, "last third": {200.0}}

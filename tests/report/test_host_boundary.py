@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from factories import curve, make_config, make_run
 from reported import write_outputs
-from rich.cells import cell_len
 from rich.console import Console
 
 from trainscale.analyse.series import Series, build_series
@@ -133,11 +132,6 @@ def test_the_terminal_has_a_column_and_a_line_between_the_rows() -> None:
     assert lines[rule - 1].split()[0] == "2"
     assert lines[rule + 1].split()[0] == "4"
     assert head
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert max(cell_len(line) for line in table([*LADDER, *APART], width)) <= width
 
 
 def test_on_one_host_the_terminal_is_as_it_was() -> None:

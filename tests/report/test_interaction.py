@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Browser, open_browser
+from factories import curve, make_config, make_run
 from full_run import full_records, learning_records, many_records, write_page
+from reported import write_outputs
+
+from trainscale.report.options import ReportOptions
 
 pytestmark = [
     pytest.mark.browser,
@@ -21,6 +25,11 @@ SERIES = "AlexNet · jax · allreduce"
 # Points of a series in a chart, by their descriptions.
 MARKS = """(([id, name]) => [...document.querySelectorAll(`#${id} [aria-roledescription="point"]`)]
   .filter(mark => mark.getAttribute("aria-label").includes(name)).length)"""
+
+# Visible charts and lines of the provenance that reach beyond the screen.
+CUT = """[...document.querySelectorAll("figure, figure svg, dl.facts dd, h1, p")].filter(e => e.offsetParent)
+  .filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.tagName + ": " + e.textContent.trim().slice(0, 60))"""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +46,17 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def learning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(tmp_path_factory.mktemp("learning"), learning_records())
+
+
+@pytest.fixture(scope="module")
+def with_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One series on a host with a long name, which the page shows."""
+    machine = {"cpu": "A CPU with a long name", "gpus": ["NVIDIA H200"] * 8, "memory GiB": 125.9}
+    run = make_run(hosts={"a-long-host-name-of-a-cluster": machine})
+    records = curve(make_config(), {1: 100.0, 2: 190.0, 4: 350.0}, repeats=3, spread=0.01)
+    folder = tmp_path_factory.mktemp("with-hosts")
+    write_outputs(folder, run, records, options=ReportOptions(show_hosts=True))
+    return folder / "report.html"
 
 
 @pytest.fixture
@@ -58,6 +78,29 @@ def column(page: Browser, table: str, index: int) -> list[str]:
         f".map(row => row.cells[{index}].textContent.trim())"
     )
     return values
+
+
+def test_every_chart_is_drawn_by_vega_in_place_of_its_static_picture(browser: Browser, with_hosts: Path) -> None:
+    assert with_hosts.read_text().count('class="static"') == 8
+    browser.open(with_hosts)
+    assert browser.evaluate("document.querySelectorAll('.static').length") == 0
+    assert browser.evaluate("document.querySelectorAll('.vega-embed').length") == 8
+
+
+@pytest.mark.parametrize(
+    ("width", "charts"),
+    [
+        (390, ["speedup-narrow", "images", "efficiency", "memory", "time_parts-narrow", "step_times_1"]),
+        (1280, ["speedup", "images", "efficiency", "memory", "time_parts", "step_times_1"]),
+    ],
+)
+def test_no_chart_and_no_provenance_is_cut_off(
+    browser: Browser, with_hosts: Path, width: int, charts: list[str]
+) -> None:
+    browser.open(with_hosts, width, 2000)
+    shown = "[...document.querySelectorAll('figure')].filter(e => e.offsetParent).map(e => e.id)"
+    assert browser.evaluate(shown) == charts
+    assert browser.evaluate(CUT) == []
 
 
 def test_the_first_screen_has_the_question_the_verdict_and_the_speed_up(page: Browser) -> None:

@@ -1,12 +1,19 @@
-"""A run's directory gets all of its files, the same ones every time."""
+"""A run has all of its files, the same ones every time; charts in the formats that are asked for; the older files."""
 
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
-from factories import curve, make_config, make_run, mxnet_records
+import pytest
+from factories import curve, learning_record, make_config, make_run, mxnet_records
 from reported import write_outputs
+
+from trainscale.analyse.series import build_series
+from trainscale.errors import InputError
+from trainscale.report.options import ReportOptions, read_formats
+from trainscale.report.outputs import list_summary_lines, make_original_files
 
 MAIN = {"report.html", "report.md", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"}
 
@@ -44,16 +51,12 @@ def test_a_name_that_is_no_longer_right_is_removed_and_nothing_else(tmp_path: Pa
     }
 
 
-def test_a_run_in_which_everything_failed_has_its_files(tmp_path: Path) -> None:
-    write_outputs(tmp_path, make_run(), curve(make_config(), {1: None, 2: None}))
-    assert set(contents(tmp_path)) == MAIN
+def test_a_run_in_which_everything_failed_or_nothing_was_recorded_has_its_files(tmp_path: Path) -> None:
+    for records in ([], curve(make_config(), {1: None, 2: None})):
+        write_outputs(tmp_path, make_run(), records)
+        assert set(contents(tmp_path)) == MAIN
     document = json.loads((tmp_path / "results.json").read_text())
     assert [point["status"] for point in document["series"][0]["points"]] == ["oom", "oom"]
-
-
-def test_a_run_without_records_has_its_files(tmp_path: Path) -> None:
-    write_outputs(tmp_path, make_run(), [])
-    assert set(contents(tmp_path)) == MAIN
 
 
 def test_results_json_has_units_definitions_and_the_run(tmp_path: Path) -> None:
@@ -70,3 +73,103 @@ def test_results_json_has_units_definitions_and_the_run(tmp_path: Path) -> None:
     assert on_four["images_per_second_cluster"] is None
     assert on_four["failures"][0]["tail"] == ["step 3", "RuntimeError: CUDA out of memory"]
     assert document["series"][0]["versions"]["torch"] == "2.9.1"
+
+
+# ---- every chart of a page becomes a file in the formats that are asked for
+
+CHARTS = {"comparison_graph", "images_per_sec", "efficiency", "memory", "time_parts", "step_times_1"}
+
+
+def test_every_chart_is_written_in_every_format(tmp_path: Path) -> None:
+    records = curve(make_config(), {1: 100.0, 2: 180.0}, repeats=3, spread=0.01)
+    write_outputs(tmp_path, make_run(), records, options=ReportOptions(formats=("png", "pdf", "svg")))
+    for kind, signature in (("png", b"\x89PNG\r\n"), ("pdf", b"%PDF-"), ("svg", b"<svg ")):
+        files = {path.stem: path.read_bytes() for path in tmp_path.glob(f"*.{kind}")}
+        assert set(files) == CHARTS
+        assert all(content.startswith(signature) for content in files.values()), kind
+    width, height = struct.unpack(">II", (tmp_path / "comparison_graph.png").read_bytes()[16:24])
+    assert width > 2 * 720, "a picture has twice the pixels of the chart"
+    assert height > 2 * 420
+    assert 'fill="white"' in (tmp_path / "comparison_graph.svg").read_text()
+
+
+def test_charts_of_a_training_are_among_them(tmp_path: Path) -> None:
+    write_outputs(tmp_path, make_run(), [learning_record()], options=ReportOptions(formats=("png",)))
+    assert {"accuracy.png", "accuracy_over_time.png"} <= {path.name for path in tmp_path.glob("*.png")}
+
+
+def test_a_list_of_formats_is_read_and_a_wrong_one_is_refused() -> None:
+    assert read_formats("PNG, pdf,png", "--format") == ("png", "pdf")
+    for text in ("gif", "png,gif", ""):
+        with pytest.raises(InputError, match="valid: png, pdf, svg"):
+            read_formats(text, "--format")
+
+
+# ---- the files and last lines of the older scripts
+
+TYPED = {"resnet152": "resnet"}
+
+
+def test_the_published_curves_come_out_under_the_names_that_a_person_typed() -> None:
+    files = make_original_files(build_series(mxnet_records()), TYPED)
+    names = ("alexnet_b512", "inceptionv3_b32", "resnet_b32")
+    assert set(files) == {
+        *(f"logs/{name}.csv" for name in names),
+        *(f"logs/{name}.svg" for name in names),
+        *(f"csv_mxnet/{name}.csv" for name in names),
+        "comparison_graph.svg",
+    }
+    assert files["logs/resnet_b32.csv"].startswith("1,20.08\n2,38.76\n4,77.01\n")
+    assert files["logs/resnet_b32.csv"] == files["csv_mxnet/resnet_b32.csv"]
+
+
+def test_a_models_graph_shows_it_alone_and_the_comparison_shows_all() -> None:
+    files = make_original_files(build_series(mxnet_records()), TYPED)
+    titles = ("AlexNet", "Inception v3", "ResNet-152")
+    assert [title in files["logs/alexnet_b512.svg"] for title in titles] == [True, False, False]
+    assert all(title in files["comparison_graph.svg"] for title in titles)
+    assert "images/s" in files["logs/alexnet_b512.svg"]
+
+
+def test_frameworks_share_no_file() -> None:
+    records = [record for name in ("mxnet", "torch") for record in curve(make_config(framework=name), {1: 5.0})]
+    files = make_original_files(build_series(records), {})
+    assert [name for name in files if name.endswith(".csv")] == [
+        "logs/alexnet_b32_mxnet.csv",
+        "csv_mxnet/alexnet_b32.csv",
+        "logs/alexnet_b32_torch.csv",
+        "csv_torch/alexnet_b32.csv",
+    ]
+
+
+def test_names_that_are_the_same_as_files_are_told_apart() -> None:
+    records = [record for name in ("a.b:c", "a.b_c") for record in curve(make_config(model=name), {1: 5.0})]
+    files = make_original_files(build_series(records), {})
+    assert len([name for name in files if name.startswith("logs/") and name.endswith(".csv")]) == 2
+
+
+def test_without_any_result_there_are_no_files() -> None:
+    series = build_series(curve(make_config(), {1: None}))
+    assert make_original_files(series, {}) == {}
+    assert "Completed" not in "\n".join(list_summary_lines(series, []))
+
+
+def test_the_last_lines_are_those_of_the_older_scripts() -> None:
+    series = build_series(curve(make_config(device="cuda"), {1: 10.0, 2: 19.0, 4: 35.0}))
+    files = make_original_files(series, {})
+    assert list_summary_lines(series, list(files)) == [
+        "Summary:",
+        "Completed tests on 1, 2, 4 GPUs",
+        "Data available in:",
+        "csv_torch/alexnet_b32.csv",
+        "logs/alexnet_b32.csv",
+        "Data plotted in graph: comparison_graph.svg",
+    ]
+
+
+def test_a_point_that_failed_is_said_and_never_a_zero() -> None:
+    series = build_series(curve(make_config(), {1: 10.0, 2: None}))
+    lines = list_summary_lines(series, [])
+    assert "Completed tests on 1 CPU devices" in lines
+    assert lines[-1].startswith("Failed: AlexNet · torch · allreduce on 2 devices: ")
+    assert "out of memory" in lines[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from factories import curve, make_config, mxnet_records
@@ -27,9 +28,12 @@ MIXED = [
 ]
 
 
+ON_HOSTS = [replace(r, hosts=r.trial.devices) for r in curve(make_config(strategy="ps", servers=1), {1: 50.0, 2: 90.0})]
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    text = shown([*MIXED, *mxnet_records()], width)
+    text = shown([*MIXED, *ON_HOSTS, *mxnet_records()], width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
 
 
