@@ -86,7 +86,7 @@ class ForkedConnection(PipeConnection):
     def __init__(self, host: str, keeper: ForkedKeeper) -> None:
         super().__init__(host, [])
         self._process = keeper  # type: ignore[assignment]
-        self.output, self.error_output = keeper.stdout, keeper.stderr
+        self._input, self.output, self.error_output = keeper.stdin, keeper.stdout, keeper.stderr
 
     def become_ready(self, deadline: float) -> None:
         KeeperConnection.become_ready(self, deadline)

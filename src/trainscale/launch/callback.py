@@ -26,20 +26,7 @@ from .events import describe_exit
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
 # Have the system find out within seconds that the other machine lost its power.
-_SOCKET_OPTIONS = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (
-            ("TCP_KEEPIDLE", 5),
-            ("TCP_KEEPINTVL", 3),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", 15_000),
-        )
-        if hasattr(socket, name)
-    ),
-)
+_LOST_PEER_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # Has the system end a command when this process dies, as by kill -9. The command may not notice that by itself, for
 # instance while it waits for a host. If this process died before setpriv asked for the signal, the command has another
 # parent and does not start.
@@ -240,8 +227,11 @@ class CallbackServer:
             )
             host = self._identify(caller)
             connection.setblocking(True)
-            for level, option, value in _SOCKET_OPTIONS:
-                connection.setsockopt(level, option, value)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for name, value in _LOST_PEER_OPTIONS.items():
+                if hasattr(socket, name):
+                    connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         except (OSError, ValueError, LookupError):
             return False
         with self._changed:

@@ -215,6 +215,10 @@ class PipeConnection(KeeperConnection):
     keeper shall become ready: of many hosts, not all at once.
     """
 
+    _input: IO[bytes]
+    output: IO[bytes]
+    error_output: IO[bytes] | None = None
+
     def __init__(self, host: str, command: list[str], remote_dir: str | None = None) -> None:
         super().__init__(host, remote_dir)
         self._command = command
@@ -246,7 +250,9 @@ class PipeConnection(KeeperConnection):
             raise TrainscaleError(f"cannot start {self._command[0]} here: {error.strerror}") from None
         if self._is_cut:
             self._process.kill()
-        self.output, self.error_output = _get_pipes(self._process)[1:]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self.output, self.error_output = self._process.stdin, self._process.stdout, self._process.stderr
         self._incomplete, self._pending, self.copied = b"", [], None
         self._stderr, self._stderr_ended = b"", False
         super().become_ready(deadline)
@@ -259,10 +265,9 @@ class PipeConnection(KeeperConnection):
     def write(self, data: bytes) -> None:
         if self._process is None:
             return
-        stdin = _get_pipes(self._process)[0]
         with suppress(BrokenPipeError, ValueError):  # it has ended; reading its output shows that
             while data:
-                data = data[stdin.write(data) or 0 :]
+                data = data[self._input.write(data) or 0 :]
 
     def stderr_text(self) -> str:
         while self.error_output is not None and not self._stderr_ended and wait_for_readable([self.error_output], 0.2):
@@ -286,7 +291,7 @@ class PipeConnection(KeeperConnection):
 
     def close(self) -> None:
         if self._process is not None:
-            _get_pipes(self._process)[0].close()
+            self._input.close()
 
     def cut(self) -> None:
         self._is_cut = True
@@ -303,15 +308,9 @@ class PipeConnection(KeeperConnection):
             self._process.kill()  # the system ends its ranks with it
             return self._process.wait()
         finally:
-            for stream in _get_pipes(self._process):
-                stream.close()
-
-
-def _get_pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    return process.stdin, process.stdout, process.stderr
+            self.output.close()
+            if self.error_output is not None:
+                self.error_output.close()
 
 
 class SocketConnection(KeeperConnection):
