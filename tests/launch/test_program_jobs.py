@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.program_jobs import (
+from trainscale.launch.programs import (
     Program,
     ProgramCommand,
     ProgramRequest,

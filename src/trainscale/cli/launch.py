@@ -12,8 +12,17 @@ from pathlib import Path
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
 from ..launch.launchers.target import find_target, list_plugin_setting_keys
-from ..launch.program_jobs import ALL_ROLES, Program, ProgramCommand, ProgramRequest, assign_roles
-from ..launch.programs import ProgramRun, pack_folder, prepare_hosts, run_programs
+from ..launch.programs import (
+    ALL_ROLES,
+    Program,
+    ProgramCommand,
+    ProgramRequest,
+    ProgramRun,
+    assign_roles,
+    pack_folder,
+    prepare_hosts,
+    run_programs,
+)
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST, Host
 from ..spec.settings import DURATION, whole

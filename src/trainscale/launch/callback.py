@@ -1,7 +1,5 @@
-"""Keepers that call this machine back: the command that starts them, and the server that accepts their connections.
-
-The command is mpirun, srun, yarn or a client of Ray. The server admits callers that know the token and closes others;
-a thread reads from all new connections side by side, so one that sends nothing delays no other.
+"""Keepers that call this machine back: the command that starts them (mpirun, srun, yarn, a client of Ray), and the
+server that admits callers who know the token.
 """
 
 from __future__ import annotations
@@ -157,10 +155,8 @@ class Caller:
 
 
 class CallbackServer:
-    """Listens until ``close``. ``identify`` returns which host a caller is; a LookupError or ValueError refuses it.
-
-    It listens on ``address`` alone, if that is one of this machine's, else on all networks. If ``expected`` is given,
-    each host is accepted once, and nobody is accepted after that many hosts.
+    """Listens on ``address`` alone if that is one of this machine's, else on all networks. ``identify`` returns which
+    host a caller is, or raises LookupError. If ``expected`` is given, that many hosts are accepted, each once.
     """
 
     def __init__(
@@ -186,7 +182,7 @@ class CallbackServer:
             return self._waiting.pop(host, None)
 
     def wait_for_callers(self, count: int, seconds: float) -> list[Caller]:
-        """Return those who wait, once there are ``count`` or this time has passed. They go on waiting."""
+        """Return those who wait, once there are ``count`` or the time is up. They go on waiting."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) >= count or self._is_closed, max(0.0, seconds))
             return list(self._waiting.values())

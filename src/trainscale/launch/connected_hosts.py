@@ -100,7 +100,7 @@ class ConnectedHosts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        """End the tasks and the keepers. Of those that can be used again, only Ctrl-C ends the keepers too."""
+        """End the tasks, and the keepers that are not used again; after Ctrl-C, all keepers."""
         self.request_end()
         stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
         connections = list(self._connections.values())
@@ -145,11 +145,9 @@ class ConnectedHosts:
         return self._reader.is_open
 
     def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
-        """Return the events that arrive next. Wait at most this long for the first of them.
-
-        Who calls this looks at all tasks after each call. So that this work does not grow with the square of their
-        number, events are gathered for a moment, unless there are many already.
-        """
+        """Return the events that arrive next. Wait at most this long for the first of them."""
+        # Callers look at all tasks each time. So that this does not grow with the square of their number, events are
+        # gathered for a moment, unless there are many already.
         if self._polled_events < self._task_count:
             time.sleep(max(0.0, self._next_poll - time.monotonic()))
         events = self._reader.poll(seconds)
@@ -253,9 +251,7 @@ class EventReader:
 
 
 class KeepAlive(threading.Thread):
-    """Sends signs of life to keepers on other machines, without which they end. A thread of its own, because the main
-    thread may be blocked while it prints.
-    """
+    """Sends the signs of life without which keepers end. The main thread may be blocked while it prints."""
 
     def __init__(self, connections: Sequence[KeeperConnection] = ()) -> None:
         super().__init__(name="keep-alive", daemon=True)
@@ -325,9 +321,7 @@ def find_ports(
 def ask_all(
     connections: Sequence[KeeperConnection], ask: Callable[[KeeperConnection, float], Answer], seconds: float
 ) -> dict[str, Answer | HostError]:
-    """Ask many hosts at once, in threads. Return the answer of each or its error. Ctrl-C ends the connections, so that
-    no thread goes on waiting.
-    """
+    """Ask many hosts at once. Return the answers or errors. Ctrl-C ends the connections."""
     deadline = time.monotonic() + seconds
 
     def ask_host(connection: KeeperConnection) -> Answer | HostError:
@@ -352,9 +346,7 @@ def ask_all(
 
 
 def allow_open_files(host_count: int) -> None:
-    """Raise the limit, as far as the system allows, if connections to this many hosts need it. Programs that are
-    started here inherit the limit, so it stays as it is where it suffices.
-    """
+    """Raise the limit if this many hosts need it: programs that are started here inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FILES_PER_HOST * host_count + _OTHER_FILES
     if hard != resource.RLIM_INFINITY:

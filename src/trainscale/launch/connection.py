@@ -21,7 +21,7 @@ from ..worker.events import MARK, Bootstrap, Ports
 from ..worker.job import PortsRequest, encode_request
 from .events import AnyEvent, ReceivedEvent, decode_line
 
-READY_SECONDS = 120.0  # for ssh to connect, a file system to wake up, the worker to be copied over a slow connection
+READY_SECONDS = 120.0  # to connect, to wake up a file system, to copy the worker over a slow link
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
 _CLOCK_QUESTIONS = 5
 _STDERR_BYTES = 4096  # that are kept
@@ -42,7 +42,7 @@ class HostError(TrainscaleError):
 
 
 class CommandError(HostError):
-    """The command that starts the keepers of all hosts failed by itself, so no host is to blame and none is named."""
+    """The command that starts the keepers of all hosts failed by itself: no host is named."""
 
     def __init__(self, host: str, message: str, remedy: str = "") -> None:
         super().__init__(host, message, remedy=remedy)
@@ -102,8 +102,8 @@ class KeeperConnection(ABC):
         return lines[-1].strip() if lines else ""
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
-        """Return why the keeper ended without its last event: the host that caused it, which is empty where it cannot
-        be known, and an explanation. ``was_told_to_end``: the keeper said that a signal ended it.
+        """Return which host caused the loss of this keeper, empty if that cannot be known, and an explanation.
+        ``was_told_to_end``: the keeper said that a signal ended it.
         """
         return self.host, self.stderr_text()
 
@@ -130,10 +130,7 @@ class KeeperConnection(ABC):
         return answer.ports
 
     def compare_clocks(self, deadline: float) -> None:
-        """The host read its clock between our question and its answer, which bounds the difference.
-
-        It is asked several times, because a busy machine may answer one of them late.
-        """
+        """Bound the difference: the host reads its clock between our question and its answer."""
         bounds = []
         for _ in range(_CLOCK_QUESTIONS):
             before = time.time()
@@ -229,7 +226,7 @@ class PipeConnection(KeeperConnection):
             self.late_remedy = f"does it answer at once to: ssh {host} true? Set-up lines and login scripts count too"
 
     def become_ready(self, deadline: float) -> None:
-        """Start the command, unless the keeper was used before. It may have been lost meanwhile: then log in again."""
+        """Start the command, unless the keeper was used before and still answers."""
         if self._process is not None:
             try:
                 self._ask_ports(0, min(deadline, time.monotonic() + _REUSE_SECONDS))
@@ -314,7 +311,7 @@ class PipeConnection(KeeperConnection):
 
 
 class SocketConnection(KeeperConnection):
-    """A keeper that called back. The command that started it may have started others, so this does not end it."""
+    """A keeper that called back. This does not end the command that started it."""
 
     def __init__(self, host: str, connection: socket.socket | None, remote_dir: str | None = None) -> None:
         """Without a connection, the keeper has not called yet."""
@@ -357,9 +354,8 @@ class SocketConnection(KeeperConnection):
 
 
 def wait_for_readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
-    """Return the files that have something to read, or have ended, within this time. Unlike select(), poll() works
-    with any number of descriptors.
-    """
+    """Return the files that have something to read, or have ended, within this time."""
+    # Unlike select(), it works with any number of descriptors.
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)

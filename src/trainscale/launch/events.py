@@ -35,9 +35,8 @@ class ReceivedEvent:
 
 @dataclass(frozen=True)
 class HostLost(Event):
-    """A keeper has ended without its last event. ``culprit`` is the host that caused it, as a rule its own; it is empty
-    if that cannot be known, or if somebody ended the command that had started all keepers, such as srun;
-    ``stderr_tail`` is what was printed by the program that had started the keeper. A keeper that a signal told to end
+    """A keeper has ended without its last event. ``culprit`` is the host that caused it, or empty if no host did or if
+    that cannot be known; ``stderr_tail`` is what its program had printed. A keeper that a signal told to end
     (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
     """
 

@@ -45,9 +45,7 @@ def connect_cluster(
     launcher: Launcher | None = None,
     probes: Sequence[ProbeRequest] = (),
 ) -> Cluster:
-    """Visit all hosts; each must answer. ``pythons``: where to look first for each framework. ``launcher``: one that
-    has its hosts already. ``probes``: the frameworks to import there.
-    """
+    """Visit all hosts; each must answer. ``pythons``: where to look first; ``probes``: what to import."""
     machine = read_machine()
     launcher = launcher or target.make_launcher()
     if target.is_local:
@@ -110,7 +108,7 @@ def add_facts(host: Host, facts: HostFacts, access: HostAccess) -> Host:
 
 
 def combine_probes(hosts: Mapping[str, HostFacts], framework: str) -> FrameworkFacts:
-    """Return one answer for all hosts. A training with two versions of a framework would measure neither of them."""
+    """Return one answer for all hosts, which must have the same version."""
     by_host = {name: facts.probes[framework] for name, facts in hosts.items()}
     for name, facts in by_host.items():
         if not facts.is_available:
@@ -128,9 +126,8 @@ def combine_probes(hosts: Mapping[str, HostFacts], framework: str) -> FrameworkF
 def choose_network(
     host: Host, addresses: Mapping[str, str], interface: str | None, reached_at: str = ""
 ) -> tuple[str, str | None]:
-    """Return the address and interface of a host that training uses. --interface (a name, or a range such as
-    10.0.0.0/16) decides; else the address in the hosts file, else the one that ssh connected to, else the one of the
-    default route.
+    """Return the address and interface that training uses: by --interface (a name or a range), else the address in
+    the hosts file, else the one that ssh connected to, else that of the default route.
     """
     all_addresses = ", ".join(f"{name} {address}" for name, address in addresses.items())
     if interface and "/" in interface:
@@ -168,7 +165,7 @@ HERE, GIVEN = "this Python", "given by --python"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """``source`` describes where it was found; ``environment`` is the name of the environment it belongs to, if any."""
+    """``source``: where it was found; ``environment``: the name of its environment, if any."""
 
     python: str
     source: str
@@ -190,7 +187,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
 
 
 def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the interpreter of each framework. Other hosts try it first, because they may share a file system."""
+    """Return the interpreter of each framework. Other hosts try it first."""
     names = [name.lower() for name in frameworks]
     return {name: find_interpreter(name, given).python for name in names if name in FRAMEWORKS}
 

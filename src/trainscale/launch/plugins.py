@@ -43,10 +43,8 @@ class Plugin:
 
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
-    """Load every plug-in once. Call this before anything lists frameworks, models or launchers.
-
-    Each package is read by itself, because ``metadata.entry_points()`` fails for all if one package is damaged.
-    """
+    """Load every plug-in once. Call this before anything lists frameworks, models or launchers."""
+    # Each package is read by itself: ``metadata.entry_points()`` fails for all if one is damaged.
     found: list[Plugin] = []
     seen = set()
     for distribution in metadata.distributions():
@@ -82,12 +80,9 @@ def list_broken_plugins(kind: str) -> list[Plugin]:
 
 
 def _add(kind: str, name: str, reference: str) -> str:
-    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import.
-
-    An exporter is imported by export/base.py, when it is used.
-    """
+    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import."""
     if kind == EXPORTER:
-        return ""
+        return ""  # export/base.py imports it when it is used
     try:
         added = plugins.add(PluginReference(kind, name, reference, _find_folder(reference)))
         if kind == plugins.LAUNCHER:
@@ -124,7 +119,7 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
 
 
 def _find_folder(reference: str) -> str:
-    """Return the folder of the plug-in's top-level package or module, for environments that do not have it."""
+    """Return the folder of the plug-in's package, for environments that do not have it."""
     top = parse_package(reference)
     spec = importlib.util.find_spec(top)
     if spec is None:

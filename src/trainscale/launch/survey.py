@@ -61,9 +61,7 @@ class Survey:
 
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
-    """Survey all hosts of the launcher. ``pythons``: where to look first for each framework. ``probes``: the frameworks
-    to import there.
-    """
+    """Survey all hosts. ``pythons``: where to look first; ``probes``: the frameworks to import."""
     seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
     answers = visit_hosts(launcher, pythons, probes, seconds)
     usable: list[Host] = []
@@ -83,7 +81,7 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
 
 
 def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
-    """Measure the links of a ring of these hosts, in their order, over the addresses that training would use."""
+    """Measure the links of a ring of these hosts, over the addresses that training would use."""
     names, token = [host.name for host in hosts], secrets.token_hex(16)
     measured: dict[str, Links] = {}
     with launcher.connect(names, ConnectOptions(_LINKS_SECONDS, tolerates_errors=True)) as connected:
@@ -118,7 +116,7 @@ def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...
 
 
 def sends_first(number: int, count: int) -> bool:
-    """Every other host of a ring sends first. The last host of an odd ring does not, because the first one does."""
+    """Every other host of a ring sends first, but not the last of an odd ring."""
     return number % 2 == 0 and not (count % 2 and number == count - 1)
 
 
@@ -133,7 +131,7 @@ class Finding:
 
 
 def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
-    """Return all problems of the hosts. ``given`` holds the interpreters that the person named, by framework."""
+    """Return all problems. ``given``: the interpreters that the person named, by framework."""
     usable, problems = survey.usable, []
     # Hosts with the same error are reported together, with the remedy for the first of them.
     for reason, names in _group((error.why, error.host) for error in survey.errors.values()).items():
@@ -264,10 +262,7 @@ def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[
 
 
 def compute_clock_offset(host: Host) -> float | None:
-    """Return the seconds by which a host's clock is certainly ahead, negative if it is behind.
-
-    0 means that no difference can be seen, None that the clock is not known.
-    """
+    """Return the seconds by which a host's clock is certainly ahead (negative: behind), or None if it is unknown."""
     if host.facts is None or host.facts.clock_ahead_seconds is None:
         return None
     least, most = host.facts.clock_ahead_seconds

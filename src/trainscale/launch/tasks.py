@@ -57,10 +57,7 @@ def make_role_task(host: str, rank: int, role: str, request: object, python: str
 def run_host_tasks(
     connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float
 ) -> dict[str, list[TaskAnswer] | HostError]:
-    """Run the tasks of every host, whose ranks count from 0, and return their answers in this order.
-
-    Wait until every host has answered or the time is up. A host that cannot be asked or stops answering has an error.
-    """
+    """Run the tasks of every host, whose ranks count from 0. Return the answers, or the error of a host."""
     usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
     connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
     answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
@@ -114,7 +111,7 @@ def compute_numbers(
     seconds: float,
     on_connect: OnConnect = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
+    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection."""
     try:
         with launcher.connect([host]) as connected:
             on_connect(connected)
@@ -163,7 +160,7 @@ def compute_parity_numbers(
     task: ParityTask,
     on_connect: OnConnect = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection, to end it from another thread."""
+    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection."""
 
     def make_task(connected: ConnectedHosts) -> Task:
         config = replace(

@@ -1,4 +1,4 @@
-"""Packs the worker into an archive for hosts that do not have it, and makes the first program that a host runs."""
+"""Packs the worker for hosts that do not have it, and makes the first program that a host runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WorkerArchive:
 
 
 def build_archive() -> WorkerArchive:
-    """Pack the worker's files once; the same files give the same bytes. Threads of many hosts ask for it at once."""
+    """Pack the worker's files once, for the threads of all hosts."""
     with _lock:
         return _build_archive()
 
@@ -54,7 +54,7 @@ def _build_archive() -> WorkerArchive:
 
 @cache
 def make_bootstrap_line(folder: str, role: str) -> bytes:
-    """Return the line for RUN_FIRST_LINE that gets the worker into ``folder`` of a host and runs ``role`` of it."""
+    """Return the first line: it gets the worker into ``folder`` of a host and runs ``role`` of it."""
     archive = build_archive()
     call = f"\nbootstrap({folder!r}, {archive.digest!r}, {len(archive.data)}, {role!r})\n"
     return repr((WORKER / "keeper/bootstrap.py").read_text() + call).encode() + b"\n"

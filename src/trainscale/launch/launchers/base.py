@@ -32,7 +32,7 @@ class Launcher(ABC):
 
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
-    keeps_connections = False  # whether keepers are used again, where the launcher can do that, until ``close``
+    keeps_connections = False  # whether keepers are used again until ``close``, where the launcher can do that
 
     settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
     settings: SettingGroup
@@ -41,6 +41,7 @@ class Launcher(ABC):
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         self.access = access or HostAccess()
         self.settings = settings or self.settings_type()
+        self.idle: IdleKeepers | None = None
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
@@ -57,37 +58,31 @@ class Launcher(ABC):
 
     @abstractmethod
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Begin to start a keeper on every host, in this order, without waiting for any. See ``connect``."""
+        """Begin to start a keeper on every host, in this order, without waiting for any."""
 
     def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
-        """Return a context manager that starts a keeper on every host, waits for all of them, and ends them."""
-        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local)
+        """Return a context manager that starts a keeper on every host, waits for all, and ends them."""
+        idle = self.idle if self.keeps_connections and not self.local else None
+        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
 
     def find_end(self) -> str:
-        """Say why the cluster has taken the hosts back, for instance because the allocation has ended; empty while it
-        has not. This is called when a trial has failed.
-        """
+        """Return why the cluster has taken the hosts back, or nothing. Called when a trial has failed."""
         return "" if self.local else find_end_of_own_job(os.environ)
 
-    def close(self) -> None:  # noqa: B027 - most launchers have nothing to release
+    def close(self) -> None:
         """Release what the launcher holds. Called once, when the run is over."""
+        if self.idle is not None:
+            self.idle.close()
 
 
 class PipeLauncher(Launcher):
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
-        self._idle = IdleKeepers()
+        self.idle = self._idle = IdleKeepers()
 
     @abstractmethod
     def command(self, host: str) -> list[str]:
-        """Return the command that starts a keeper on the host, connected to its standard input and output."""
-
-    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
-        idle = self._idle if self.keeps_connections and not self.local else None
-        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
-
-    def close(self) -> None:
-        self._idle.close()
+        """Return the command that starts a keeper on the host, connected by pipes."""
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         folder = None if self.local else self.access.remote_dir

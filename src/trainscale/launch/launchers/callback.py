@@ -46,10 +46,8 @@ class CallbackEndpoint:
 
 
 def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '"-"') -> str:
-    """Return the program that a host runs: it connects, says which keeper this is, and becomes that keeper.
-
-    The arguments are Python expressions, evaluated on the host: the keeper's number, and the name and address of its
-    host. The keep-alive detects a controller that lost its power. Ranks must not see the token.
+    """Return the program that a host runs: it connects, says which keeper this is, and becomes that keeper. The
+    arguments are Python expressions, evaluated on the host. Ranks must not see the token.
     """
     return (
         "import os,socket,sys;"
@@ -85,7 +83,7 @@ class CallbackLauncher(Launcher):
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]: ...
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the environment of the command. Every user can read arguments; nobody else can read this."""
+        """Return the command's environment, which no other user can read, as they can its arguments."""
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
@@ -95,7 +93,7 @@ class CallbackLauncher(Launcher):
         return LauncherProcess(self.command(hosts, endpoint), self.environment(endpoint))
 
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
-        """Return which host a keeper is: by default, keeper n is on the n-th host. A LookupError refuses it."""
+        """Return which host a keeper is: by default the n-th. A LookupError refuses it."""
         if not 0 <= index < len(hosts):
             raise LookupError(index)
         return hosts[index]
@@ -121,7 +119,7 @@ class CallbackLauncher(Launcher):
 
 
 class CallbackSession:
-    """One running command, shared by the connections to its keepers. The last of them to stop ends the command."""
+    """One running command, shared by the connections to its keepers; the last to stop ends it."""
 
     def __init__(self, launcher: CallbackLauncher, hosts: list[str]) -> None:
         address, token = launcher.controller_address(), secrets.token_hex(16)
@@ -162,10 +160,9 @@ class CallbackSession:
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
-        """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
-        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended or
-        stopped the command itself, if it ended without a word about a host, or if this keeper was told to end and the
-        command has not said why.
+        """Return which host caused the loss of this host's keeper, and what the command printed about it: a host that
+        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended the
+        command, or if this keeper was told to end and the command has not said why.
         """
         process = self._process
         if self._report_deadline is None:
@@ -188,9 +185,7 @@ class CallbackSession:
         self._cancelled.add(host)
 
     def release(self, host: str, patience_seconds: float) -> int | None:
-        """Note that this host's connection stopped; with the last one, end the command and return its exit code. The
-        command does not end by itself if a keeper never called or was lost.
-        """
+        """Note that this connection stopped. With the last, end the command and return its exit code."""
         with self._lock:
             self._cancelled.add(host)
             self._not_stopped.discard(host)
@@ -227,7 +222,7 @@ class CallbackSession:
         return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)
 
     def _explain_missing_keeper(self, host: str) -> HostError:
-        """Explain why this host has no keeper. One unreachable host can end the command for all: name that host."""
+        """Explain why this host has no keeper. One unreachable host can end the command for all."""
         if reason := self._find_own_failure():
             return CommandError(host, reason)
         report = self.read_report()
@@ -260,7 +255,7 @@ class CallbackConnection(SocketConnection):
         return self._session.find_cause(self.host, was_told_to_end)
 
     def _explain_end(self) -> HostError:
-        """Explain the end of a keeper that had called. The command may have ended it because of another host."""
+        """Explain the end of a keeper that had called, perhaps because of another host."""
         cause, reason = self._session.find_cause(self.host)
         if not cause:
             return CommandError(self.host, reason)

@@ -38,7 +38,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main`` in rank 0 with a launcher for the hosts of the mpirun. The other ranks return when it is done."""
+    """Run ``main`` in rank 0 with a launcher for all hosts. The other ranks are its keepers."""
     rendezvous = RendezvousFile.of(world, arguments)
     # Forget that this is a process of an MPI job, because what it starts is not. mpirun may have bound it to one core,
     # but it uses a whole host. And nobody looks at the terminal that Open MPI gives to its processes.
@@ -53,7 +53,7 @@ def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[In
         return serve_as_host(world, rendezvous)
     launcher = InsideMpiLauncher(world, rendezvous)
     try:
-        launcher.hosts()  # first of all: if main failed before this, the others would wait until their timeout
+        launcher.hosts()  # first: if main failed before this, the others would wait
         return main(launcher)
     finally:
         launcher.close()
@@ -188,13 +188,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         process.stop()
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return one host for each machine, with as many slots as it has processes; the first of them serves it."""
+        """Return a host for each machine, with a slot for each process; the first of them serves it."""
         self._rendezvous.remove()
         return group_by_machine(callers, set(list_addresses().values()))
 
 
 def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:
-    """Group processes by machine, in the order of ranks. Those on this machine may call from any of its addresses."""
+    """Group processes by machine, in the order of ranks. Those here may call from any address."""
     machines: dict[tuple[str, str], list[Caller]] = {}
     for caller in sorted(callers, key=lambda caller: caller.index):
         is_here = caller.address in own_addresses or caller.address.startswith("127.")

@@ -23,7 +23,7 @@ from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..callback import CallbackServer, Caller, LauncherProcess
-from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
+from ..connected_hosts import IdleKeepers
 from ..connection import HostError, KeeperConnection, SocketConnection, wait_for_readable
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
@@ -34,11 +34,13 @@ _POLL_SECONDS = 0.5
 class LeasedHostsLauncher(Launcher):
     """The first call of ``hosts`` gets the hosts from the cluster; ``close`` returns them."""
 
+    keeps_connections = True
+
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
         self._process: LauncherProcess | None = None
         self._keepers: dict[str, LeasedConnection] = {}
-        self._idle = IdleKeepers()
+        self.idle = self._idle = IdleKeepers()
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
@@ -54,7 +56,7 @@ class LeasedHostsLauncher(Launcher):
         """Return the command that gets the hosts, and that ends when they are returned."""
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the environment of the command. Every user can read arguments; nobody else can read this."""
+        """Return the command's environment, which no other user can read, as they can its arguments."""
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     @abstractmethod
@@ -63,8 +65,8 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
-        """Return how many hosts there will be; None while that is not known. This is called repeatedly while hosts are
-        awaited, and once when all have called, so it is also the place to read what the command prints.
+        """Return how many hosts there will be, None while that is not known. Called repeatedly until all have called,
+        so it is also the place to read what the command prints.
         """
 
     @abstractmethod
@@ -88,15 +90,11 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        """Wait until the cluster has its hosts back; their connections are closed already. ``complete``: all hosts had
-        called.
-        """
+        """Wait until the cluster has its hosts back. ``complete``: all hosts had called."""
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return the hosts to use, in order, with unique names. Other callers are disconnected.
-
-        They are sorted by address, so that ranks do not depend on who called first. Several containers of one machine
-        are several hosts.
+        """Return the hosts to use, sorted by address, with unique names: several containers of one machine are several
+        hosts. Other callers are disconnected.
         """
         candidates = []
         for caller in callers:
@@ -135,7 +133,7 @@ class LeasedHostsLauncher(Launcher):
                 expected = self.count_hosts(process)
                 callers = []
                 for caller in server.wait_for_callers(expected or 2**30, _POLL_SECONDS):
-                    if wait_for_readable([caller.connection], 0):  # it sends nothing by itself, so this is its end
+                    if wait_for_readable([caller.connection], 0):  # its end: it sends nothing
                         _take(server, caller).connection.close()
                     else:
                         callers.append(caller)
@@ -160,11 +158,8 @@ class LeasedHostsLauncher(Launcher):
         return tuple(host for host, _ in chosen)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Return the connections to these hosts. That of a lost host reports so when it shall become ready."""
+        """Return the connections, also of lost hosts, which cannot become ready."""
         return [self._idle.take(host) or self._keepers[host] for host in hosts]
-
-    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
-        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=False, idle=self._idle)
 
     def find_lost_hosts(self) -> list[str]:
         return [name for name, keeper in self._keepers.items() if keeper.is_lost]
@@ -177,7 +172,7 @@ class LeasedHostsLauncher(Launcher):
 
     def close(self) -> None:
         process, self._process = self._process, None
-        self._idle.close()
+        super().close()
         if process is not None:
             self.release_hosts(process, complete=bool(self.access.hosts))
 

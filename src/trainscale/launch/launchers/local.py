@@ -18,7 +18,7 @@ class LocalLauncher(PipeLauncher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        """Return no hosts, after checking that the experiment names none, and no Python that is missing here."""
+        """Return no hosts. The experiment must name none, and no Python that is missing here."""
         hosts = experiment.cluster.hosts
         if hosts:
             raise InputError(

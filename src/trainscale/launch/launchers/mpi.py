@@ -96,7 +96,7 @@ class HostGroup:
 
 @dataclass(frozen=True)
 class MpiNetwork:
-    """What --interface means on this machine: its interface, empty for a range, and its address on that network."""
+    """What --interface means here: the interface, empty for a range, and its address."""
 
     wanted: str
     name: str
@@ -105,7 +105,7 @@ class MpiNetwork:
 
 @dataclass(frozen=True)
 class MpiRequest:
-    """The keepers to start. ``ssh_wrapper`` is called like ssh; without it mpirun reaches the hosts by itself."""
+    """The keepers to start. ``ssh_wrapper`` is called like ssh; without it mpirun finds its own way."""
 
     groups: tuple[HostGroup, ...]
     address: str  # by which the hosts reach this machine
@@ -128,9 +128,7 @@ class MpiImplementation(ABC):
 
     @abstractmethod
     def make_command(self, request: MpiRequest) -> list[str]:
-        """Return the command. Process n is on the n-th host of the request. The callback variable is passed on by its
-        name only.
-        """
+        """Return the command. Process n is on the n-th host. The variable is passed on by its name."""
 
 
 class OpenMpi(MpiImplementation):
@@ -149,7 +147,7 @@ class OpenMpi(MpiImplementation):
         if request.is_root:
             argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
         if request.ssh_wrapper:
-            # Its parts on the hosts look for this program too, and are content with any that exists there: true.
+            # Its parts on the hosts look for this program too; any that exists there will do: true.
             argv += self._make_runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
             # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
             # their ssh, so that their output and their end are known here.
@@ -168,7 +166,7 @@ class OpenMpi(MpiImplementation):
         return argv
 
     def _make_runtime_option(self, name: str, value: str) -> list[str]:
-        """Return the arguments that set an option of the process starter, a program of its own since version 5."""
+        """Return how to set an option of the process starter, a program of its own since version 5."""
         return ["--mca", name, value] if self.major < 5 else ["--prtemca", _RENAMED[name], value]
 
 
@@ -283,7 +281,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             host = self.access.find_host(name)
             keeper = self.keeper_command(host.python or self.access.python or "python3")
             line = make_shell_command(keeper, self.access.join_setup(host))
-            # A shell in the home folder, as ssh would start. It outlives the keeper, to report its exit code.
+            # A shell in the home folder, as by ssh. It outlives the keeper, to report its exit code.
             keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
         groups = groupby(keepers, lambda keeper: keeper[1])
         request = MpiRequest(
@@ -296,13 +294,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return self.mpi.make_command(request)
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return the keeper's command, which drops all MPI variables: ranks are no processes of this MPI job."""
+        """Return the keeper's command, which drops all MPI variables: ranks are not part of this job."""
         read_index = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
         drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];".replace("'", '"')
         return [host_python, "-c", read_index + drop + make_callback_program("i")]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the environment of mpirun, without the variables of an mpirun that started this process."""
+        """Return the environment, without the variables of an mpirun around this process."""
         environment = super().environment(endpoint)
         dropped = (CALLBACK_VARIABLE, *(MPI_PREFIXES if is_inside_mpi(environment) else ()))
         others = {name: value for name, value in environment.items() if not name.startswith(dropped)}
@@ -319,7 +317,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             try:
                 socket.getaddrinfo(address, None, socket.AF_INET)
             except (OSError, UnicodeError):
-                command = [*self.make_ssh_command(host), "-G", host.name]
+                command = [*make_ssh_command(self.access, self.settings, host), "-G", host.name]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 names = re.findall(r"(?m)^hostname (.+)$", done.stdout)
                 address = names[0] if names else address
@@ -327,9 +325,8 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return find_outward_address(addresses)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
-        """Read what was printed on each host or by ssh about it; of mpirun's own text only what is certain.
-
-        A host on which a part of mpirun has ended because mpirun has is left out: its lines name no cause.
+        """Read what was printed on each host or by ssh about it; of mpirun's own text only what is certain. Hosts on
+        which a part of mpirun has ended because mpirun has are left out.
         """
         by_host: dict[str, list[str]] = {}
         failed: dict[str, str] = {}
@@ -339,7 +336,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 failed.setdefault(lost["host"], "mpirun lost the connection to it")
             host, _, text = line.partition(": ")
             tag = self.mpi.tag.match(line)
-            if tag and int(tag[1]) < len(hosts):  # a line that was printed in pieces has the tag before each piece
+            if tag and int(tag[1]) < len(hosts):  # of a line in pieces, each has the tag
                 host, text = hosts[int(tag[1])], line[tag.end() :].replace(tag[0], "")
             text = text.strip()
             if _ORPHANED.search(line):
@@ -375,9 +372,7 @@ def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
 
 
 def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> MpiNetwork | None:
-    """Return what --interface means on this machine; None if this machine is not on that network, which may connect
-    the hosts only.
-    """
+    """Return what --interface means on this machine; None if that network connects the hosts only."""
     if not wanted:
         return None
     if "/" not in wanted:

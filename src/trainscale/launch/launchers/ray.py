@@ -51,7 +51,7 @@ class RayLauncher(LeasedHostsLauncher):
         return [self.python, str(CLIENT), json.dumps(arguments)]
 
     def controller_address(self) -> str:
-        """Return nothing, unless a person gave it: the client in Ray's cluster knows this address better."""
+        """Return what a person gave, if anything: the client in Ray's cluster finds it otherwise."""
         return self.access.controller
 
     def count_hosts(self, process: LauncherProcess) -> int | None:

@@ -41,7 +41,7 @@ _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
 
 
 class ClientRequest(TypedDict):
-    """What ray.py requests. ``nodes`` is None for all nodes; a node has ``devices``, a device has ``cores``."""
+    """What ray.py requests. ``nodes``: None for all; a node has ``devices``, a device has ``cores``."""
 
     address: str
     nodes: int | None
@@ -89,7 +89,7 @@ def print_event(**event: object) -> None:
 
 
 def summarise_error(error: BaseException) -> str:
-    """Describe an error in one line. Of a traceback of another process in its text, only the end is kept."""
+    """Describe an error in one line. Of a traceback in its text, only the end is kept."""
     before, separator, traceback = str(error).partition("Traceback (most recent call last):")
     below = traceback.splitlines()
     frames = [number for number, line in enumerate(below) if line.startswith('  File "')]

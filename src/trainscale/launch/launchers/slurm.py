@@ -71,7 +71,7 @@ class SlurmLauncher(CallbackLauncher):
         count = len(hosts)
         argv = ["srun", *_OPTIONS, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(hosts)}"]
         if self.gpus:
-            # Given here, because what was requested for the whole job or for its tasks may not fit some of its hosts.
+            # What was requested for the whole job or for its tasks may not fit some of its hosts.
             argv.append(f"--gres=gpu:{self.gpus}")
         # The hosts of a cluster usually see the same files, and this Python is known to be new enough.
         python = self.access.python or sys.executable
@@ -81,7 +81,7 @@ class SlurmLauncher(CallbackLauncher):
         return [*argv, *keeper]
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return a keeper's command that sends Slurm's name of the node, which may differ from the host's own."""
+        """Return a keeper's command that sends Slurm's name of the node, not the host's own."""
         name = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'
         return [host_python, "-c", make_callback_program(self.index, name)]
 
@@ -90,7 +90,7 @@ class SlurmLauncher(CallbackLauncher):
         return {name: value for name, value in environment.items() if not name.startswith(_STEP_OPTIONS)}
 
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
-        """Identify a host by Slurm's name of the node, or by order if a file names the hosts differently."""
+        """Identify a host by Slurm's name of the node, else by its order."""
         return hostname if hostname in hosts else super().identify(index, hostname, hosts)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:

@@ -1,4 +1,4 @@
-"""The ssh launcher: OpenSSH with the user's own configuration. One connection for each host serves a whole run."""
+"""The ssh launcher: OpenSSH with the user's configuration. One connection to each host serves a run."""
 
 from __future__ import annotations
 
@@ -37,10 +37,6 @@ class UsesSsh(Launcher):
             raise InputError(f"ssh config {path}: there is no such file")
         return super().find_hosts(experiment, environment)
 
-    def make_ssh_command(self, host: Host) -> list[str]:
-        """Return the ssh command for a host, up to the host's name."""
-        return make_ssh_command(self.access, self.settings, host)
-
 
 class SshLauncher(UsesSsh, PipeLauncher):
     name = "ssh"
@@ -49,7 +45,7 @@ class SshLauncher(UsesSsh, PipeLauncher):
         to = self.access.find_host(host)
         python = to.python or self.access.python or "python3"
         line = make_shell_command([python, "-c", RUN_FIRST_LINE], self.access.join_setup(to))
-        return [*self.make_ssh_command(to), "--", to.name, line]
+        return [*make_ssh_command(self.access, self.settings, to), "--", to.name, line]
 
 
 def make_ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> list[str]:

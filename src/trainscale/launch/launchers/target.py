@@ -79,7 +79,7 @@ class Target:
 def find_target(
     experiment: Experiment, environment: Mapping[str, str] = os.environ, mpi_hosts: tuple[Host, ...] = ()
 ) -> Target:
-    """Find the target; an InputError if there is none. ``mpi_hosts`` are those of an mpirun that runs this command."""
+    """Find the target. ``mpi_hosts`` are those of an mpirun that runs this command."""
     name = choose_launcher(experiment, environment, bool(mpi_hosts))
     launcher_class = load_launcher(name)
     if mpi_hosts:
@@ -109,9 +109,7 @@ def find_target(
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main`` in one process, however many an mpirun started with this command line. It gets a launcher for the
-    hosts of the mpirun, or None outside of an mpirun.
-    """
+    """Run ``main`` in one process of an mpirun, with a launcher for its hosts, else with None."""
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)

@@ -61,7 +61,7 @@ class YarnLauncher(LeasedHostsLauncher):
         return self.access.request.nodes
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        """Return the command of the distributed shell's client, which takes the first of options given twice."""
+        """Return the client's command, which takes the first of options given twice."""
         jar, request = self.client.jar, self.access.request
         devices = request.devices or 1
         defaults = {
@@ -89,9 +89,7 @@ class YarnLauncher(LeasedHostsLauncher):
         return self.submitted.argv
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the client's environment: it must print the application's id. Containers get the endpoint by their
-        command.
-        """
+        """Return the client's environment: it must print the application's id."""
         return {**os.environ, "HADOOP_ROOT_LOGGER": "INFO,console", "YARN_ROOT_LOGGER": "INFO,console"}
 
     def controller_address(self) -> str:
@@ -159,11 +157,8 @@ class YarnLauncher(LeasedHostsLauncher):
 
 
 def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
-    """Return the command of a container.
-
-    YARN puts it between double quotes in a script, so everything that a shell would read there is encoded. The endpoint
-    is part of it, because the distributed shell passes variables in the ApplicationMaster's arguments, which everybody
-    can read.
+    """Return the command of a container. YARN puts it between double quotes in a script, so it is encoded. It has the
+    endpoint, because variables would be in the ApplicationMaster's arguments, which everybody can read.
     """
     number, name = 'os.environ.get("YARN_SHELL_ID", "0")', 'os.environ.get("NM_HOST") or socket.gethostname()'
     program = make_callback_program(number, f"({name})")

@@ -42,7 +42,7 @@ _MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources i
 
 
 class SubmittedApplication:
-    """``name`` is also the folder where the client puts files. ``id`` is empty until the client has printed it."""
+    """``name`` is also the folder of the client's files. ``id`` is empty until the client has printed it."""
 
     def __init__(self, client: YarnClient, name: str, containers: int) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class SubmittedApplication:
             self._checked_at = time.monotonic()
 
     def _check_application(self) -> None:
-        """Print the state of the application when it changes. Raise TrainscaleError if its containers end."""
+        """Print the state when it changes. Raise TrainscaleError if containers end."""
         before, now = self._state, self.manager.read_application(self.id)
         self._state = now
         if now is None or now.has_ended:
@@ -85,7 +85,7 @@ class SubmittedApplication:
         if not is_incomplete or self.manager.count_pending_containers() != 0:
             self._incomplete_since = None
         elif self._incomplete_since is None:
-            self._incomplete_since = time.monotonic()  # the ApplicationMaster may not have requested them yet
+            self._incomplete_since = time.monotonic()  # perhaps not requested yet
         else:
             self._has_lost_containers = True
             raise TrainscaleError(
@@ -94,7 +94,7 @@ class SubmittedApplication:
             )
 
     def _check_manager(self, process: LauncherProcess) -> None:
-        """Say that no ResourceManager answers, and raise TrainscaleError if that lasts. The client tries for hours."""
+        """Report a ResourceManager that is down; raise TrainscaleError if that lasts. The client tries for hours."""
         retries = find_retries(process.output)
         if not retries or self.manager.is_reachable():
             self._unreachable_since = None
@@ -120,8 +120,8 @@ class SubmittedApplication:
                 _print(sentence)
 
     def release(self, process: LauncherProcess, complete: bool) -> None:
-        """Containers end with their connections, the application with its containers, and the client with the
-        application. An application that still waits for its turn has no containers that could end, so it is killed.
+        """Wait for the client: it ends with the application, that with its containers, and they with their connections.
+        An application that waits for its turn has no containers yet: it is killed.
         """
         self.read_output(process)
         has_ended = process.has_ended
@@ -188,9 +188,7 @@ def find_error(output: str) -> str:
 
 
 def summarise_diagnostics(text: str) -> str:
-    """Return the lines of an application's diagnostics that say what went wrong: the first, and the last ones, among
-    which is what a container wrote to its standard error output.
-    """
+    """Return the lines of diagnostics that say what went wrong: the first, and the last ones."""
     lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if not _BOILERPLATE.search(line)]
     lines = list(dict.fromkeys(lines))
     if not lines:
@@ -207,7 +205,7 @@ def find_retries(output: str) -> str:
 
 
 def find_caps(output: str, argv: Sequence[str]) -> list[str]:
-    """Return a sentence for each resource of which the client's command requests more than a container can get."""
+    """Return a sentence for each resource of which a container gets less than requested."""
     maxima = {"memory" if name == "mem" else "vcores": int(most) for name, most in _MAXIMUM.findall(output)}
     units = {"memory": "MB of memory", "vcores": "cores"}
     sentences = []

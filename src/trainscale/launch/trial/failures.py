@@ -29,8 +29,8 @@ _RENDEZVOUS = "rendezvous.py:"  # a call in this file waits for other workers
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of ranks that hang now, or None. It names their host if all of its ranks became silent
-    together, and of workers without progress those that the others wait for, if that can be known.
+    """Return the failure of ranks that hang now, or None. It names the ranks that the others wait for, or their host,
+    if that can be known.
     """
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
@@ -69,17 +69,16 @@ def _make_failure(state: TrialState, ranks: Sequence[RankState], problem: str) -
 
 
 def _make_hint(state: TrialState, rank: RankState) -> str:
-    """Return a hint for ranks that cannot reach each other: they wait silently, mostly because of a firewall."""
+    """Return a hint for ranks that cannot reach each other, mostly because of a firewall."""
     if state.hosts == 1 or rank.phase not in _MEETING_PHASES:
         return ""
     return "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return the workers that all others wait for; none if that cannot be known.
-
-    They have taken fewer steps, or all others wait where trainscale has the workers meet, or most share another call
-    stack. Otherwise a worker that computes while all others are idle is behind; with a GPU it may only wait.
+    """Return the workers that all others wait for: they have taken fewer steps, or all others wait where trainscale has
+    the workers meet, or most share another call stack. Otherwise, on CPUs, it is one that computes while all others
+    are idle.
     """
     if len(workers) == 1:
         return list(workers)
@@ -108,7 +107,7 @@ def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankSt
 
 
 def find_failure(state: TrialState) -> Failure:
-    """Return why the trial failed: a rank's own error comes first, then a lost host, then a hang, then its deadline."""
+    """Return why the trial failed: a rank's own error, a lost host, a hang, or its deadline."""
     blamed = find_blamed_rank(state)
     has_own_error = blamed is not None and not _is_consequence(blamed)
     lost = state.lost_host
@@ -118,7 +117,7 @@ def find_failure(state: TrialState) -> Failure:
             return Failure(LOST, tail[-1] if tail else "the command that had started the keepers ended", tail=tail)
         reason = f": {tail[-1]}" if tail else " without a message"
         return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
-    if blamed is not None and (has_own_error or not (state.hang or state.has_passed_deadline)):
+    if blamed is not None and (has_own_error or not (state.hang or state.deadlines)):
         kind, message = _explain_rank(state, blamed)
         return Failure(kind, message, blamed.rank, blamed.tail, blamed.place.host)
     if state.hang is not None:
@@ -127,7 +126,7 @@ def find_failure(state: TrialState) -> Failure:
         rank = state.ranks[state.hang.rank]
         stack = ("call stack, outermost frame first:", *rank.calls) if rank.calls else ()
         return replace(state.hang, tail=(*rank.tail, *stack))
-    if not state.has_passed_deadline:
+    if not state.deadlines:
         return Failure(LOST, "all keepers ended before the work was done")
     # Say how far the trial came, and which worker the others waited for, if they did so for long.
     slowest = state.slowest_worker
@@ -143,9 +142,7 @@ def find_failure(state: TrialState) -> Failure:
 
 
 def find_blamed_rank(state: TrialState) -> RankState | None:
-    """Return the first rank that failed by itself, before the trial's time was over. Memory comes first, then signals,
-    then errors that no other rank caused.
-    """
+    """Return the first rank that failed by itself in time; memory comes before signals and errors."""
 
     def weigh(rank: RankState) -> int:
         if rank.error is not None and rank.error.error == OUT_OF_MEMORY:

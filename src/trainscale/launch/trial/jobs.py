@@ -67,7 +67,7 @@ def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
 
 
 def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Task]:
-    """Return every task of a trial, in order of rank. ``ports`` are free ones, as many as ``count_ports`` says."""
+    """Return the tasks of a trial, in order of rank. ``ports``: as ``count_ports`` says."""
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
@@ -139,6 +139,6 @@ def list_plugins(config: Config) -> tuple[PluginReference, ...]:
 
 
 def find_loopback_interface() -> str | None:
-    """Return the loopback interface. Without it, frameworks look up the host's name and might leave the machine."""
+    """Return the loopback interface. Without it, frameworks might leave the machine."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), None)

@@ -156,7 +156,7 @@ class TrialState:
     def begin(
         cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[RankPlace] = ()
     ) -> TrialState:
-        """Return the state of a trial that begins. Messages name the ``places`` of ranks if there are several hosts."""
+        """Return the state of a new trial. Messages name ``places`` if there are several hosts."""
         shown = places if hosts > 1 and places else [RankPlace()] * processes
         return cls(trial, [RankState(rank, now, now, shown[rank]) for rank in range(processes)], hosts)
 
@@ -175,20 +175,16 @@ class TrialState:
 
     @property
     def is_measured(self) -> bool:
-        """Whether every worker has sent its result. What happens later takes nothing from the measurement."""
+        """Whether every worker has sent its result. What happens later does not matter."""
         return self.measured_at is not None
 
     @property
-    def has_passed_deadline(self) -> bool:
-        return bool(self.deadlines)
-
-    @property
     def has_failed(self) -> bool:
-        return bool(self.failed_ranks or self.has_passed_deadline or self.lost_host or self.hang)
+        return bool(self.failed_ranks or self.deadlines or self.lost_host or self.hang)
 
     @property
     def is_port_taken(self) -> bool:
-        """Whether another program took a port between its choice and its use. Then the trial is tried again."""
+        """Whether another program took a port meanwhile. Then the trial is tried again."""
         return any(rank.error is not None and rank.error.error == PORT_TAKEN for rank in self.ranks)
 
     @property
@@ -196,9 +192,7 @@ class TrialState:
         return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
     def has_failed_in_time(self, rank: RankState) -> bool:
-        """Return whether the rank had failed before any host ended its ranks because their time was over: the others
-        then see closed connections.
-        """
+        """Return whether the rank failed before any host ended its ranks because their time was over."""
         return rank.failed_at is not None and all(
             rank.failed_at < passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0)
             for host, passed in self.deadlines.items()
@@ -208,7 +202,7 @@ class TrialState:
         match received.event:
             case HostLost() as lost if self.is_measured:
                 self.notes.append(f"{lost.culprit or 'a keeper'} was lost after the results of all workers were in")
-            case HostLost() as lost if not self.has_passed_deadline:  # else its time was over
+            case HostLost() as lost if not self.deadlines:  # else its time was over
                 if self.lost_host is None or (self.lost_host.was_ended and not lost.was_ended):
                     self.lost_host = lost
             case Deadline() if self.is_measured:

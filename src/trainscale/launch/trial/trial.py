@@ -166,9 +166,7 @@ class RankLogs:
                 file.close()
 
     def write(self, rank: int, text: str) -> None:
-        """Write a line. If that fails, as on a full disk, the rest of the logs is left out, and ``notes`` says so: a
-        trial is not lost because of its logs.
-        """
+        """Write a line. If that fails, as on a full disk, the rest is left out, and ``notes`` says so."""
         if self._folder is None or self.notes:
             return
         path = self._folder / f"{self._trial.key}.rank{rank}.log"
