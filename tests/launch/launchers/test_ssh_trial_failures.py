@@ -83,23 +83,6 @@ def signal_rank(lab: Lab, host: str, number: signal.Signals) -> None:
     lab.on(host, ["kill", f"-{int(number)}", *pids], check=True)
 
 
-def test_a_time_limit_over_hosts_is_a_timeout(lab: Lab, tmp_path: Path, start: Start) -> None:
-    failure = finish(lab, tmp_path, start("--timeout", "20s"))
-    assert failure["kind"] == "timeout", failure
-    assert failure["message"].startswith("the trial passed its time limit in ")
-
-
-@pytest.mark.parametrize("host", [pytest.param("node1", marks=pytest.mark.slow), "node2"])
-def test_a_killed_rank_is_named_with_its_host(lab: Lab, tmp_path: Path, start: Start, host: str) -> None:
-    running = start()
-    signal_rank(lab, host, signal.SIGKILL)
-    failure = finish(lab, tmp_path, running)
-    rank = int(host[-1]) - 1
-    assert (failure["kind"], failure["rank"], failure["host"]) == ("crash", rank, host), failure
-    assert failure["message"].startswith(f"rank {rank} ({host}, core")
-    assert "was ended by SIGKILL in " in failure["message"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["node1", "node2"])
 def test_a_stopped_rank_is_named_with_its_host(lab: Lab, tmp_path: Path, start: Start, host: str) -> None:

@@ -169,59 +169,56 @@ def test_ctrl_c_while_the_application_waits_takes_it_back(cluster: YarnCluster, 
     run.assert_nothing_is_left()
 
 
+CONNECT_ERROR = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
+NO_PYTHON = "no-such-python3: not found"
+
+
 @pytest.mark.processes
-def test_an_unknown_queue_is_told_in_yarns_words(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--queue", "no'such; queue", *SHORT)
+@pytest.mark.parametrize(
+    ("settings", "arguments", "messages"),
+    [
+        (
+            {},
+            ["--queue", "no'such; queue"],
+            ["FAILED: Application application_", "submitted by user nobody to unknown queue: no'such; queue"],
+        ),
+        (
+            {"refuses": CONNECT_ERROR},
+            [],
+            [f"launcher yarn: no application was submitted to queue 'default': {CONNECT_ERROR}"],
+        ),
+        (
+            {},
+            ["--setup", "exit 3"],
+            [
+                "{name} ended before its containers called back: FINISHED: Diagnostics., total=2",
+                "yarn logs -applicationId {name}",
+            ],
+        ),
+        (
+            {"failing": [2]},  # with the default time limit of half an hour
+            [],
+            [
+                "launcher yarn: 1 of 2 containers of {name} ended before they called back",
+                "yarn: {name} is FINISHED: ",
+                NO_PYTHON,
+            ],
+        ),
+        ({"failing": [1, 2]}, [], ["ended before its containers called back: FINISHED: ", NO_PYTHON]),
+    ],
+    ids=["unknown queue", "refused", "set-up", "one container", "all containers"],
+)
+def test_what_ends_before_all_containers_call_is_told(
+    settings: dict[str, Any], arguments: list[str], messages: list[str], cluster: YarnCluster, tmp_path: Path
+) -> None:
+    cluster.set(nodes=["node1", "node2"], **settings)
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *arguments, *SHORT)
     done = run.finish()
     assert done.returncode == 1
-    assert "FAILED: Application application_" in done.stderr
-    assert "submitted by user nobody to unknown queue: no'such; queue" in done.stderr
-    run.assert_nothing_is_left()
-
-
-@pytest.mark.processes
-def test_a_client_that_cannot_submit_is_quoted(cluster: YarnCluster, tmp_path: Path) -> None:
-    message = "java.net.ConnectException: Call From here/10.0.0.1 to rm:8032 failed: Connection refused"
-    cluster.set(nodes=["node1"], refuses=message)
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
-    done = run.finish()
-    assert done.returncode == 1
-    assert f"trainscale: launcher yarn: no application was submitted to queue 'default': {message}" in done.stderr
-    run.assert_nothing_is_left()
-
-
-@pytest.mark.processes
-def test_containers_that_cannot_run_are_told_with_where_to_read_on(cluster: YarnCluster, tmp_path: Path) -> None:
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--setup", "exit 3", *SHORT)
-    done = run.finish()
-    assert done.returncode == 1
-    (name,) = cluster.applications
-    assert f"{name} ended before its containers called back: FINISHED: Diagnostics., total=2" in done.stderr
-    assert f"yarn logs -applicationId {name}" in done.stderr
-    run.assert_nothing_is_left()
-
-
-@pytest.mark.processes
-def test_a_container_that_cannot_start_ends_the_wait_with_its_reason(cluster: YarnCluster, tmp_path: Path) -> None:
-    cluster.set(nodes=["node1", "node2"], failing=[2])
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)  # with the default time limit of half an hour
-    done = run.finish()
-    assert done.returncode == 1
-    (name,) = cluster.applications
-    assert f"launcher yarn: 1 of 2 containers of {name} ended before they called back" in done.stderr
-    assert f"yarn: {name} is FINISHED: " in done.stderr
-    assert "no-such-python3: not found" in done.stderr
-    run.assert_nothing_is_left()
-
-
-@pytest.mark.processes
-def test_containers_without_a_python_are_told_by_what_they_printed(cluster: YarnCluster, tmp_path: Path) -> None:
-    cluster.set(nodes=["node1", "node2"], failing=[1, 2])
-    done = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT).finish()
-    assert done.returncode == 1
-    assert "ended before its containers called back: FINISHED: " in done.stderr
-    assert "no-such-python3: not found" in done.stderr
+    name = next(iter(cluster.applications), "")
+    assert [message for message in messages if message.format(name=name) not in done.stderr] == [], done.stderr
     assert "Exception from container-launch" not in done.stderr
+    run.assert_nothing_is_left()
 
 
 @pytest.mark.processes
