@@ -24,10 +24,14 @@ class LocalLauncher(PipeLauncher):
             raise InputError(
                 f"launcher {cls.name}: it uses only this machine, and {hosts} names hosts; valid: --launcher ssh"
             )
-        for _, path in experiment.resources.python or ():
-            if not Path(path).exists():
-                raise InputError(f"--python: there is no Python at {path}")
+        _check_pythons(experiment)
         return HostList()
 
     def command(self, host: str) -> list[str]:
         return [sys.executable, str(START), "keeper"]
+
+
+def _check_pythons(experiment: Experiment) -> None:
+    for _, path in experiment.resources.python or ():
+        if not Path(path).exists():
+            raise InputError(f"--python: there is no Python at {path}")
