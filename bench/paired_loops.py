@@ -61,7 +61,7 @@ def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
 
 def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the tf.function that trains. Reading the last loss waits for the device."""
-    train_step, scalars = adapter._step, (adapter._rate[1], adapter._dropping)
+    train_step, scalars = adapter._step, (adapter._rate_on_device, adapter._dropping)
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -71,23 +71,11 @@ def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     return train
 
 
-def keras_tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
-    """Calls of the tf.function that trains the Keras model. Reading the last loss waits for the device."""
-    train_step = adapter._function
-
-    def train(steps: int) -> None:
-        for _ in range(steps):
-            loss = train_step(images, labels)
-        loss.numpy()
-
-    return train
-
-
 def jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the jitted step. The state is handed back to the harness, because each step donates the last one's."""
     import jax
 
-    train_step, rate = adapter._program, adapter._device_rate
+    train_step, rate = adapter._program, adapter._rate[1]
 
     def train(steps: int) -> None:
         parameters, momentum, state = adapter._parameters, adapter._momentum, adapter._state
@@ -95,22 +83,6 @@ def jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
             parameters, momentum, state, _loss = train_step(parameters, momentum, state, images, labels, rate)
         jax.block_until_ready(parameters)
         adapter._parameters, adapter._momentum, adapter._state = parameters, momentum, state
-
-    return train
-
-
-def keras_jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
-    """Calls of the jitted stateless step, as Keras' guide for JAX has them."""
-    import jax
-
-    train_step = adapter._jitted
-
-    def train(steps: int) -> None:
-        trainable, others, optimizer = adapter._state
-        for _ in range(steps):
-            trainable, others, optimizer, _loss = train_step(trainable, others, optimizer, images, labels)
-        jax.block_until_ready(trainable)
-        adapter._state = trainable, others, optimizer
 
     return train
 
@@ -138,7 +110,7 @@ _LOOPS: dict[str, Callable[..., Loop]] = {
     "tensorflow": tensorflow_loop,
     "jax": jax_loop,
     "keras-torch": keras_torch_loop,
-    "keras-tensorflow": keras_tensorflow_loop,
-    "keras-jax": keras_jax_loop,
+    "keras-tensorflow": tensorflow_loop,
+    "keras-jax": jax_loop,
     "mxnet": mxnet_loop,
 }
