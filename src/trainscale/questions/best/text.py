@@ -62,23 +62,26 @@ _MEANINGS = {
 def make_best_grid(work: Work, question: Question) -> Grid | None:
     if not work.leaders:
         return None
-    heading, write = _VALUES.get(question.by, ("", lambda interval: ""))
-    unit, cost = work.leaders[0].unit, "" if question.by == COST else "cost/million"
-    header = ("devices", "best configuration", heading, f"{unit}/s", "±", cost, "Wh/million", "repeats")
+    heading, write = _VALUES.get(question.by, ("", None))
+    cost = "cost/million" if question.price and question.by != COST else ""
+    energy = "Wh/million" if any(leader.energy_per_million for leader in work.leaders) else ""
+    unit = work.leaders[0].unit
+    header = ("devices", "best configuration", heading, f"{unit}/s", "±", cost, energy, "repeats")
     rows = [
         (
             numbers.format_integer(leader.devices),
             leader.name,
-            write(leader.value) if leader.value else "",
+            write(leader.value) if write and leader.value else numbers.MISSING,
             numbers.format_number(leader.samples_per_second.mean),
             numbers.format_plus_minus(leader.samples_per_second),
-            _format_cost(leader.cost_per_million) if cost else "",
+            _format_cost(leader.cost_per_million),
             _format_cost(leader.energy_per_million),
             numbers.format_integer(len(leader.good)),
         )
         for leader in work.leaders
     ]
-    return Grid(work.title, header, tuple(rows), left=(1,)).drop_empty_columns()
+    shown = [index for index, name in enumerate(header) if name]
+    return Grid(work.title, header, tuple(rows), left=(1,)).select(shown)
 
 
 def list_sentences(work: Work) -> Iterator[str]:
