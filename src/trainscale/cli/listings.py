@@ -12,7 +12,7 @@ from ..launch import plugins
 from ..launch.plugins import Plugin
 from ..spec.groups import SETTINGS
 from ..worker import models as networks
-from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES, Framework
+from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from ..worker.plugins import FRAMEWORK, MODEL
 from .parser import Parser, typed
 
@@ -77,8 +77,19 @@ def frameworks(argv: list[str]) -> int:
         console.print(f"\n[bold]{framework.name}[/] ({framework.title})")
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True, min_width=18)
-        for name, value in _describe_framework(framework):
-            grid.add_row(f"  {name}", value)
+        served: dict[str, list[str]] = {}  # strategies by the engine that serves them
+        for strategy, engine in framework.engines.items():
+            served.setdefault(engine, []).append(strategy)
+        for engine, strategies in served.items():
+            grid.add_row(f"  {', '.join(strategies)}", engine)
+        own_compiler = " · --compile" if framework.compiles else ""
+        grid.add_row("  precisions", ", ".join(framework.precisions) + own_compiler)
+        layouts = "; ".join(f"{device}: {', '.join(names)}" for device, names in framework.layouts.items())
+        grid.add_row("  layouts", f"{layouts} (the best first)")
+        own_networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
+        grid.add_row("  networks", f"those of trainscale, {', '.join(own_networks)}")
+        if framework.plugin:
+            grid.add_row("  plug-in", framework.plugin.reference)
         console.print(grid)
     print_broken_plugins(console, plugins.list_broken_plugins(FRAMEWORK))
     for title, names in (("strategies", STRATEGIES), ("precisions", PRECISIONS), ("layouts", LAYOUTS)):
@@ -86,22 +97,6 @@ def frameworks(argv: list[str]) -> int:
         for name, meaning in names.items():
             console.print(f"  {name:<12} {meaning}")
     return 0
-
-
-def _describe_framework(framework: Framework) -> list[tuple[str, str]]:
-    served: dict[str, list[str]] = {}
-    for strategy, engine in framework.engines.items():
-        served.setdefault(engine, []).append(strategy)
-    rows = [(", ".join(strategies), engine) for engine, strategies in served.items()]
-    layouts = "; ".join(f"{device}: {', '.join(names)}" for device, names in framework.layouts.items())
-    own_networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
-    return [
-        *rows,
-        ("precisions", ", ".join(framework.precisions) + (" · --compile" if framework.compiles else "")),
-        ("layouts", f"{layouts} (the best first)"),
-        ("networks", f"those of trainscale, {', '.join(own_networks)}"),
-        *([("plug-in", framework.plugin.reference)] if framework.plugin else []),
-    ]
 
 
 def print_broken_plugins(console: Console, broken: Iterable[Plugin]) -> None:

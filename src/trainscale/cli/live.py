@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -10,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analyse.series import drop_superseded
-from ..record.trial import IMAGES, TrialRecord
+from ..record.trial import IMAGES
 from ..report.numbers import format_rough_duration
-from ..spec.config import Config
 from .views import RunProgress
 
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns of the last cell, of a model's name, and between cells
@@ -49,14 +49,24 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
         records = progress.select_records(config, devices)
         interval = progress.compute_speed(drop_superseded(records))
         cells = [f"{interval.mean:,.4g}" if interval else "", ""]
-        if has_epochs:
-            cells[1] = _format_accuracy(progress, config, devices, records)
-        elif interval and interval.relative is not None:
+        current = progress.current
+        if current and current.trial.point != (config, devices):
+            current = None
+        accuracies = [record.epochs[-1].valid_accuracy for record in records if record.epochs]
+        if current and progress.epochs:
+            cells[1] = f"{progress.epochs[-1].valid_accuracy:.4f}"
+        elif accuracies:
+            cells[1] = f"{fmean(accuracies):.4f}"
+        elif not has_epochs and interval and interval.relative is not None:
             cells[1] = f"±{interval.relative:.0%}"
         failed = [record for record in records if not record.ok]
         now: RenderableType
-        if progress.current and progress.current.trial.point == (config, devices):
-            now = _make_current_cell(progress)
+        if current and progress.phase == "measure" and current.measure.seconds is None:
+            steps = current.measure.steps
+            now = Table.grid(padding=(0, 1))
+            now.add_row(ProgressBar(total=steps, completed=progress.step, width=10), f"{progress.step}/{steps}")
+        elif current:
+            now = Text(f"● {describe_phase(progress)}", style="green")
         elif failed:
             now = Text(failed[-1].status, style="red")
         else:
@@ -68,25 +78,6 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
     times = f"{format_rough_duration(passed)} passed, about {format_rough_duration(remaining)} to go"
     warnings = [Text(f"warning: {text}", style="yellow") for text in progress.warnings[-_MOST_WARNINGS:]]
     return Group(table, *warnings, Text(f"{progress.trials} · {times} · {leave}", style="dim"))
-
-
-def _format_accuracy(progress: RunProgress, config: Config, devices: int, records: list[TrialRecord]) -> str:
-    """Return the last validation accuracy: of the current trial, else the mean of the others."""
-    if progress.epochs and progress.current and progress.current.trial.point == (config, devices):
-        return f"{progress.epochs[-1].valid_accuracy:.4f}"
-    accuracies = [record.epochs[-1].valid_accuracy for record in records if record.epochs]
-    return f"{sum(accuracies) / len(accuracies):.4f}" if accuracies else ""
-
-
-def _make_current_cell(progress: RunProgress) -> RenderableType:
-    assert progress.current is not None
-    measure = progress.current.measure
-    if progress.phase != "measure" or measure.seconds is not None:
-        return Text(f"● {describe_phase(progress)}", style="green")
-    grid = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=measure.steps, completed=progress.step, width=10)
-    grid.add_row(bar, f"{progress.step}/{measure.steps}")
-    return grid
 
 
 def describe_phase(progress: RunProgress) -> str:

@@ -213,7 +213,11 @@ def compare(argv: list[str]) -> int:
 
 
 def published(argv: list[str]) -> int:
+    from rich.console import Console
+
+    from ..questions.published import near, text
     from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
+    from ..report.table import TerminalGrid
 
     parser = Parser("published")
     add = parser.add_argument
@@ -231,8 +235,21 @@ def published(argv: list[str]) -> int:
     add("--json", action="store_true", help="print JSON")
     options = parser.read(argv)
     _check_published(options)
+    console = Console(highlight=False)
     if options.like:
-        _show_place(Run.open(options.like, warn_of_damage), options)
+        run = Run.open(options.like, warn_of_damage)
+        comparisons = near.place_run(run, options.devices, options.series)
+        if options.json:
+            print(near.render_like_json(comparisons), end="")
+            return 0
+        indent = " " * 18
+        for comparison in comparisons:
+            print(fill(near.describe_comparison(comparison), console.width, break_on_hyphens=False) + "\n")
+            print(fill(near.make_heading(comparison), console.width))
+            for line, difference in near.list_neighbours(comparison):
+                lines = fill(difference, console.width - 18, break_on_hyphens=False).splitlines()
+                print("\n".join([line, *(f"{indent}{text}" for text in lines)]))
+            print()
         return 0
     if options.id:
         curves = [find_curve(options.id)]
@@ -240,11 +257,6 @@ def published(argv: list[str]) -> int:
         years = None if options.year is None else parse_years(options.year)
         names = options.network, options.hardware, options.framework
         curves = select_curves(read_curves(), *names, years, options.min_devices)
-    from rich.console import Console
-
-    from ..questions.published import text
-    from ..report.table import TerminalGrid
-
     if options.output:
         from ..report import check_can_report
 
@@ -253,7 +265,6 @@ def published(argv: list[str]) -> int:
             text.write_curve_chart(curves[0], options.output)
         except OSError as error:
             raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
-    console = Console(highlight=False)
     if options.json:
         print(text.render_published_json(curves), end="")
     elif options.id:
@@ -282,22 +293,3 @@ def _check_published(options: argparse.Namespace) -> None:
         raise InputError("--output: valid together with an ID")
     if options.output and options.output.suffix not in _PICTURES:
         raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")
-
-
-def _show_place(run: Run, options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from ..questions.published import near
-
-    comparisons = near.place_run(run, options.devices, options.series)
-    if options.json:
-        print(near.render_like_json(comparisons), end="")
-        return
-    width, indent = Console().width, " " * 18
-    for comparison in comparisons:
-        print(fill(near.describe_comparison(comparison), width, break_on_hyphens=False) + "\n")
-        print(fill(near.make_heading(comparison), width))
-        for line, difference in near.list_neighbours(comparison):
-            print(line)
-            print(fill(difference, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
-        print()

@@ -55,7 +55,16 @@ def main(argv: list[str]) -> int:
 
     try:
         with interrupt_on_signals(), ExitStack() as stack:
-            source = _open_source(location, read_experiment(options).select_settings(SshSettings), stack)
+            settings = read_experiment(options).select_settings(SshSettings)
+            match = None if Path(location).exists() else _REMOTE.fullmatch(location)
+            source: JournalSource = LocalJournal(Path(location))
+            if match is None:
+                read_run(Path(location))
+            elif settings.config_path and not settings.config_path.is_file():
+                raise InputError(f"ssh config {settings.config_path}: there is no such file")
+            else:
+                host = Host(match["host"].strip("[]"), user=match["user"] or "")
+                source = stack.enter_context(RemoteJournal(host, match["directory"], settings))
             end = watch_run(source, show_trials, options.wait)
             is_good = all(record.ok or record.status == SKIPPED for record in end.records)
             exit_code = 0 if end.is_complete and is_good else 1
@@ -78,15 +87,3 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
     return exit_code
-
-
-def _open_source(text: str, settings: SshSettings, stack: ExitStack) -> JournalSource:
-    """Return the journal. A path that exists here is never taken for a host."""
-    match = _REMOTE.fullmatch(text)
-    if Path(text).exists() or match is None:
-        read_run(Path(text))
-        return LocalJournal(Path(text))
-    if settings.config_path and not settings.config_path.is_file():
-        raise InputError(f"ssh config {settings.config_path}: there is no such file")
-    host = Host(match["host"].strip("[]"), user=match["user"] or "")
-    return stack.enter_context(RemoteJournal(host, match["directory"], settings))
