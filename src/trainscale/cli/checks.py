@@ -44,7 +44,7 @@ from ..measure.context import RunContext
 from ..measure.measure import check_frameworks
 from ..measure.parity import group_comparisons, prove
 from ..record.parity import PROVEN, Check, Verdict
-from ..report.numbers import format_decimal_size, format_gibibytes, format_scientific
+from ..report.numbers import format_decimal_size, format_gibibytes, format_plural, format_scientific
 from ..spec.devices import Host
 from ..spec.experiment import Experiment
 from ..spec.plan import make_plan
@@ -136,7 +136,7 @@ def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     where = f"{source} ({interpreter.python})" if source == GIVEN else source
     if facts.is_available:
         gpus = len(facts.gpus)
-        device = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "CPU only"
+        device = f"sees {format_plural(gpus, 'GPU')}" if gpus else "CPU only"
         return f"{facts.version}, {device}, {where}"
     lines = [f"missing: {facts.reason}"]
     if source != HERE:  # this Python is only the last resort: the reason says enough
@@ -155,9 +155,7 @@ def _check_hosts(console: Console, target: Target, experiment: Experiment, frame
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
     host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
     try:
-        count = len(target.access.hosts)
-        text = f"asking {count or 'the'} host{'s' if count != 1 else ''}"
-        with console.status(text) if console.is_terminal else nullcontext():
+        with console.status("asking the hosts") if console.is_terminal else nullcontext():
             result = survey(host_launcher, pythons, [ProbeRequest(name) for name in frameworks])
     finally:
         host_launcher.close()
@@ -173,8 +171,7 @@ def _check_hosts(console: Console, target: Target, experiment: Experiment, frame
             remedy = f"get it with: {answer.install_command}" if answer.install_command else ""
             problems.append(Finding(f"{name}: {answer.reason}", remedy))
 
-    count = len(result.hosts)
-    usable = f"{len(result.usable)} of {count} host{'s' if count > 1 else ''} can be used"
+    usable = f"{len(result.usable)} of {format_plural(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
     console.print(f"{usable}: {devices.description}" if devices else usable, markup=False)
     measured = [
@@ -261,11 +258,10 @@ def _make_problems_table(problems: Sequence[Finding]) -> Table:
 def parity(argv: list[str]) -> int:
     parser = Parser(
         "parity",
-        "Prove that frameworks train the same network. The check compares counts, initial weights, logits, the"
-        " losses, weights and running statistics of three steps in float64 and float32, dropout rates and 8-bit images."
+        "Prove that frameworks train the same network, in counts, weights, logits and three steps of training."
         " The first framework is the reference. The exit code is 0 if all are proven.",
     )
-    parser.add_argument("--fresh", action="store_true", help="compute all numbers again, even those that are cached")
+    parser.add_argument("--fresh", action="store_true", help="compute cached numbers again")
     add_experiment(parser, _PARITY_SETTINGS)
     options = parser.read(argv)
     experiment = read_experiment(options)

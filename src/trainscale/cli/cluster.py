@@ -48,12 +48,8 @@ ACTIONS
 
 def _make_parser(action: str, description: str) -> Parser:
     parser = Parser(f"cluster {action}", description)
-    parser.add_argument(
-        "--name", default="trainscale", help="the name of the cluster and of its stack (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--region", help="the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION, but never that of a profile)"
-    )
+    parser.add_argument("--name", default="trainscale", help="the cluster and its stack (default: %(default)s)")
+    parser.add_argument("--region", help="the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION)")
     return parser
 
 
@@ -77,7 +73,7 @@ def create(argv: list[str]) -> int:
     ssh_from = "addresses that may log in by ssh, such as 203.0.113.7/32"
     add("--ssh-from", required=True, metavar="CIDR", help=ssh_from)
     add("--zone", help="the availability zone (default: the first that offers the types)")
-    add("--image", help="the image of the workers: ami-…, or a parameter that names one (default: by their type)")
+    add("--image", help="the workers' image: ami-…, or a parameter (default: by type)")
     master_type = "the type of the master (default: %(default)s)"
     add("--master-type", default="m7i.xlarge", metavar="TYPE", help=master_type)
     add("--master-image", metavar="IMAGE", help="the image of the master (default: by its type)")
@@ -218,9 +214,7 @@ def write_hosts(argv: list[str]) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help="the nodes file (default: %(default)s)"
     )
-    parser.add_argument(
-        "-i", "--identity", metavar="FILE", help="the private key of the key pair, for the ssh configuration"
-    )
+    parser.add_argument("-i", "--identity", metavar="FILE", help="the private key of the key pair")
     options, region = _read(parser, argv)
     output: Path = options.output
     config = output.with_name(f"{output.name}.ssh_config")
@@ -245,10 +239,10 @@ def write_hosts(argv: list[str]) -> int:
 
 def log_in(argv: list[str]) -> int:
     parser = _make_parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it on the master, not a shell")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it there")
     parser.add_argument("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
     parser.add_argument("-i", "--identity", metavar="FILE", help="the private key of the key pair")
-    parser.add_argument("--print", dest="only_print", action="store_true", help="print the command and do not run it")
+    parser.add_argument("--print", dest="only_print", action="store_true", help="only print the command")
     options, region = _read(parser, argv)
     aws = connect(region)
     stack = stacks.find_cluster(aws, options.name)

@@ -34,13 +34,11 @@ ACTIONS
 
 
 def download(argv: list[str]) -> int:
-    parser = Parser("data get", "Download a published data set. Files that are there are not downloaded again.")
+    parser = Parser("data get", "Download what is missing of a published data set.")
     parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
     folder = str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
     parser.add_argument("directory", nargs="?", metavar="DIR", help=f"its folder (default: {folder}/NAME)")
-    parser.add_argument(
-        "--from", dest="base", metavar="URL", help="download from this address, such as a mirror at your site"
-    )
+    parser.add_argument("--from", dest="base", metavar="URL", help="download from this address, such as a mirror")
     options = parser.read(argv)
     if options.name is None:
         raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
@@ -93,7 +91,7 @@ def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def list_published(argv: list[str]) -> int:
-    Parser("data list", "List the published data sets with their folders, and check every file.").read(argv)
+    Parser("data list", "List the published data sets and check every file.").read(argv)
     for name in KNOWN:
         _print_status(find_dataset(name))
     print(f"each is a folder in {find_datasets_folder()}; trainscale data get NAME downloads one")

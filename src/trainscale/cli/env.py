@@ -36,11 +36,11 @@ _REMEDIES = {
 
 
 def create(argv: list[str]) -> int:
-    parser = Parser("env create", "Create environments. After an interruption or a failure, run it again to continue.")
+    parser = Parser("env create", "Create environments, or continue to create them.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
-        "--cuda", action="store_true", default=None, help="packages for NVIDIA GPUs (default: if this machine has any)"
+        "--cuda", action="store_true", default=None, help="packages for NVIDIA GPUs (default: if there are any)"
     )
     kind.add_argument("--cpu", dest="cuda", action="store_false", help="packages for CPUs, which are smaller")
     parser.add_argument("--base", metavar="PYTHON", help="the Python to create them from (default: this one)")
@@ -79,7 +79,7 @@ def create(argv: list[str]) -> int:
 
 
 def list_all(argv: list[str]) -> int:
-    Parser("env list", "List the environments with state, frameworks, versions, size and folder.").read(argv)
+    Parser("env list", "List the environments with their states and versions.").read(argv)
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("environment", no_wrap=True)

@@ -68,7 +68,8 @@ def export(argv: list[str]) -> int:
     runs = [Run(directory, _on_damage=warn_of_damage) for directory in options.directories]
     for run in runs:
         if not run.records:
-            print(f"trainscale: {run.directory}: no trial of this run has finished; it is left out", file=sys.stderr)
+            warning = f"{run.directory}: no trial of this run has finished; it is left out"
+            print(f"trainscale: {warning}", file=sys.stderr)
     finished = [run for run in runs if run.records]
     if not finished:
         raise InputError("no trial of these runs has finished; continue them with the commands that began them")
@@ -79,11 +80,11 @@ def export(argv: list[str]) -> int:
 def notebook(argv: list[str]) -> int:
     parser = Parser("notebook")
     add = parser.add_argument
-    add("directory", type=Path, metavar="DIR", help="the directory of a run; with --on HOST, its path there")
+    add("directory", type=Path, metavar="DIR", help="a run; with --on HOST, its path there")
     add("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")
     add("--open", action="store_true", help="start Jupyter and open the notebook")
     add("--on", metavar="WHERE", help=f"where Jupyter runs: a HOST, over ssh, or {_SLURM} (default: here)")
-    add("--port", type=typed(whole(1, 65535)), metavar="N", help="the port on this machine (default: a free one)")
+    add("--port", type=typed(whole(1, 65535)), metavar="N", help="the port here (default: a free one)")
     add("--no-browser", action="store_true", help="start no browser")
     jupyter = "the jupyter to use there (default: next to Python, else on the PATH)"
     add("--jupyter", default="", metavar="PROGRAM", help=jupyter)

@@ -111,7 +111,7 @@ def _make_parser() -> Parser:
     add("-s", "--num-servers", type=typed(whole(0, _MOST_PROCESSES)), metavar="N", default=0,
         help="number of parameter servers, which run the same command (default: 0)")
     add("--scheduler", action=argparse.BooleanOptionalAction, default=None,
-        help="start MXNet's scheduler, one more process of the same command (default: on if there are servers)")
+        help="start MXNet's scheduler, one more process (default: on if there are servers)")
     add("--chief", action="store_true", help="make worker 0 the chief in TF_CONFIG; when it ends, everything ends")
     add("--placement", choices=(FILL, ROUND_ROBIN), default=ROUND_ROBIN, dest="deal",
         help="round-robin: assign processes to the hosts in turn, servers first; fill: use a host completely before"
@@ -119,7 +119,7 @@ def _make_parser() -> Parser:
     add("--gpus", choices=("all", "own"), default="all",
         help="the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="set a variable for every process; without =VALUE, the value comes from this shell; may be repeated")
+        help="set a variable for every process (default value: that of this shell)")
     add("--env-worker", action="append", default=[], metavar="NAME=VALUE",
         help="set a variable for workers only; may be repeated")
     add("--env-server", action="append", default=[], metavar="NAME=VALUE",

@@ -27,16 +27,13 @@ _PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces 
 def main(argv: list[str]) -> int:
     parser = Parser("parse-log")
     add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="logs, directories of runs, or trials.jsonl; - is standard input")
-    reduce = (
-        "take the average (default) or the largest value of each metric over workers; seconds are always averaged,"
-        " samples per second always added up"
-    )
+    add("files", nargs="*", metavar="FILE", help="logs or directories of runs; - is standard input")
+    reduce = "how metrics of workers are combined (default: average); samples per second are added up"
     add("--reduce", "--op", choices=REDUCERS, default=AVERAGE, help=reduce)
     formats = "the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log"
     add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help=formats)
-    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order (default: all)")
-    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)} (default: all that the log has)")
+    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order")
+    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)}")
     every = "show only every Nth epoch or step, and the last"
     add("--every", type=typed(whole(1)), default=1, metavar="N", help=every)
     add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")

@@ -74,7 +74,7 @@ def predict(argv: list[str]) -> int:
 
     parser = Parser("predict")
     add_run(parser)
-    devices = f"device counts (default: 2 and {MOST_TIMES} times the largest that was measured; more is refused)"
+    devices = f"device counts (default: 2 and {MOST_TIMES} times the largest measured one)"
     parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
     add_formats(parser)
     options = parser.read(argv)
@@ -155,8 +155,7 @@ def compare(argv: list[str]) -> int:
     add(
         "a",
         metavar="A",
-        help="the reference: the directory of a run or a results.json; DIR:SERIES is one series; published:ID is a"
-        " published curve, which is the reference wherever it stands",
+        help="the reference: a run, a results.json, DIR:SERIES, or published:ID, wherever it stands",
     )
     add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
     series = "compare only this series; give it twice to compare two series of one run"
@@ -227,7 +226,7 @@ def published(argv: list[str]) -> int:
     add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
     add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
     add("--min-devices", type=_COUNT, metavar="N", help="only curves that reach this many devices")
-    add("--like", type=Path, metavar="DIR", help="compare the efficiency of this run with the nearest published points")
+    add("--like", type=Path, metavar="DIR", help="compare this run with the nearest published points")
     devices = "with --like: the device count to compare (default: the largest)"
     add("--devices", type=_COUNT, metavar="N", help=devices)
     add("--series", metavar="TITLE", help="with --like: compare only this series of the run")

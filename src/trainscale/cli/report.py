@@ -32,16 +32,13 @@ def main(argv: list[str]) -> int:
     add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
     output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
     add("-o", "--output", type=Path, metavar="DIR", help=output)
-    label = (
-        "name of a run in a report of several runs; give one for each run, in the same order (default: the name of its"
-        " directory)"
-    )
+    label = "name of a run in a report of several, one for each (default: its directory)"
     add("--label", action="append", default=[], metavar="NAME", help=label)
-    accuracy = "show the training time to this validation accuracy, such as 0.9 (default: the accuracy of the run)"
+    accuracy = "show the training time to this validation accuracy (default: that of the run)"
     add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
-    add("--format", metavar="LIST", help="also write every chart as files in these formats: png, pdf, svg")
+    add("--format", metavar="LIST", help="also write charts as files: png, pdf, svg")
     add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
-    add("--show-hosts", action="store_true", help="show the names of hosts in the page, report.md and the pictures")
+    add("--show-hosts", action="store_true", help="name hosts in the page, report.md and the pictures")
     curve = "add a published curve to the charts; may be repeated"
     add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=curve)
     normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"

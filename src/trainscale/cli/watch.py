@@ -15,6 +15,7 @@ from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, watch
 from ..record.journal import Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
+from ..report.numbers import format_plural
 from ..runs import Run
 from ..spec.devices import Host
 from ..spec.plan import Plan
@@ -79,11 +80,11 @@ def main(argv: list[str]) -> int:
         print(f"{_JOB} goes on; the same command watches it again", file=sys.stderr)
         return 130
     if not end.is_complete:
-        count = len(end.records)
         print(
-            f"no process measures this run now, and it is not complete ({count} trial{'' if count == 1 else 's'} in the"
-            " journal); the command that began it continues it; --wait watches on, also where the lock of another host"
-            " is not seen here",
+            "no process measures this run now, and it is not complete"
+            f" ({format_plural(len(end.records), 'trial')} in the journal);"
+            " the command that began it continues it; --wait watches on, also where the lock of another host is not"
+            " seen here",
             file=sys.stderr,
         )
     return exit_code
