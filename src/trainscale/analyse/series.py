@@ -282,12 +282,14 @@ def build_series(
             sequential = by_budget or any(record.trial.short for record in of_point)
             # Under weak and strong scaling, speed-ups are ratios of speeds; under strong scaling that is the ratio of
             # times for the same work.
+            overheads = [compute_input_overhead(record) for record in of_point if is_measured(record)]
+            known_overheads = [share for share in overheads if share is not None]
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
             versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
             point = replace(
                 _make_point(config, devices, of_point, accuracy),
                 samples_per_second=mean_interval(speeds, sequential) if speeds else None,
-                input_overhead=_compute_input_overhead(of_point, sequential),
+                input_overhead=mean_interval(known_overheads, sequential) if known_overheads else None,
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / devices) if speedup else None,
                 efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
@@ -329,12 +331,6 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
         return None
     # A point against itself is exactly 1, without the error of two independent samples.
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
-
-
-def _compute_input_overhead(records: Sequence[TrialRecord], sequential: bool) -> Interval | None:
-    shares = [compute_input_overhead(record) for record in records if is_measured(record)]
-    known = [share for share in shares if share is not None]
-    return mean_interval(known, sequential) if known else None
 
 
 def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], accuracy: float | None) -> Point:
@@ -395,13 +391,21 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
     if not trained:
         return None
     target = trained[0].trial.config.until_accuracy if target is None else target
+    to_accuracy = None
+    if target is not None:
+        counts = [(record, count_epochs_to(record, target)) for record in trained]
+        reached = [(record, count) for record, count in counts if count is not None]
+        to_accuracy = ToAccuracy(target, len(reached), len(trained))
+        if len(reached) == len(trained):
+            seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
+            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
     return Learning(
         epochs=tuple(_average_epoch(index, trained) for index in range(max(len(record.epochs) for record in trained))),
         training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
         epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
         train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
         valid_accuracy=mean_interval([record.epochs[-1].valid_accuracy for record in trained]),
-        to_accuracy=None if target is None else _find_time_to_accuracy(trained, target),
+        to_accuracy=to_accuracy,
     )
 
 
@@ -414,15 +418,6 @@ def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
     """Return the number of the first epoch that reached an accuracy."""
     return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
-
-
-def _find_time_to_accuracy(records: Sequence[TrialRecord], target: float) -> ToAccuracy:
-    counts = [(record, count_epochs_to(record, target)) for record in records]
-    reached = [(record, count) for record, count in counts if count is not None]
-    if len(reached) < len(records):
-        return ToAccuracy(target, len(reached), len(records))
-    seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
-    return ToAccuracy(target, len(reached), len(records), seconds, fmean(count for _, count in reached))
 
 
 def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:

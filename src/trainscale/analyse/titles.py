@@ -35,23 +35,20 @@ _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
     """Return for each config the texts of the fields in which these configs differ."""
     others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
-    traits = {**_TRAITS, **{name: _make_trait_writer(name) for name in others}}
     texts: dict[Config, list[str]] = {config: [] for config in configs}
-    for name, write in traits.items():
+    for name in (*_TRAITS, *others):
         if len({getattr(config, name) for config in texts}) > 1:
             for config, parts in texts.items():
-                parts.append(write(config))
+                usual = f"{name.replace('_', ' ')} {getattr(config, name)}"
+                parts.append(_TRAITS[name](config) if name in _TRAITS else usual)
     return texts
-
-
-def _make_trait_writer(name: str) -> Callable[[Config], str]:
-    """Return how a field without a text of its own is written: ``classes 10``."""
-    return lambda config: f"{name.replace('_', ' ')} {getattr(config, name)}"
 
 
 def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
     """Return a unique title per config: model, framework, strategy, and what else differs."""
-    models = _find_model_titles({config.model for config in configs})
+    models = {config.model: find_model_title(config.model) for config in configs}
+    shared = Counter(models.values())  # where two models share a title, their names are used
+    models = {name: title if shared[title] == 1 else remove_unprintable(name) for name, title in models.items()}
     alike: defaultdict[tuple[str, ...], list[Config]] = defaultdict(list)
     for config in configs:
         alike[(models[config.model], config.framework, config.strategy_label)].append(config)
@@ -77,10 +74,3 @@ def find_model_title(name: str) -> str:
     """Return a model's name as people write it, such as AlexNet."""
     info = resolve(name)
     return info.title if info else remove_unprintable(name)
-
-
-def _find_model_titles(names: set[str]) -> dict[str, str]:
-    """Return titles by name. Where two models share a title, their names are used."""
-    titles = {name: find_model_title(name) for name in names}
-    shared = Counter(titles.values())
-    return {name: title if shared[title] == 1 else remove_unprintable(name) for name, title in titles.items()}

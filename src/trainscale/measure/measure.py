@@ -137,10 +137,14 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
             return None
         experiment = context.plan.experiment
         verdicts = []
-        if len({(config.framework, config.layout) for config in context.usable_plan.configs}) > 1:
-            from .parity import check_parity
+        configs = context.usable_plan.configs
+        if len({(config.framework, config.layout) for config in configs}) > 1:
+            from .parity import list_unproven, prove
 
-            verdicts = check_parity(context, view.show_message)
+            if experiment.safety.parity:
+                verdicts = prove(context, configs, view.show_message)
+            else:
+                verdicts = list_unproven(configs, "--no-parity left the check out")
         doubts = [verdict for verdict in verdicts if verdict.warning] if experiment.safety.parity else []
         for verdict in doubts:
             view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")

@@ -35,14 +35,6 @@ Report = Callable[[str], None]
 NumberPair = tuple[ParityNumbers, ParityNumbers]  # in float64 and in float32
 
 
-def check_parity(context: RunContext, report: Report) -> list[Verdict]:
-    """Return the verdicts on what a run compares. ``report`` gets a line for each computation."""
-    configs = context.usable_plan.configs
-    if not context.plan.experiment.safety.parity:
-        return list_unproven(configs, "--no-parity left the check out")
-    return prove(context, configs, report)
-
-
 def group_comparisons(configs: Iterable[Config]) -> list[list[Config]]:
     """Group the configs that train one network in several frameworks or layouts."""
     groups: dict[tuple[str, int, int, str], dict[tuple[str, str], Config]] = {}
