@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..cluster.environments import list_environments
 from ..cluster.hosts import HostAccess, find_devices, find_local_devices
 from ..errors import InputError, TrainscaleError
 from ..record.decoding import DecodingError, convert, decode_object
@@ -179,6 +178,8 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     modules = FRAMEWORKS[framework].imports
     if all(_is_installed(module) for module in modules):
         return Interpreter(sys.executable, HERE)
+    from ..cluster.environments import list_environments  # here: an ordinary run does without it
+
     # An environment for this framework alone comes before a shared one.
     for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
         if environment.is_usable and environment.has(modules):
