@@ -125,11 +125,6 @@ def test_ranks_are_disjoint_and_take_equally_many_full_steps(workers: int) -> No
     assert len(seen) == len(set(seen)) == 103 // (4 * workers) * 4 * workers
 
 
-def test_many_ranks_see_what_one_device_sees_with_their_batches_together() -> None:
-    together = [[*a, *b, *c] for a, b, c in zip(*(of_rank(100, 4, rank, 3) for rank in range(3)), strict=True)]
-    assert together == of_rank(100, 12, 0, 1)
-
-
 def test_what_an_epoch_leaves_over_is_other_images_each_time() -> None:
     seen = [{image for step in of_rank(10, 4, 0, 1, epoch) for image in step} for epoch in range(8)]
     assert all(len(unused) == 8 for unused in seen)

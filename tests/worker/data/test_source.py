@@ -1,4 +1,4 @@
-"""A rank's source of real batches, with as much of an adapter as it needs; trials on photographs, end to end."""
+"""A rank's source of batches, random and real, with as much of an adapter as it needs; trials on photographs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from small_sets import write_cifar10, write_mnist
 from trials import run_trial
 
 from trainscale.worker.config import Config
-from trainscale.worker.data import dataset
+from trainscale.worker.data import dataset, source
 from trainscale.worker.data.dataset import DatasetSource, choose_loader_count, count_updates_per_epoch
 from trainscale.worker.data.facts import KNOWN, DataError
 from trainscale.worker.data.loader import LoaderError
-from trainscale.worker.data.source import Normalization
+from trainscale.worker.data.source import Normalization, SyntheticSource
 from trainscale.worker.job import Device, Job, Measure
 
 
@@ -120,6 +120,55 @@ def test_loaders_are_as_many_as_asked_for_or_as_suit_the_images(tmp_path: Path) 
     assert choose_loader_count(replace(small, device=four)) == 1
     assert choose_loader_count(replace(photographs, device=four)) == 4
     assert choose_loader_count(replace(photographs, device=Device("cuda", cores=tuple(range(64))))) == 8
+
+
+# ---- random images
+
+SHAPE = (3, 8, 8)
+CONFIG = Config("torch", "mnist", 4, "allreduce", 8, 10)
+JOB = Job("worker", 0, 2, 0, ("127.0.0.1",) * 2, 1, 2, Device(), CONFIG, batch=4, seed=5)
+
+
+def test_an_image_is_the_same_whatever_batch_it_is_in() -> None:
+    whole, labels = source.make_samples(5, 0, 8, SHAPE, 10)
+    half, half_labels = source.make_samples(5, 4, 4, SHAPE, 10)
+    assert np.array_equal(whole[4:], half)
+    assert np.array_equal(labels[4:], half_labels)
+
+
+def test_images_are_random_and_never_zero_and_labels_are_classes() -> None:
+    pixels, labels = source.make_samples(5, 0, 64, SHAPE, 10)
+    assert pixels.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert abs(float(pixels.mean())) < 0.05
+    assert 0.9 < float(pixels.std()) < 1.1
+    assert not (pixels == 0).all(axis=(1, 2, 3)).any()
+    assert set(labels.tolist()) <= set(range(10))
+    assert len(set(labels.tolist())) > 3
+
+
+def test_another_seed_gives_other_images() -> None:
+    first, _ = source.make_samples(5, 0, 2, SHAPE, 10)
+    other, _ = source.make_samples(6, 0, 2, SHAPE, 10)
+    assert not np.array_equal(first, other)
+
+
+def test_ranks_get_disjoint_parts_and_the_same_batch_in_every_step() -> None:
+    placed: list[int] = []
+
+    class Placing:
+        """As much of an adapter as a source needs."""
+
+        def place(self, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            placed.append(len(pixels))
+            return pixels
+
+    first = SyntheticSource(JOB, Placing()).batches()
+    second = SyntheticSource(replace(JOB, rank=1), Placing()).batches()
+    whole, _ = source.make_samples(5, 0, 8, SHAPE, 10)
+    assert np.array_equal(np.concatenate([next(first), next(second)]), whole)
+    assert next(first) is next(first)
+    assert placed == [4, 4]
 
 
 # ---- end to end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import sys
@@ -188,13 +187,8 @@ def test_copies_that_nobody_used_for_a_week_make_room(arrive: Arrive, tmp_path: 
         os.utime(base(tmp_path) / name, (used, used))
     settle(arrive(tmp_path))
     assert {path.name for path in base(tmp_path).iterdir()} == {DIGEST, "recent"}
-
-
-@pytest.mark.processes
-def test_a_copy_in_use_is_kept_young(arrive: Arrive, tmp_path: Path) -> None:
-    settle(arrive(tmp_path))
     os.utime(base(tmp_path) / DIGEST, (1, 1))
-    settle(arrive(tmp_path))
+    settle(arrive(tmp_path))  # a copy in use is kept young
     assert time.time() - (base(tmp_path) / DIGEST).stat().st_mtime < 3600
 
 
@@ -226,15 +220,12 @@ def refused(arrive: Arrive, folder: Path | str, line: bytes | None = None) -> st
 
 
 @pytest.mark.processes
-def test_a_folder_that_others_may_write_to_is_refused(arrive: Arrive, tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_to_and_a_link_are_refused(arrive: Arrive, tmp_path: Path) -> None:
     base(tmp_path).mkdir()
     base(tmp_path).chmod(0o770)
     message = refused(arrive, tmp_path)
     assert message == f"{base(tmp_path)} is not this user's alone; remove it, or name another remote directory"
-
-
-@pytest.mark.processes
-def test_a_link_is_refused(arrive: Arrive, tmp_path: Path) -> None:
+    base(tmp_path).rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     base(tmp_path).symlink_to(tmp_path / "elsewhere")
     assert "is not this user's alone" in refused(arrive, tmp_path)
@@ -278,11 +269,3 @@ def test_it_parses_under_every_python_3() -> None:
     tree = ast.parse((WORKER / "keeper/bootstrap.py").read_text(), feature_version=(3, 4))
     younger = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
     assert not [node for node in ast.walk(tree) if isinstance(node, younger)]
-
-
-@pytest.mark.processes
-def test_its_words_are_events(arrive: Arrive, tmp_path: Path) -> None:
-    arrival = arrive(tmp_path)
-    assert arrival.popen.stdout is not None
-    line = arrival.popen.stdout.readline().decode()
-    assert json.loads(line.removeprefix("@trainscale ")) == {"kind": "bootstrap", "has": False}

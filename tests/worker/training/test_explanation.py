@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from jobs import make_job
+from stub_adapter import StubAdapter
 
-from trainscale.worker.config import Config
-from trainscale.worker.frameworks.base import Adapter, Proof
+from trainscale.worker.frameworks.base import Proof
 from trainscale.worker.job import Job
 from trainscale.worker.training import loop
 from trainscale.worker.training.rendezvous import Rendezvous
@@ -28,22 +28,10 @@ class Heartbeat:
     phase, step = "", 0
 
 
-class ExchangingDevice(Adapter, Proof):
+class ExchangingDevice(StubAdapter):
     """Steps take a millisecond for each sample; an exchange has a latency and a rate."""
 
     takes_any_batch = True
-
-    @classmethod
-    def versions(cls) -> dict[str, str]:
-        return {}
-
-    @classmethod
-    def gpus(cls) -> list[str]:
-        return []
-
-    @classmethod
-    def try_model(cls, config: Config) -> int:
-        return 0
 
     def __init__(self, clock: Clock, job: Job) -> None:
         super().__init__(job)
@@ -53,27 +41,10 @@ class ExchangingDevice(Adapter, Proof):
         self.first_seconds = 0.0  # that the first exchange of a size takes longer
         self.refused_batch = 0
 
-    def join(self) -> None: ...
-
-    def build(self) -> int:
-        return 0
-
-    def place(self, images: Any, labels: Any) -> int:
-        assert images.any()
-        return len(labels)
-
     def step(self, batch: int) -> None:
         if batch == self.refused_batch:
             raise RuntimeError("not with this batch")
         self._clock.now += 0.001 * batch
-
-    def wait(self, ticket: Any) -> None: ...
-
-    def loss(self) -> float:
-        return 0.0
-
-    def weights(self) -> dict[str, Any]:
-        return {}
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         if size == self.refused_size:
