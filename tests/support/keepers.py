@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from trainscale.launch.connected_hosts import ConnectOptions, EventReader, find_ports, make_ready
+from trainscale.launch.connected_hosts import EventReader, ask_all
 from trainscale.launch.connection import HostError, KeeperConnection, select_causes, stop_all
 from trainscale.launch.events import AnyEvent, ReceivedEvent
 from trainscale.launch.launchers.base import Launcher
@@ -30,15 +30,15 @@ def try_ready(
     clocks: bool = False,
 ) -> dict[str, list[int] | HostError]:
     """Return free ports of each host, or its error."""
-    options = ConnectOptions(seconds, compares_clocks=clocks)
-    answers = make_ready(connections, options)
-    errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
-    usable = [connection for connection in connections if connection.host not in errors]
-    free_ports = find_ports(usable, ports, options)
-    return {
-        connection.host: errors[connection.host] if connection.host in errors else free_ports[connection.host]
-        for connection in connections
-    }
+
+    def ask(connection: KeeperConnection, deadline: float) -> list[int]:
+        connection.become_ready(deadline)
+        if clocks:
+            connection.compare_clocks(deadline)
+        count = ports.get(connection.host, 0)
+        return connection.find_ports(count, deadline) if count else []
+
+    return ask_all(connections, ask, seconds)
 
 
 def ready(

@@ -90,8 +90,14 @@ class ConnectedHosts:
         allow_open_files(len(self.hosts))
         connections = self._open(self.hosts)
         self._connections = {connection.host: connection for connection in connections}
+
+        def become_ready(connection: KeeperConnection, deadline: float) -> None:
+            connection.become_ready(deadline)
+            if self._options.compares_clocks:
+                connection.compare_clocks(deadline)
+
         try:
-            answers = make_ready(connections, self._options)
+            answers = ask_all(connections, become_ready, self._options.seconds)
             self.errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
             self._raise_error()
         except BaseException as error:
@@ -119,7 +125,9 @@ class ConnectedHosts:
 
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
         connections = [self._connections[host] for host in counts if host not in self.errors]
-        answers = find_ports(connections, counts, self._options)
+        answers = ask_all(
+            connections, lambda c, deadline: c.find_ports(counts[c.host], deadline), self._options.seconds
+        )
         self.errors.update({host: answer for host, answer in answers.items() if isinstance(answer, HostError)})
         self._raise_error()
         return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
@@ -294,28 +302,6 @@ class IdleKeepers:
         self._thread.stop()
         stop_all(list(self._thread.connections.values()))
         self._thread.connections.clear()
-
-
-def make_ready(connections: Sequence[KeeperConnection], options: ConnectOptions) -> dict[str, HostError | None]:
-    """Wait until all keepers are ready. Return the errors of the hosts whose keepers are not."""
-
-    def ask(connection: KeeperConnection, deadline: float) -> None:
-        connection.become_ready(deadline)
-        if options.compares_clocks:
-            connection.compare_clocks(deadline)
-
-    return ask_all(connections, ask, options.seconds)
-
-
-def find_ports(
-    connections: Sequence[KeeperConnection], counts: Mapping[str, int], options: ConnectOptions
-) -> dict[str, list[int] | HostError]:
-
-    def ask(connection: KeeperConnection, deadline: float) -> list[int]:
-        count = counts.get(connection.host, 0)
-        return connection.find_ports(count, deadline) if count else []
-
-    return ask_all(connections, ask, options.seconds)
 
 
 def ask_all(

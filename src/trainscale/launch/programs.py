@@ -433,7 +433,7 @@ def _send_signal(connected: ConnectedHosts, run: ProgramRun, number: signal.Sign
 
 
 def _wait(connected: ConnectedHosts, run: ProgramRun, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while connected.is_open and run.running and time.monotonic() < deadline:
-        for received in connected.poll():
-            run.update(received)
+    for received in connected.read_events(seconds if run.running else 0.0):
+        run.update(received)
+        if not run.running:
+            return

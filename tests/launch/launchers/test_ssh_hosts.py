@@ -275,3 +275,31 @@ def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., La
         answers = try_ready(keepers, {}, 20.0)
     assert [host for host, answer in answers.items() if isinstance(answer, HostError)] == ["node5"]
     until(lambda: left(many) == {}, "the end of all keepers")
+
+
+# Leaves 500 ports that are not for outgoing connections, and takes them all.
+TAKE_PORTS = """
+import socket, time
+from pathlib import Path
+Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("10500 65535")
+taken = [socket.create_server(("", port)) for port in range(10000, 10500)]
+print("taken", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_host_without_free_ports_is_refused_and_named(lab: Lab, folder: Path) -> None:
+    """The last test here: the host keeps its range of ports."""
+    command = [*lab.inside("node2"), sys.executable, "-c", TAKE_PORTS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as taking:
+        assert taking.stdout is not None
+        try:
+            assert taking.stdout.readline() == "taken\n"
+            done = run(lab, folder, *LONG, "--no-witness")
+        finally:
+            lab.kill_matching("node2", "taken = [socket")
+    assert done.returncode == 1, done.stdout + done.stderr
+    failure = trials(folder)[0]["failure"]
+    assert (failure["kind"], failure["host"]) == ("refused", "node2"), failure
+    assert "free ports" in failure["message"]
+    assert left(lab) == {}

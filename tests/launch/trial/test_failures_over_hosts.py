@@ -62,6 +62,11 @@ def test_a_killed_rank_is_named_with_its_host_and_device(tmp_path: Path) -> None
     assert "was ended by SIGKILL" in failure.message
 
 
+def test_a_stopped_rank_is_named_with_its_host(tmp_path: Path) -> None:
+    failure = fail(tmp_path, "stops", stall_seconds=10.0)
+    assert (failure.kind, failure.rank, failure.host) == ("hang", 1, "node2")
+
+
 class LateLauncher(ThisMachineLauncher):
     def command(self, host: str) -> list[str]:
         late = "import time; time.sleep(30)\n" if host == "node2" else ""

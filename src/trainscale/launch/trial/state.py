@@ -14,7 +14,6 @@ from ...worker.events import (
     CallStack,
     Deadline,
     End,
-    Event,
     Exit,
     GpuFacts,
     Heartbeat,
@@ -90,12 +89,7 @@ class RankState:
             if lost > 0:
                 self.notes.append(f"{self.name}: {lost} event line{'s' if lost > 1 else ''} lost")
             self.next_sequence = received.sequence + 1
-        self._apply(received.event, now)
-        if self.has_failed and self.failed_at is None:
-            self.failed_at = now
-
-    def _apply(self, event: Event, now: float) -> None:
-        match event:
+        match event := received.event:
             case Hello():
                 self.hello, self.last_progress = event, now
             case Ready():
@@ -133,6 +127,8 @@ class RankState:
                     self.notes.append(f"{self.name} {describe_exit(event.code)} after its result")
             case UnknownEvent(problem=problem) if problem:
                 self.notes.append(f"{self.name}: an event {event.event_kind!r} cannot be read: {problem}")
+        if self.has_failed and self.failed_at is None:
+            self.failed_at = now
 
 
 @dataclass
