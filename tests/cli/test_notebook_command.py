@@ -44,8 +44,8 @@ def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Pa
     for chart in shown[1:4]:
         assert "</svg>" in str(chart["image/svg+xml"]), "nothing is loaded from the network"
         assert 'fill="currentColor"' not in str(chart["image/svg+xml"]), "a picture has no page around it"
-    assert "loses" in str(shown[4]["text/html"])  # explain
-    assert "runner-up" in str(shown[5]["text/html"])  # best
+    assert "loses" in str(shown[4]["text/markdown"])  # explain
+    assert "runner-up" in str(shown[5]["text/markdown"])  # best
     assert "'oom'" in str(shown[6]["text/plain"])
     assert "AlexNet · torch · allreduce" in str(shown[8]["text/html"])
     assert "trainscale run --models alexnet:32" in str(shown[9]["text/plain"])
