@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
 from ..launch.launchers.settings import SlurmSettings
 from ..measure.context import choose_directory
-from ..measure.measure import RunListener
 from ..measure.submission import (
     JobPaths,
     SlurmJob,
-    SlurmUnreachable,
     choose_gres,
     choose_time_limit,
     find_active_job,
@@ -28,7 +26,7 @@ from ..measure.submission import (
     submit_job,
 )
 from ..measure.watching import FollowedRun, follow
-from ..record.journal import RUN, Journal
+from ..record.journal import RUN
 from ..record.trial import LOST
 from ..report.numbers import format_plural, format_rough_duration
 from ..runs import Run
@@ -36,6 +34,7 @@ from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
 from .signals import interrupt_on_signals
+from .views import show_progress
 
 _LOG_LINES = 20
 
@@ -74,8 +73,8 @@ def submit_run(
                     _print_submitted(job, plan, limit, paths.directory)
                 else:
                     print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
-                with ExitStack() as view:
-                    status = follow(job, run, _JobPrinter(job, view))
+                show_trials = partial(show_progress, remote_job=f"job {job.number}")
+                status = follow(job, run, partial(print, flush=True), show_trials)
             except KeyboardInterrupt:
                 if job is None:
                     raise
@@ -103,37 +102,6 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     has_gpus = choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
-
-
-class _JobPrinter:
-    """Prints what happens to a job, and shows its trials as a local run does."""
-
-    def __init__(self, job: SlurmJob, view: ExitStack) -> None:
-        self._name = f"job {job.number}"
-        self._view = view
-
-    def status_changes(self, status: JobStatus) -> None:
-        if status.is_running:
-            print(f"{self._name} runs on {status.nodes}", flush=True)
-        elif status.is_waiting:
-            reason = f": {status.reason}" if status.reason else ""
-            start = f"; expected to start {status.start.replace('T', ' ')}" if status.start else ""
-            print(f"{self._name} waits{reason}{start}", flush=True)
-        else:
-            print(f"{self._name}: {status.state.lower().replace('_', ' ')}", flush=True)
-
-    def slurm_is_silent(self, error: SlurmUnreachable) -> None:
-        print(f"{error}; the job is not affected, trying again", flush=True)
-
-    def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        from .views import show_progress
-
-        if run.records:
-            print(f"continuing: {len(run.records)} trials are in the journal", flush=True)
-        return self._view.enter_context(show_progress(run.plan, journal, remote_job=self._name))
-
-    def run_stops(self) -> None:
-        self._view.close()
 
 
 def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:

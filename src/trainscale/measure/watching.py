@@ -13,10 +13,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
@@ -241,59 +241,59 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
 # ---- a batch job that is followed from where it was submitted
 
 
-class JobListener(Protocol):
-    """Receives what happens to a job that is followed."""
-
-    def status_changes(self, status: JobStatus) -> None: ...
-
-    def slurm_is_silent(self, error: SlurmUnreachable) -> None: ...
-
-    def run_begins(self, run: FollowedRun, journal: Journal) -> RunListener:
-        """The run has begun to measure; the result receives its trials."""
-
-    def run_stops(self) -> None:
-        """The job waits again, because Slurm requeued it."""
-
-
-def follow(job: SlurmJob, run: FollowedRun, listener: JobListener) -> JobStatus:
+def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_trials: ShowTrials) -> JobStatus:
     """Return how the job ended. A KeyboardInterrupt passes through, and the job goes on."""
     shortest, longest = _STATUS_SECONDS
     status, reported = JobStatus("PENDING"), ("", "", "")
     pause, next_question, is_silent = shortest, 0.0, False
     shown: tuple[Journal, RunListener] | None = None
 
-    def show() -> tuple[Journal, RunListener]:
-        view, run.current = run.open_view(), None
-        return view, listener.run_begins(run, view)
+    with ExitStack() as display:
 
-    while True:
-        if time.monotonic() >= next_question:
-            try:
-                status, is_silent = read_status(job), False
-            except SlurmUnreachable as error:
-                if not is_silent:
-                    listener.slurm_is_silent(error)
-                is_silent = True
-            now = (status.state, status.reason, status.nodes)
-            pause = shortest if now != reported else min(longest, pause * 1.5)
-            if now != reported and not status.is_over and not is_silent:
-                listener.status_changes(status)
-            reported, next_question = now, time.monotonic() + pause
-        if status.is_over:
-            break
-        if status.is_waiting:
-            listener.run_stops()
-            shown = None
-        elif shown is None and status.is_running and run.has_begun:
+        def show() -> tuple[Journal, RunListener]:
+            if run.records:
+                say(f"continuing: {len(run.records)} trials are in the journal")
+            view, run.current = run.open_view(), None
+            return view, display.enter_context(show_trials(run.plan, view))
+
+        while True:
+            if time.monotonic() >= next_question:
+                try:
+                    status, is_silent = read_status(job), False
+                except SlurmUnreachable as error:
+                    if not is_silent:
+                        say(f"{error}; the job is not affected, trying again")
+                    is_silent = True
+                now = (status.state, status.reason, status.nodes)
+                pause = shortest if now != reported else min(longest, pause * 1.5)
+                if now != reported and not status.is_over and not is_silent:
+                    say(f"job {job.number}{_describe_status(status)}")
+                reported, next_question = now, time.monotonic() + pause
+            if status.is_over:
+                break
+            if status.is_waiting:  # again, if Slurm requeued it
+                display.close()
+                shown = None
+            elif shown is None and status.is_running and run.has_begun:
+                shown = show()
+            if shown is not None:
+                run.report(*shown)
+            time.sleep(_POLL_SECONDS)
+        if shown is None and run.has_new_records:  # a short job
             shown = show()
         if shown is not None:
             run.report(*shown)
-        time.sleep(_POLL_SECONDS)
-    if shown is None and run.has_new_records:  # a short job
-        shown = show()
-    if shown is not None:
-        run.report(*shown)
     return status
+
+
+def _describe_status(status: JobStatus) -> str:
+    if status.is_running:
+        return f" runs on {status.nodes}"
+    if not status.is_waiting:
+        return f": {status.state.lower().replace('_', ' ')}"
+    reason = f": {status.reason}" if status.reason else ""
+    start = f"; expected to start {status.start.replace('T', ' ')}" if status.start else ""
+    return f" waits{reason}{start}"
 
 
 # ---- the journal of a run on another host
