@@ -216,7 +216,7 @@ def measure(
 
         run = Run.from_records(journal.run, journal.records, read_parity(journal.directory), journal.directory)
         try:
-            problem = write_report(run.directory, [run]).no_charts
+            problem = write_report(run.directory, [run])
             is_good = all(record.ok or record.status == SKIPPED for record in run.records)
             if problem:
                 view.warn(f"charts are missing: {problem}")

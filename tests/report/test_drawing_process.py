@@ -31,9 +31,7 @@ from pathlib import Path
 from reported import write_outputs
 resource.setrlimit(resource.RLIMIT_AS, (40_960_000_000, 40_960_000_000))
 records = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
-outputs = write_outputs(Path(sys.argv[1]), make_run(), records)
-print(outputs.no_charts)
-print(*(path.name for path in outputs.paths))
+print(write_outputs(Path(sys.argv[1]), make_run(), records))
 """
 
 
@@ -84,12 +82,12 @@ def test_with_few_addresses_there_are_all_tables_and_the_reason_why_charts_are_m
         [sys.executable, "-c", LIMITED, str(tmp_path), *folders], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    reason, names = done.stdout.splitlines()
+    (reason,) = done.stdout.splitlines()
     assert "the process that draws them was ended by SIG" in reason
     assert "Fatal process out of memory" in reason
     assert "its addresses are limited to 38 GiB (ulimit -v), and it needs more" in reason
-    assert names.split() == ["report.html", "report.md", "results.csv", "results.json", "alexnet_b32.csv"]
-    assert {path.name for path in tmp_path.iterdir()} == {*names.split()[:4], "csv_torch"}
+    tables = {"report.html", "report.md", "results.csv", "results.json", "csv_torch"}
+    assert {path.name for path in tmp_path.iterdir()} == tables
     page = (tmp_path / "report.html").read_text()
     assert "There is no picture of this chart: the process that draws them was ended by SIG" in page
 

@@ -14,7 +14,7 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.details import PageDetails, choose_charted, make_details
 from trainscale.report.options import ReportOptions
-from trainscale.report.outputs import Outputs, write_report
+from trainscale.report.outputs import write_report
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
@@ -38,6 +38,6 @@ def write_outputs(
     records: Sequence[TrialRecord],
     verdicts: Sequence[Verdict] = (),
     options: ReportOptions | None = None,
-) -> Outputs:
-    """Write the report of a run whose journal is in memory."""
+) -> str:
+    """Write the report of a run whose journal is in memory. Return why charts are missing."""
     return write_report(directory, [Run.from_records(info, records, verdicts)], options)

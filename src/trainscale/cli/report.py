@@ -63,12 +63,12 @@ def main(argv: list[str]) -> int:
 
         overlay = overlay_curves([(run.info, run.series) for run in runs], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
-    outputs = write_report(directory, runs, report_options)
+    no_charts = write_report(directory, runs, report_options)
     if len(runs) == 1:
         print_results(runs[0])
     else:
         print_joint_results(directory, runs)
-    print_missing_charts(outputs.no_charts)
+    print_missing_charts(no_charts)
     for line in overlay.sentences:
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0

@@ -145,7 +145,7 @@ def _finish_results(followed: FollowedRun) -> int:
     from ..report.outputs import write_report
 
     run = Run(followed.directory)
-    outputs = write_report(run.directory, [run])
+    no_charts = write_report(run.directory, [run])
     print_results(run)
-    print_missing_charts(outputs.no_charts)
+    print_missing_charts(no_charts)
     return 0 if all(record.ok for record in run.records) else 1

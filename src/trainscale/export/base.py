@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.plugins import EXPORTER, load_plugins
 from ..record.files import write_atomically
+from ..report.numbers import format_count
 from ..runs import Run
 
 DEFAULT_PROJECT = "trainscale"
@@ -82,10 +83,6 @@ def describe_file(path: Path, runs: Sequence[Run]) -> str:
     """Return one line that says what was written."""
     trials = sum(len(run.records) for run in runs)
     return f"{path}: {format_count(trials, 'trial')} of {format_count(len(runs), 'run')}\n"
-
-
-def format_count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def list_exporter_names() -> tuple[str, ...]:

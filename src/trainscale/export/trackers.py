@@ -14,9 +14,10 @@ from typing import Any
 from ..analyse.series import Interval, Point, Series
 from ..errors import InputError, TrainscaleError
 from ..report.csv_json import make_slug
+from ..report.numbers import format_count
 from ..runs import Run
 from ..spec.config import compute_digest
-from .base import Destination, Exporter, format_count, import_package
+from .base import Destination, Exporter, import_package
 from .tables import CsvExporter, make_unit_name
 
 _VARIABLE = "MLFLOW_TRACKING_URI"

@@ -57,9 +57,9 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
     learns = any(series.learns for series in all_series)
     scales = bool(overlay.series) or any(len(series.points) > 1 for series in all_series)
     with_published = [*all_series, *overlay.series]
-    speed = partial(draw_throughput, with_published if overlay.normalise == ABSOLUTE else all_series)
-    if overlay.series and overlay.normalise == PER_DEVICE:
-        speed = partial(draw_throughput_per_device, with_published)
+    per_device = bool(overlay.series) and overlay.normalise == PER_DEVICE
+    with_curves = per_device or overlay.normalise == ABSOLUTE
+    speed = partial(draw_throughput, with_published if with_curves else all_series, per_device=per_device)
     charts = []
     if learns:
         draw_both = partial(draw_accuracy, all_series), partial(draw_accuracy_over_time, all_series)
@@ -116,10 +116,17 @@ def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
     return draw(all_series, plot, frame)
 
 
-def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of cluster-wide throughput. The ideal of a series starts at its smallest point."""
+def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL, per_device: bool = False) -> VegaSpec:
+    """Return the chart of throughput. The ideal of a series starts at its smallest point."""
     shown = [series for series in all_series if series.good]
     unit = find_common_unit(all_series)
+    words = f"{unit.capitalize()} per second"
+    if per_device:
+        rows = _make_rows(
+            shown, lambda point: rate.scaled(1 / point.devices) if (rate := point.samples_per_second) else None
+        )
+        notes, title = ["Higher is better; level is ideal."], f"{words} and device against devices"
+        return draw(all_series, Plot(title, notes, f"{unit}/s, per device", PERCENT, shown, rows), frame)
     rows = _make_rows(shown, lambda point: point.samples_per_second)
     ideal: list[Row] = []
     for series in shown:
@@ -128,20 +135,7 @@ def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
             value = own[0]["value"] / own[0]["devices"] * devices
             ideal.append({"series": series.title, "devices": devices, "value": value})
     notes = ["Up and to the right is better. Dashed: each series' own ideal."]
-    title = f"{unit.capitalize()} per second against devices"
-    plot = Plot(title, notes, f"{unit}/s, whole cluster", DECADES, shown, rows, ideal)
-    return draw(all_series, plot, frame)
-
-
-def draw_throughput_per_device(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of the throughput of a device, from zero."""
-    shown = [series for series in all_series if series.good]
-    unit = find_common_unit(all_series)
-    rows = _make_rows(
-        shown, lambda point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None
-    )
-    title = f"{unit.capitalize()} per second and device against devices"
-    plot = Plot(title, ["Higher is better; level is ideal."], f"{unit}/s, per device", PERCENT, shown, rows)
+    plot = Plot(f"{words} against devices", notes, f"{unit}/s, whole cluster", DECADES, shown, rows, ideal)
     return draw(all_series, plot, frame)
 
 

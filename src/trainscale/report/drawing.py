@@ -5,7 +5,6 @@ The axis of devices is logarithmic, with a tick at every count that was measured
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import textwrap
@@ -297,11 +296,3 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
         background = '<rect width="100%" height="100%" fill="white"/>'
         svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
     return svg + "\n"
-
-
-def use_paper_colours(spec: VegaSpec) -> VegaSpec:
-    """Return the chart with dark text on white."""
-    text = json.dumps(spec).replace(json.dumps(INK), json.dumps(PAPER_INK))
-    chart: VegaSpec = json.loads(text)
-    chart["config"]["background"] = "white"
-    return chart

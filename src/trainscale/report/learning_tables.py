@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..analyse.series import Point, Series, ToAccuracy
+from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..runs import Run
 from . import numbers, wording
-from .provenance_tables import name_cluster
+from .provenance_tables import make_machines_grid
 from .table import Grid
 
 MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
@@ -58,21 +58,19 @@ def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Gr
     notes = ["Time: seconds of training, without validation."]
     if point.repeats > 1:
         notes.append(f"Means of {point.repeats} repeats.")
-    if point.learning.to_accuracy:
-        notes.append(f"{_describe_target(point.learning.to_accuracy)}.")
+    if target := point.learning.to_accuracy:
+        missed = target.repeats - target.reached
+        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
+        text = f"An accuracy of {target.target:g} was not reached{often}."
+        if target.seconds and target.epochs is not None:
+            seconds = numbers.format_duration(target.seconds.mean)
+            epochs_to = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
+            text = f"Time to accuracy {target.target:g}: {seconds} of training, {epochs_to}."
+        notes.append(text)
     if len(shown) < len(epochs):
         notes.append(f"{len(shown)} of {len(epochs)} epochs; all are in report.md.")
     title = f"{series.title} on {wording.format_devices_and_hosts(point)}"
     return Grid(title, ("epoch", "train accuracy", "valid accuracy", "time"), tuple(rows), " ".join(notes), left=())
-
-
-def _describe_target(target: ToAccuracy) -> str:
-    if target.seconds is None or target.epochs is None:
-        missed = target.repeats - target.reached
-        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
-        return f"An accuracy of {target.target:g} was not reached{often}"
-    epochs = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
-    return f"Time to accuracy {target.target:g}: {numbers.format_duration(target.seconds.mean)} of training, {epochs}"
 
 
 def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
@@ -125,7 +123,7 @@ def make_system_grids(run: Run) -> list[Grid]:
     for series in run.series:
         if series.learns:
             groups.setdefault((series.config.model, series.config.data, series.config.framework), []).append(series)
-    cluster = name_cluster(run.info)
+    cluster = ", ".join(row[0] for row in make_machines_grid(run.info).rows)
     grids = []
     for (model, data, framework), group in groups.items():
         rows = []

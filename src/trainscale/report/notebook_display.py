@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
     import altair
 
     from . import charts
-    from .drawing import use_paper_colours
+    from .drawing import INK, PAPER_INK
 
     functions = {
         "speedup": charts.draw_speedup,
@@ -37,7 +38,11 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
         "efficiency": charts.draw_efficiency,
         "accuracy": charts.draw_accuracy,
     }
-    return altair.LayerChart.from_dict(use_paper_colours(functions[quantity](all_series)))
+    # Dark on white, because the colours of the page around it are not known.
+    text = json.dumps(functions[quantity](all_series)).replace(json.dumps(INK), json.dumps(PAPER_INK))
+    spec = json.loads(text)
+    spec["config"]["background"] = "white"
+    return altair.LayerChart.from_dict(spec)
 
 
 def render_run(run: Run) -> str:

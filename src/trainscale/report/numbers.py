@@ -24,6 +24,10 @@ def format_integer(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
+def format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_plus_minus(interval: Interval | None) -> str:
     """Format half the interval relative to the mean: ±1.2 %. Empty where there is no interval."""
     return format_relative_error(interval.relative if interval else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..analyse.series import Series
@@ -24,16 +23,8 @@ _PNG_SCALE = 2.0  # pixels of a picture for each pixel of a chart
 _GRAPH = "comparison_graph.svg"
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """The files that were written; those that a person opens first come first."""
-
-    paths: list[Path]
-    no_charts: str = ""  # why there are no charts, if they could not be drawn
-
-
-def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> Outputs:
-    """Write every output of runs: first all tables, because charts cannot be drawn everywhere.
+def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> str:
+    """Write every output of runs, and return why charts are missing; the empty string if they are not.
 
     The same records give the same bytes. Several runs have labels. Pages and pictures name no hosts unless ``options``
     ask for them; the files for programs do.
@@ -44,22 +35,23 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
     shown = [redaction.redact_run(run) for run in runs]
     charted = choose_charted(shown)
     details = make_details(shown, charted, redaction, options.price)
-    text = write_atomically(directory / "report.md", render_report_md(shown, options.overlay, details))
 
+    # First all tables, because charts cannot be drawn everywhere.
     differences = make_difference_grid(shown) if len(runs) > 1 else None
-    files = {
+    tables: dict[str, str] = {
+        "report.md": render_report_md(shown, options.overlay, details),
         "results.csv": csv_json.render_results_csv(runs),
         "results.json": csv_json.render_results_json(runs, differences),
     }
     for run in runs:
-        files |= csv_json.make_series_files(run.series, run.label)
-    tables = [write_atomically(directory / name, content) for name, content in files.items()]
+        tables |= csv_json.make_series_files(run.series, run.label)
+    written = {write_atomically(directory / name, text) for name, text in tables.items()}
     # The name of a series file changes when another series begins to share it.
     for folder in {csv_json.name_folder(series.config) for run in runs for series in run.series}:
-        for path in set((directory / folder).glob("*.csv")) - set(tables):
+        for path in set((directory / folder).glob("*.csv")) - written:
             path.unlink()
 
-    page = write_atomically(directory / "report.html", render_report_html(shown, options.overlay, details))
+    write_atomically(directory / "report.html", render_report_html(shown, options.overlay, details))
     charts = [*list_charts(charted, options.overlay), *details.charts]
     pictures: dict[str, str | bytes] = {}
     try:
@@ -76,9 +68,10 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
         for chart in charts:
             for name in FORMATS:
                 (directory / f"{chart.file}.{name}").unlink(missing_ok=True)  # of an earlier report
-        return Outputs([page, text, *tables], str(error))
-    drawn = [write_atomically(directory / name, content) for name, content in pictures.items()]
-    return Outputs([page, text, *drawn, *tables])
+        return str(error)
+    for name, content in pictures.items():
+        write_atomically(directory / name, content)
+    return ""
 
 
 # ---- what the older scripts wrote to the current directory, and the summary that they printed at the end

@@ -47,11 +47,6 @@ def make_versions_grid(run: RunInfo) -> Grid | None:
     return Grid("Versions", ("program", "versions"), tuple(rows), left=(0, 1)) if rows else None
 
 
-def name_cluster(run: RunInfo) -> str:
-    """Return the names in the table of machines."""
-    return ", ".join(map(_join_names, _group_hosts(run.read_provenance()).values()))
-
-
 def describe_hardware(run: RunInfo) -> str:
     """Return the hardware without the names of hosts."""
     groups = _group_hosts(run.read_provenance())
@@ -77,7 +72,7 @@ def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
         parts = [f"{machine.gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(machine.gpus)]
         parts.append(machine.cpu or "")
         if machine.cores:
-            parts.append(f"{machine.cores} core{'' if machine.cores == 1 else 's'}")
+            parts.append(numbers.format_count(machine.cores, "core"))
         if machine.memory_gib:
             parts.append(f"{machine.memory_gib} GiB")
         hardware = ", ".join(part for part in parts if part) or numbers.MISSING

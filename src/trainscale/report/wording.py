@@ -88,11 +88,12 @@ def describe_scaling(series: Series) -> str:
     point = series.good[-1]
     rate = point.samples_per_second
     speed = f"{numbers.format_number(rate.mean if rate else None)} {point.unit}/s"
+    devices = format_devices_and_hosts(point)
     if point.devices > 1 and point.speedup:
-        times, share = numbers.format_times(point.speedup), numbers.format_efficiency(point.efficiency)
-        return f"{format_devices_and_hosts(point)} give {times} ({share} efficiency), {speed}"
+        share = numbers.format_efficiency(point.efficiency)
+        return f"{devices} give {numbers.format_times(point.speedup)} ({share} efficiency), {speed}"
     verb = "trains" if point.devices == 1 else "train"
-    return f"{format_devices_and_hosts(point)} {verb} {speed} {numbers.format_plus_minus(rate)}".rstrip()
+    return f"{devices} {verb} {speed} {numbers.format_plus_minus(rate)}".rstrip()
 
 
 def describe_learning(series: Series) -> str:
@@ -101,8 +102,9 @@ def describe_learning(series: Series) -> str:
     if not points or points[-1].learning is None:
         return ""
     point, learning = points[-1], points[-1].learning
-    accuracy, epochs = numbers.format_accuracy(learning.valid_accuracy), learning.last.epoch
-    parts = [f"{accuracy} of validation {point.unit} right after {epochs} epoch{'' if epochs == 1 else 's'}"]
+    accuracy = numbers.format_accuracy(learning.valid_accuracy)
+    epochs = numbers.format_count(learning.last.epoch, "epoch")
+    parts = [f"{accuracy} of validation {point.unit} right after {epochs}"]
     target = learning.to_accuracy
     if target and target.seconds:
         parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)} of training")
@@ -178,16 +180,16 @@ def describe_device_kind(all_series: Sequence[Series]) -> str:
         return "devices"
     kind, cores = kinds.pop()
     if kind == "cpu":
-        return f"CPU, {cores} core{'' if cores == 1 else 's'} each"
+        return f"CPU, {numbers.format_count(cores, 'core')} each"
     return "GPUs" if kind == "cuda" else kind
 
 
 def format_device_count(count: int) -> str:
-    return f"{numbers.format_integer(count)} device{'' if count == 1 else 's'}"
+    return numbers.format_count(count, "device")
 
 
 def format_host_count(count: int) -> str:
-    return f"{numbers.format_integer(count)} host{'' if count == 1 else 's'}"
+    return numbers.format_count(count, "host")
 
 
 def format_devices_and_hosts(point: Point) -> str:
