@@ -125,8 +125,6 @@ def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> N
         (("--devices", "2"), "--devices: valid together with --like"),
         (("--output", "a.svg"), "--output: valid together with an ID"),
         ((CURVE, "--output", "a.pdf"), "--output a.pdf: valid: a name that ends in .svg or .png"),
-        ((CURVE, "--output", "ours/run.json/a.png"), "--output ours/run.json/a.png: cannot be written"),
-        (("horovod2018-512-vgg16", "--output", "a.svg"), "its source states an efficiency but no speeds"),
         (("--like", "nowhere"), "no run was recorded here"),
         (("--like", "ours", "--devices", "16"), "there is no efficiency to place"),
         (("--like", "ours", "--series", "vgg"), "in a series that has 'vgg' in its title"),
@@ -136,6 +134,20 @@ def test_wrong_input_is_a_sentence_and_exit_code_2(
     argv: tuple[str, ...], message: str, folder: Path, refused: Callable[..., str]
 ) -> None:
     assert message in refused("published", *argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((CURVE, "--output", "ours/run.json/a.png"), "--output ours/run.json/a.png: cannot be written"),
+        (("horovod2018-512-vgg16", "--output", "a.svg"), "its source states an efficiency but no speeds"),
+    ],
+)
+def test_a_picture_that_cannot_be_made_is_a_sentence(
+    argv: tuple[str, ...], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["published", *argv]) == 2
+    assert message in capsys.readouterr().err
 
 
 # ---- am I normal?

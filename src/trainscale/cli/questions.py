@@ -256,14 +256,6 @@ def published(argv: list[str]) -> int:
         years = None if options.year is None else parse_years(options.year)
         names = options.network, options.hardware, options.framework
         curves = select_curves(read_curves(), *names, years, options.min_devices)
-    if options.output:
-        from ..report import check_can_report
-
-        check_can_report()
-        try:
-            text.write_curve_chart(curves[0], options.output)
-        except OSError as error:
-            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     if options.json:
         print(text.render_published_json(curves), end="")
     elif options.id:
@@ -276,6 +268,14 @@ def published(argv: list[str]) -> int:
         console.print(TerminalGrid(text.make_list_grid(curves, console.width)))
     else:
         print("No published curve has all of that.")
+    if options.output:
+        from ..report import check_can_report
+
+        check_can_report()
+        try:
+            text.write_curve_chart(curves[0], options.output)
+        except OSError as error:
+            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     return 0
 
 
