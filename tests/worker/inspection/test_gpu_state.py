@@ -12,6 +12,7 @@ from test_nvml import Driver
 from trainscale.worker.inspection.gpus import GpuSample, Nvml, find_visible_gpu, read_sample, summarise
 from trainscale.worker.sample import GpuState
 
+NAMES = ("sm_mhz", "memory_mhz", "watts", "celsius", "pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
 LIMITS: dict[str, Any] = {"sm_mhz_limit": 1980, "memory_mhz_limit": 3201, "watts_limit": 700.0}
 
 # A rank that has measured for a while, and reports its window as loop.py does.
@@ -42,37 +43,27 @@ def read(driver: Driver, gpu: str = "0") -> GpuSample:
 @pytest.mark.processes
 def test_a_sample_holds_what_the_driver_says(driver: Driver) -> None:
     driver.compile().set_state(1200, 2619, 650_500, 61, 0x4 | 0x20 | 0x1, 7, 8, 9, 2**33)
-    assert read(driver) == GpuSample(
-        seconds=0.0,
-        sm_mhz=1200,
-        memory_mhz=2619,
-        watts=650.5,
-        celsius=61,
-        reasons=("power cap", "temperature"),  # an idle GPU is not a limited one
-        pcie_sent=7000.0,
-        pcie_received=8000.0,
-        nvlink_sent=9 * 1024,
-        nvlink_received=2**43,
-        **LIMITS,
-    )
+    values = dict(zip(NAMES, (1200, 2619, 650.5, 61, 7000.0, 8000.0, 9 * 1024, 2**43), strict=True))
+    # An idle GPU (0x1) is not a limited one.
+    assert read(driver) == GpuSample(0.0, {**values, **LIMITS}, ("power cap", "temperature"))
 
 
 @pytest.mark.processes
 def test_what_a_gpu_does_not_offer_is_left_out(driver: Driver) -> None:
     driver.compile().set_state(1200, -1, -1, -1, -1, -1, -1, -1, -1)
-    assert read(driver) == GpuSample(seconds=0.0, sm_mhz=1200, **LIMITS)
-    assert read(driver, "1") == GpuSample(seconds=0.0)  # there is no such GPU
+    assert read(driver) == GpuSample(0.0, {"sm_mhz": 1200, **LIMITS})
+    assert read(driver, "1") == GpuSample(0.0, {})  # there is no such GPU
 
 
 def samples() -> list[GpuSample]:
-    values = [
+    rows: list[Any] = [
         (1.0, 1000, 2000, 100.0, 50, (), 5.0, 50.0, 0, 1000),  # before the window
         (2.0, 1900, 2600, 600.0, 60, (), 10.0, 100.0, 100, 1000),
         (3.0, 1200, 2600, 700.0, 65, ("power cap",), 20.0, 200.0, 200, 2000),
         (4.0, 1100, 2500, 700.0, 70, ("power cap", "temperature"), 30.0, 300.0, 500, 4000),
         (5.0, 100, 100, 50.0, 90, ("hardware slowdown",), 0.0, 0.0, 900, 9000),  # after it
     ]
-    return [GpuSample(*row, **LIMITS) for row in values]
+    return [GpuSample(row[0], {**dict(zip(NAMES, row[1:5] + row[6:], strict=True)), **LIMITS}, row[5]) for row in rows]
 
 
 def test_only_samples_in_the_window_are_summarised() -> None:

@@ -145,11 +145,21 @@ class Nvml:
 
 # ---- clocks, power, temperature and traffic
 
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
-_SENT, _RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
-_NVLINK_SENT, _NVLINK_RECEIVED = 138, 139  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX, in KiB
-_KB, _KIB = 1000, 1024
-
+# What is read of a GPU: the function of the library, its argument if it has one, and the factor to
+# MHz, watts, degrees Celsius and bytes per second.
+_READINGS: dict[str, tuple[str, tuple[int, ...], float]] = {
+    "sm_mhz": ("nvmlDeviceGetClockInfo", (1,), 1),
+    "sm_mhz_limit": ("nvmlDeviceGetMaxClockInfo", (1,), 1),
+    "memory_mhz": ("nvmlDeviceGetClockInfo", (2,), 1),
+    "memory_mhz_limit": ("nvmlDeviceGetMaxClockInfo", (2,), 1),
+    "watts": ("nvmlDeviceGetPowerUsage", (), 1e-3),
+    "watts_limit": ("nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
+    "celsius": ("nvmlDeviceGetTemperature", (0,), 1),
+    "pcie_sent": ("nvmlDeviceGetPcieThroughput", (0,), 1000),
+    "pcie_received": ("nvmlDeviceGetPcieThroughput", (1,), 1000),
+}
+# Counters of KiB since the driver was loaded: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX.
+_COUNTERS = {"nvlink_sent": 138, "nvlink_received": 139}
 # Bits of nvmlDeviceGetCurrentClocksThrottleReasons, but 1, which is an idle GPU.
 _REASONS = {
     0x2: "application clocks",
@@ -165,56 +175,31 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuSample:
-    """The state of a GPU at a moment of ``time.perf_counter``. None is not reported."""
+    """The state of a GPU at a moment of ``time.perf_counter``. What it does not report is missing."""
 
     seconds: float
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    watts: float | None = None
-    celsius: int | None = None
+    values: dict[str, Any]  # by the names of _READINGS and _COUNTERS
     reasons: tuple[str, ...] = ()  # that limit its clocks
-    pcie_sent: float | None = None  # bytes per second
-    pcie_received: float | None = None
-    nvlink_sent: float | None = None  # bytes since the driver was loaded
-    nvlink_received: float | None = None
-    sm_mhz_limit: int | None = None
-    memory_mhz_limit: int | None = None
-    watts_limit: float | None = None
 
 
 def read_sample(nvml: Nvml, gpu: str) -> GpuSample:
-    def read(function: str, *arguments: int, wide: bool = False) -> int | None:
+    values: dict[str, Any] = {}
+    for name, (function, arguments, factor) in _READINGS.items():
         try:
-            return nvml.read_number(function, gpu, *arguments, wide=wide)
+            values[name] = nvml.read_number(function, gpu, *arguments) * factor
         except NvmlError:
-            return None
-
-    def read_counter(field: int) -> int | None:
+            continue
+    for name, field in _COUNTERS.items():
         try:
-            return nvml.read_field(gpu, field)
+            values[name] = nvml.read_field(gpu, field) * 1024
         except NvmlError:
-            return None
-
-    reasons = read("nvmlDeviceGetCurrentClocksThrottleReasons", wide=True) or 0
-    return GpuSample(
-        seconds=time.perf_counter(),
-        sm_mhz=read("nvmlDeviceGetClockInfo", _SM_CLOCK),
-        memory_mhz=read("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-        watts=_scale(read("nvmlDeviceGetPowerUsage"), 1e-3),
-        celsius=read("nvmlDeviceGetTemperature", 0),
-        reasons=tuple(name for bit, name in _REASONS.items() if reasons & bit),
-        pcie_sent=_scale(read("nvmlDeviceGetPcieThroughput", _SENT), _KB),
-        pcie_received=_scale(read("nvmlDeviceGetPcieThroughput", _RECEIVED), _KB),
-        nvlink_sent=_scale(read_counter(_NVLINK_SENT), _KIB),
-        nvlink_received=_scale(read_counter(_NVLINK_RECEIVED), _KIB),
-        sm_mhz_limit=read("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
-        memory_mhz_limit=read("nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK),
-        watts_limit=_scale(read("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-    )
-
-
-def _scale(value: int | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+            continue
+    try:
+        bits = nvml.read_number("nvmlDeviceGetCurrentClocksThrottleReasons", gpu, wide=True)
+    except NvmlError:
+        bits = 0
+    reasons = tuple(name for bit, name in _REASONS.items() if bits & bit)
+    return GpuSample(time.perf_counter(), values, reasons)
 
 
 def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuState | None:
@@ -224,29 +209,30 @@ def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuSt
         return None
 
     def list_known(name: str) -> list[Any]:
-        return [value for sample in inside if (value := getattr(sample, name)) is not None]
+        return [sample.values[name] for sample in inside if name in sample.values]
 
     def mean(name: str) -> float | None:
         known = list_known(name)
         return round(sum(known) / len(known), 3) if known else None
 
     def compute_rate(name: str) -> float | None:
+        known = [sample for sample in inside if name in sample.values]
         # A counter may have fewer than two values, or begin again.
-        known = [sample for sample in inside if getattr(sample, name) is not None]
-        grown = getattr(known[-1], name) - getattr(known[0], name) if len(known) > 1 else -1
-        return round(float(grown) / (known[-1].seconds - known[0].seconds), 3) if grown >= 0 else None
+        grown = known[-1].values[name] - known[0].values[name] if len(known) > 1 else -1
+        return round(grown / (known[-1].seconds - known[0].seconds), 3) if grown >= 0 else None
 
+    last = inside[-1].values
     reasons = [reason for sample in inside for reason in sample.reasons]
     return GpuState(
         samples=len(inside),
         sm_mhz_mean=mean("sm_mhz"),
         sm_mhz_min=min(list_known("sm_mhz"), default=None),
-        sm_mhz_limit=inside[-1].sm_mhz_limit,
+        sm_mhz_limit=last.get("sm_mhz_limit"),
         memory_mhz_mean=mean("memory_mhz"),
         memory_mhz_min=min(list_known("memory_mhz"), default=None),
-        memory_mhz_limit=inside[-1].memory_mhz_limit,
+        memory_mhz_limit=last.get("memory_mhz_limit"),
         watts_mean=mean("watts"),
-        watts_limit=inside[-1].watts_limit,
+        watts_limit=last.get("watts_limit"),
         celsius_max=max(list_known("celsius"), default=None),
         limited_share=sum(bool(sample.reasons) for sample in inside) / len(inside),
         limited_by={reason: reasons.count(reason) / len(inside) for reason in dict.fromkeys(reasons)},
@@ -329,7 +315,7 @@ class GpuMonitor:
             if turn % _STATE_TURNS == 0:
                 for gpu in set(self._gpus.values()):
                     sample = read_sample(nvml, gpu)
-                    if sample.sm_mhz is not None:  # there is such a GPU
+                    if "sm_mhz" in sample.values:  # there is such a GPU
                         self._samples.setdefault(gpu, deque(maxlen=_MOST_SAMPLES)).append(sample)
 
     def _count(self, sizes: Mapping[int, int | None]) -> None:
