@@ -178,7 +178,7 @@ class Run:
 
         return make_chart(self.series, quantity)
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:
         from .report.notebook_display import render_run
 
         return render_run(self)

@@ -80,19 +80,19 @@ def test_an_unknown_chart_is_refused(run: ts.Run) -> None:
 
 
 def test_a_run_shows_itself_with_a_table_for_each_series(run: ts.Run) -> None:
-    html = run._repr_html_()
-    assert html.count("<table>") == 2
+    shown = run._repr_markdown_()
+    assert shown.count("\n| devices |") == 2
     for text in ("How does the training of AlexNet scale?", "AlexNet · torch · ps:1", "out of memory", "300.0"):
-        assert text in html
-    assert run.series[1]._repr_html_() in html
+        assert text in shown
+    assert run.series[1]._repr_markdown_() in shown
 
 
 def test_names_of_users_are_escaped(tmp_path: Path) -> None:
     from factories import make_config, make_record
 
     run = ts.load(write_run(tmp_path / "run", [make_record(make_config(model="my:<b>net</b>"))]))
-    assert "<b>net" not in run._repr_html_()
-    assert "&lt;b&gt;net" in run._repr_html_()
+    assert "<b>net" not in run._repr_markdown_()
+    assert "&lt;b>net" in run._repr_markdown_()
 
 
 def test_what_is_no_run_and_what_has_no_trial_is_refused(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ class Series:
 
         return make_chart([self], quantity)
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:
         from ..report.notebook_display import render_series
 
         return render_series(self)
