@@ -40,7 +40,7 @@ def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Pa
     done = trainscale(tmp_path, "notebook", "runs/first")
     assert done.stdout.startswith("runs/first/analysis.ipynb: "), done.stderr
     shown = execute(tmp_path / "runs" / "first" / "analysis.ipynb")
-    assert "How does the training of AlexNet scale?" in str(shown[0]["text/html"])
+    assert "How does the training of AlexNet scale?" in str(shown[0]["text/markdown"])
     for chart in shown[1:4]:
         assert "</svg>" in str(chart["image/svg+xml"]), "nothing is loaded from the network"
         assert 'fill="currentColor"' not in str(chart["image/svg+xml"]), "a picture has no page around it"
