@@ -40,7 +40,7 @@ class Arrays:
         self.module: Any = numpy
         self._dropped_bits = _FLOAT32_BITS - _MANTISSA_BITS.get(arithmetic, _FLOAT32_BITS)
         self._rounds_results = arithmetic in _ROUNDS_RESULTS
-        self.dtype: Any = self._find_dtype(f"float{8 * self.item_bytes}")
+        self.dtype: Any = getattr(numpy, f"float{8 * self.item_bytes}")
 
     def make_like(self, arithmetic: str) -> Arrays:
         return Arrays(arithmetic)
@@ -62,7 +62,7 @@ class Arrays:
 
     def sum_rows(self, matrix: Any) -> Any:
         """Sum over the first axis, in float64: frameworks sum in blocks or trees."""
-        return matrix.sum(axis=0, dtype=self._find_dtype("float64")).astype(self.dtype, copy=False)
+        return matrix.sum(axis=0, dtype=self.module.float64).astype(self.dtype, copy=False)
 
     def cut_windows(
         self, images: Any, kernel: tuple[int, int], stride: tuple[int, int], places: tuple[int, int]
@@ -91,13 +91,10 @@ class Arrays:
     def _round(self, values: Any) -> Any:
         """Round to the nearest number that has fewer bits; of two, to the even one."""
         dropped = self._dropped_bits
-        bits = self.contiguous(values).view(self._find_dtype("int32"))
+        bits = self.contiguous(values).view(self.module.int32)
         to_even = (bits >> dropped) & 1
         rounded = (bits + (to_even + ((1 << (dropped - 1)) - 1))) & -(1 << dropped)
         return rounded.view(self.dtype)
-
-    def _find_dtype(self, dtype: str) -> Any:
-        return getattr(self.module, dtype)
 
 
 class Operation:
@@ -106,7 +103,7 @@ class Operation:
     def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
         self.options, self.shape = layer.options, layer.shape
         self.weights, self.arrays = weights, arrays
-        self.gradients: NamedArrays = {}
+        self.gradients: NamedArrays = {}  # of the parameters, by role
         self.needs_input_gradient = True
 
     def forward(self, *inputs: Any) -> Any:
@@ -114,7 +111,7 @@ class Operation:
         raise NotImplementedError
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
-        """Return the gradients of the inputs, and fill ``gradients`` with those of the parameters, by role."""
+        """Return the gradients of the inputs, and fill ``gradients``."""
         raise NotImplementedError
 
 
@@ -123,16 +120,21 @@ class Windowed(Operation):
 
     def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
         super().__init__(layer, weights, arrays)
-        self.kernel, self.stride, self.padding = (layer.options[name] for name in ("kernel", "stride", "padding"))
+        self.kernel, self.stride = layer.options["kernel"], layer.options["stride"]
+        self.padding = layer.options["padding"]
         self.places: tuple[int, int] = (layer.shape[1], layer.shape[2])
 
-    def pad(self, images: Any, fill: float = 0.0) -> Any:
+    def make_padded(self, shape: tuple[int, ...], fill: float = 0.0) -> Any:
+        """Return empty images of this shape with their padding."""
+        count, height, width, channels = shape
         down, across = self.padding
-        if not down and not across:
+        return self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels), fill)
+
+    def pad(self, images: Any, fill: float = 0.0) -> Any:
+        if not any(self.padding):
             return self.arrays.contiguous(images)
-        count, height, width, channels = images.shape
-        result = self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels), fill)
-        result[:, down : down + height, across : across + width] = images
+        result = self.make_padded(images.shape, fill)
+        self.crop(result)[:] = images
         return result
 
     def crop(self, images: Any) -> Any:
@@ -195,10 +197,8 @@ class Convolution(Windowed):
         """Add every value of the columns to the place that it was copied from."""
         if self._is_product:
             return columns.reshape(shape)
-        count, height, width, channels = shape
-        down, across = self.padding
-        images = self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels))
-        parts = columns.reshape(count, *self.places, prod(self.kernel), channels)
+        images = self.make_padded(shape)
+        parts = columns.reshape(shape[0], *self.places, prod(self.kernel), shape[3])
         for number, target in enumerate(self.iterate_below_kernel(images)):
             target += parts[:, :, :, number]
         return self.crop(images)

@@ -22,7 +22,7 @@ class TorchArrays(Arrays):
     def __init__(self, arithmetic: str = "fp64", device: str = "cuda:0") -> None:
         super().__init__(arithmetic)
         self.module, self._device = torch, torch.device(device)
-        self.dtype = self._find_dtype(f"float{8 * self.item_bytes}")
+        self.dtype = getattr(torch, f"float{8 * self.item_bytes}")
 
     def make_like(self, arithmetic: str) -> TorchArrays:
         return TorchArrays(arithmetic, str(self._device))
