@@ -1,4 +1,4 @@
-"""The contract of an exporter, which hands finished runs to another program, and the exporters by name.
+"""The contract of an exporter, and the exporters by name.
 
 A package adds one by an entry point of the group ``trainscale.exporters``.
 """
@@ -36,13 +36,10 @@ _RECIPES = {"extra-p": "Extra-P", "prometheus": "Prometheus", "reframe": "ReFram
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the results go: ``output`` is a file, a folder or an address, as the exporter says; None if none is given.
+    """Where the results go."""
 
-    ``project`` is the name under which trackers such as MLflow collect runs.
-    """
-
-    output: str | None = None
-    project: str = DEFAULT_PROJECT
+    output: str | None = None  # a file, a folder or an address, as the exporter says
+    project: str = DEFAULT_PROJECT  # under which trackers such as MLflow collect runs
 
 
 class Exporter(ABC):
@@ -121,7 +118,7 @@ def _list_references() -> dict[str, str]:
 
 
 def import_package(name: str, purpose: str, distribution: str = "") -> Any:
-    """Import a package that only ``purpose`` needs. If it is missing, the error says how to install it."""
+    """Import a package that only ``purpose`` needs. An error says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,7 +1,6 @@
-"""The tidy table: a row for each trial. Files, frames and docs/export.md are made from the fields of ``TrialRow``.
+"""The tidy table: a row for each trial. Files, frames and docs/export.md are made from ``TrialRow``.
 
-Columns that points have too take unit and meaning from report/columns.py. All speeds and times are computed by
-analyse/.
+Fields without a meaning have that of report/columns.py.
 """
 
 from __future__ import annotations

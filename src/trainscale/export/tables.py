@@ -1,6 +1,4 @@
-"""The tidy table as a CSV, JSON or Parquet file, and as a frame of pandas or polars or a table of Arrow; and lines
-``key: value unit`` for programs such as ReFrame and JUBE, which read them with a regular expression.
-"""
+"""The tidy table as a file or a frame, and lines ``key: value unit`` for ReFrame and JUBE."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def list_values_by_column(rows: Sequence[TrialRow]) -> dict[str, list[Any]]:
 
 
 def to_pandas(rows: Sequence[TrialRow]) -> pandas.DataFrame:
-    """Return a frame in which a missing value is ``pandas.NA``. Units and meanings are in its ``attrs``."""
+    """Return a frame in which a missing value is ``pandas.NA``. Units are in its ``attrs``."""
     pandas = import_package("pandas", "to_pandas()")
     values = list_values_by_column(rows)
     arrays = {column.name: pandas.array(values[column.name], dtype=_PANDAS[column.kind]) for column in COLUMNS}
@@ -110,9 +108,9 @@ def to_arrow(rows: Sequence[TrialRow]) -> pyarrow.Table:
 
 
 def list_summary_lines(run: Run) -> Iterator[str]:
-    """Yield lines ``key: value unit``: how many trials there are, how many failed, then every point with a result.
+    """Yield lines ``key: value unit``: counts of trials, then every point with a result.
 
-    A key has only letters, digits, ``_``, ``-`` and ``.``; a value is a decimal number; a unit has no spaces.
+    A key has only letters, digits, ``_``, ``-`` and ``.``; a unit has no spaces.
     """
     configs = [series.config for series in run.series]
     paths = make_series_paths(configs, lambda config: make_slug(config.framework))

@@ -1,4 +1,4 @@
-"""Series as runs of MLflow or Weights & Biases: settings as parameters, points as metrics over the device counts."""
+"""Series as runs of MLflow or Weights & Biases, with points as metrics over the device counts."""
 
 from __future__ import annotations
 

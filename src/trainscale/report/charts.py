@@ -30,7 +30,8 @@ from .drawing import (
 from .options import ABSOLUTE, PER_DEVICE, Overlay
 
 FULL = Frame()  # of a chart in a file
-LEADING, FURTHER, TIME, STRIPS = "leading", "further", "time", "strips"  # sections of the page with charts
+# Sections of the page with charts.
+LEADING, FURTHER, TIME, STRIPS = "leading", "further", "time", "strips"
 
 _TRAIN, _VALID = "training", "validation"
 # A unit of time, its seconds, and the shortest training that is shown in it.
@@ -41,7 +42,7 @@ _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 
 class NamedChart:
     """A chart that can be drawn at any size, in a section of the page and in files.
 
-    A wide chart would be unreadable on a phone, so the page has a narrow one too, and shows the one that fits.
+    A wide one would be unreadable on a phone, so the page has a narrow one too.
     """
 
     name: str
@@ -245,7 +246,10 @@ def _name_lines(all_series: Sequence[Series]) -> dict[str, Point]:
     learning = [(series, point) for series in all_series for point in series.points if point.learning]
     if all(len(series.points) == 1 for series, _ in learning):
         return {series.title: point for series, point in learning}
-    return {f"{series.title} · {wording.format_devices_and_hosts(point)}": point for series, point in learning}
+    lines = {}
+    for series, point in learning:
+        lines[f"{series.title} · {wording.format_devices_and_hosts(point)}"] = point
+    return lines
 
 
 @without_schema_checks

@@ -1,7 +1,4 @@
-"""Every quantity of a point, declared once: its name, unit and meaning, how to get it, and how to show it.
-
-All tables, results.csv, results.json and the tidy table of ``export`` read this list, and have its order.
-"""
+"""Every quantity of a point, declared once. All tables and files read this list, and have its order."""
 
 from __future__ import annotations
 

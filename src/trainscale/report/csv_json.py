@@ -85,13 +85,15 @@ def make_series_files(all_series: Sequence[Series], label: str = "") -> dict[str
 
 
 def render_series_csv(series: Series) -> str:
-    """Return lines ``devices,samples_per_second``: no header, cluster-wide, ascending, good points only."""
+    """Return lines ``devices,samples_per_second`` of the good points, without a header."""
     lines = []
     for point in series.good:
         value = point.samples_per_second.mean if point.samples_per_second else 0.0
         # At most three decimals; below 1 sample/s three significant digits, so that it is never 0.
         text = f"{value:.3f}" if value >= 1 else f"{value:.3g}"
-        lines.append(f"{point.devices},{text.rstrip('0').rstrip('.') if '.' in text and 'e' not in text else text}\n")
+        if "." in text and "e" not in text:
+            text = text.rstrip("0").rstrip(".")
+        lines.append(f"{point.devices},{text}\n")
     return "".join(lines)
 
 
@@ -104,10 +106,7 @@ def make_series_paths(
     folder_of: Callable[[Config], str] = name_folder,
     model_names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[Config, str]:
-    """Return ``<folder>/<model>_b<batch>`` for each config, and what differs where several would share it.
-
-    ``model_names`` has the names that files get instead of those of the models.
-    """
+    """Return ``<folder>/<model>_b<batch>`` for each config, and what differs where several would share it."""
     alike: defaultdict[str, list[Config]] = defaultdict(list)
     for config in configs:
         model = make_slug(model_names.get(config.model, config.model))
@@ -162,11 +161,15 @@ def _encode_series(series: Series) -> JsonObject:
 
 def _encode_point(series: Series, point: Point) -> JsonObject:
     learning = point.learning
-    # An older journal knows nothing of compilation, and a failure may blame no host: then there is no such key.
-    columns = [column for column in COLUMNS if column.in_json and (column.name != "compilation" or point.compilation)]
-    failures = [{name: value for name, value in asdict(f).items() if name != "host" or value} for f in point.failures]
+    values = {column.name_in_files(point.unit): column.read(series, point) for column in COLUMNS if column.in_json}
+    if not point.compilation:  # of an older journal
+        del values["compilation"]
+    failures = [asdict(failure) for failure in point.failures]
+    for failure in failures:
+        if not failure["host"]:
+            del failure["host"]
     return {
-        **{column.name_in_files(point.unit): column.read(series, point) for column in columns},
+        **values,
         "nvml_note": point.nvml_note,
         "learning": {**asdict(learning), "epochs_trained": learning.last.epoch} if learning else None,
         "witness": asdict(point.verdict) if point.verdict else None,

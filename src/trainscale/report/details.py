@@ -1,4 +1,4 @@
-"""What the page shows besides series: tables, sentences and charts that are made from the records of runs."""
+"""What the page shows besides series: tables, sentences and charts made from records."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PageDetails:
     charts: Sequence[NamedChart] = ()
     time_grid: Grid | None = None
     time_sentences: Sequence[tuple[str, list[str]]] = ()  # the verdict on every point of it, with notes
-    commands: Sequence[tuple[str, str]] = ()  # that measure what is missing, with the labels of their runs
+    commands: Sequence[tuple[str, str]] = ()  # labels of runs; commands that measure what is missing
     best: Sequence[BestTable] = ()
     searches: Sequence[Grid] = ()
     costs: Grid | None = None
@@ -99,7 +99,7 @@ def choose_charted(runs: Sequence[Run]) -> list[Series]:
 def make_details(
     runs: Sequence[Run], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
 ) -> PageDetails:
-    """Return the sections of a page. The series are redacted already, what is made from records will be."""
+    """The series are redacted already; what is made from records will be."""
     titles = {series.title for series in charted}
     findings: list[Finding] = []
     explained: list[PointExplanation] = []
@@ -107,7 +107,8 @@ def make_details(
     for run in runs:
         in_full = select_series_in_full(run)
         shown = [series for series in in_full if series.title in titles]
-        points = _explain(run, shown) if len(shown) < len(in_full) else explain.explain_records(run.records)
+        records = _select_records(run, shown) if len(shown) < len(in_full) else run.records
+        points = explain.explain_records(records)
         points = [replace(point, title=run.add_label(point.title)) for point in points]
         finding = find_verdict(points, in_full, redaction, is_named=bool(run.label))
         findings += [finding] if finding else []
@@ -119,10 +120,12 @@ def make_details(
 
             searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
         explained += points
-        trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]  # each run has the same share
+        share = max(1, MOST_STRIPS // len(runs))
+        trials += choose_trials(shown, run.records)[:share]
     charts = []
     if explained:
-        charts.append(NamedChart("time_parts", TIME, partial(draw_time_parts, explained), "time_parts", is_wide=True))
+        draw_parts = partial(draw_time_parts, explained)
+        charts.append(NamedChart("time_parts", TIME, draw_parts, "time_parts", is_wide=True))
     for number, (title, record) in enumerate(trials[:MOST_STRIPS], 1):
         name = f"step_times_{number}"
         charts.append(NamedChart(name, STRIPS, partial(draw_strips, title, record, redaction), name))
@@ -146,13 +149,11 @@ def make_details(
     )
 
 
-def _explain(run: Run, shown: Sequence[Series]) -> list[PointExplanation]:
-    """Explain some series of a run. That needs their records and those of the series without exchange."""
+def _select_records(run: Run, shown: Sequence[Series]) -> list[TrialRecord]:
+    """Return what explains some series of a run: their records and those of the series without exchange."""
     configs = {series.config for series in shown}
     needed = configs | {remove_exchange(config) for config in configs}
-    return explain.explain_records(
-        r for r in run.records if r.trial.config in needed or r.trial.config.strategy == LOCAL
-    )
+    return [r for r in run.records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
 
 
 def find_verdict(
@@ -179,16 +180,18 @@ def find_verdict(
         if not with_result:
             return Finding("", "No trial gave a result.")
         series = with_result[0]
-    learnt, result, point = wording.describe_learning(series), wording.describe_scaling(series), series.good[-1]
-    if learnt:
+    result, point = wording.describe_scaling(series), series.good[-1]
+    if learnt := wording.describe_learning(series):
         result = f"{learnt}; {result}"
     elif point.devices > 1 and point.speedup and point.samples_per_second:
         devices, one_device = wording.format_devices_and_hosts(point), wording.format_device_count(1)
         factor = numbers.format_times(point.speedup).removesuffix("×")
-        slower, faster = f"slower than {one_device}, {factor} times as fast", f"{factor} times as fast as {one_device}"
+        ratio = f"{factor} times as fast as {one_device}"
+        if point.speedup.mean < 1:
+            ratio = f"slower than {one_device}, {factor} times as fast"
         rate = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
         efficiency = f"{numbers.format_efficiency(point.efficiency)} efficiency"
-        result = f"{devices} are {slower if point.speedup.mean < 1 else faster}: {rate}, {efficiency}"
+        result = f"{devices} are {ratio}: {rate}, {efficiency}"
     by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
     doubts = [f"{wording.format_device_count(point.devices)}: {flag}" for point in by_size for flag in point.flags]
     return Finding(
@@ -234,7 +237,7 @@ def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redac
 
 
 def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
-    """Return a row for every point whose good trials all have an energy, or with a price for every point."""
+    """Return a row for every point with an energy of all its trials, or with a price for every point."""
     points = []
     for series in (series for run in runs for series in select_series_in_full(run)):
         for point in series.good:

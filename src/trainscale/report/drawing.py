@@ -26,8 +26,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-ser
 INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
 PAPER_INK = "#1f2430"
 
-# Okabe and Ito's palette for colour-blind readers, without what cannot be seen on dark or on white pages; the last two
-# are from Paul Tol's muted scheme.
+# Okabe and Ito's palette for colour-blind readers, and two of Paul Tol's muted scheme.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#999933", "#AA4499")
 # Colour alone is not enough for everyone. Seven shapes, eight colours: pairs repeat after 56 series.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
@@ -37,8 +36,7 @@ _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
 # Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
 
-# Altair checks each part of a chart while it is built, which takes longer than the drawing. The tests check finished
-# charts instead.
+# Altair's checks take longer than the drawing. The tests check finished charts instead.
 without_schema_checks = debug_mode(False)
 
 
@@ -66,8 +64,7 @@ class Plot:
 def choose_styles(all_series: Sequence[Series]) -> list[tuple[str, str]]:
     """Return the colour and shape of each series, which are the same in every chart of a run.
 
-    If there are more series than colours, each network has a shape and everything else (framework, strategy) a colour.
-    If eight colours are not enough for that, the pairs take turns.
+    If there are more series than colours, each network has a shape and everything else a colour, if they suffice.
     """
     networks = [series.config.model for series in all_series]
     ways = [series.title.partition(" · ")[2] for series in all_series]
@@ -261,7 +258,8 @@ def apply_theme(
         **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
         **{"titlePadding": 10, "labelPadding": 5},
     }
-    legend: VegaSpec = {"labelColor": INK, "labelFontSize": 12, "symbolSize": 90, "rowPadding": 5, "columnPadding": 22}
+    legend: VegaSpec = {"labelColor": INK, "labelFontSize": 12, "symbolSize": 90}
+    legend |= {"rowPadding": 5, "columnPadding": 22}
     fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
     theme = alt.Config(
         background="transparent",

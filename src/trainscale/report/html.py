@@ -1,7 +1,4 @@
-"""report.html: all results in one file that works offline.
-
-Each chart is in the page as a static picture, which needs no script, and as a spec that the embedded Vega draws.
-"""
+"""report.html: all results in one file that works offline, with and without scripts."""
 
 from __future__ import annotations
 
@@ -53,7 +50,9 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
     figures: dict[str, list[dict[str, Any]]] = {LEADING: [], FURTHER: [], TIME: [], STRIPS: []}
     for chart in (*list_charts(charted, overlay), *details.charts):
         if chart.section:
-            sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"} if chart.is_wide else {"half": chart.name}
+            sizes = {"half": chart.name}
+            if chart.is_wide:
+                sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"}
             figures[chart.section].extend(_draw_figure(chart, *pair) for pair in sizes.items())
     verdicts: dict[str, dict[Verdict, None]] = {}  # of the frameworks, by network
     origins = []
@@ -62,7 +61,8 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
             if series.verdict:
                 model = run.add_label(find_model_title(series.config.model))
                 verdicts.setdefault(model, {})[series.verdict] = None
-        grids = (make_machines_grid(run.info), make_versions_grid(run.info), make_datasets_grid(run.info, of_run))
+        grids = [make_machines_grid(run.info), make_versions_grid(run.info)]
+        grids.append(make_datasets_grid(run.info, of_run))
         origins.append((run, [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]))
     try:
         vega = load_vega_bundle()

@@ -1,7 +1,4 @@
-"""The tables of training to an accuracy: every epoch, every device count, whole systems.
-
-Rows and columns are those of the older tools (Keras-MXNet's profile, MXNet's tables), so that results can be compared.
-"""
+"""The tables of training to an accuracy, with the rows and columns of Keras-MXNet's profile and MXNet's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what runs recorded about themselves, older ones less than newer ones, and of what differs between runs."""
+"""Tables of what runs recorded about themselves, and of what differs between runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
-    """Return a row for everything in which the runs differ, a column for each run, and the date of each."""
+    """Return a row for everything in which the runs differ, and one for their dates."""
     facts = _collect_facts(runs)
     facts = {name: texts for name, texts in facts.items() if _is_difference(texts)}
     facts["measured"] = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
@@ -124,7 +124,7 @@ def _is_difference(texts: Sequence[str]) -> bool:
 
 
 def _collect_facts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return what may differ between runs, with a text for each run; it is empty if the run did not record it."""
+    """Return a text for each run, by name. It is empty if the run did not record that."""
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
     by_run = [_read_facts(run, list(frameworks)) for run in runs]
     return {name: [facts[name] for facts in by_run] for name in by_run[0]} if by_run else {}

@@ -33,7 +33,7 @@ def make_search_grids(run: Run) -> list[Grid]:
 
 
 def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
-    """Return a row for every candidate: those that stayed by speed, then those that left, also by speed."""
+    """Return a row for every candidate by speed, those that stayed first."""
     parts = describe_differences(race.configs)
     short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
     speeds: dict[Config, list[float]] = {config: [] for config in race.configs}

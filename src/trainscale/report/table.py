@@ -1,4 +1,4 @@
-"""Tables of text, for a terminal and for Markdown: a grid of cells, and the tables of the points of series."""
+"""Tables of text, for a terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def make_scaling_grid(series: Series) -> Grid:
     for point in series.points:
         cells = [column.format_cell(series, point) or numbers.MISSING for column in columns]
         if not point.ok:
-            is_known = [column.of_failed for column in columns]
-            cells = [cell if known else numbers.MISSING for cell, known in zip(cells, is_known, strict=True)]
+            for index, column in enumerate(columns):
+                if not column.of_failed:
+                    cells[index] = numbers.MISSING
             cells[-1] = wording.describe_status_and_reason(point)
         rows.append(tuple(cells))
     headings = [column.format_heading(series.unit) for column in columns]
@@ -120,7 +121,7 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
 
 
 def select_series_in_full(run: Run) -> list[Series]:
-    """Return the series with a trial in full, or all if there is none: the others are in the search's tables."""
+    """Return the series with a trial in full, or all if there is none."""
     in_full = {record.trial.config for record in run.records if not record.trial.short}
     return [series for series in run.series if series.config in in_full] or list(run.series)
 
