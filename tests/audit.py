@@ -18,10 +18,7 @@ BIN = Path(sys.executable).parent
 
 # Findings of bandit that are no weakness here: file and test → why.
 EXPLAINED = {
-    (
-        "worker/keeper/bootstrap.py",
-        "B202",
-    ): "the archive is the controller's own and checked by its digest",
+    ("worker/keeper/bootstrap.py", "B202"): "the archive is the controller's own and checked by its digest",
     ("worker/keeper/program.py", "B202"): "the archive holds the user's own folder, sent by the user's controller",
     ("cluster/datasets.py", "B310"): "http, https and files of the user; what arrives is checked by its checksum",
     ("cluster/yarn.py", "B104"): "a default of Hadoop that is recognised, not an address to listen on",

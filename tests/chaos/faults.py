@@ -38,12 +38,7 @@ class Fault:
 
 
 KILL, TERMINATE, INTERRUPT, STOP = "kill -9", "SIGTERM", "SIGINT", "SIGSTOP"
-SIGNALS = {
-    KILL: signal.SIGKILL,
-    TERMINATE: signal.SIGTERM,
-    INTERRUPT: signal.SIGINT,
-    STOP: signal.SIGSTOP,
-}
+SIGNALS = {KILL: signal.SIGKILL, TERMINATE: signal.SIGTERM, INTERRUPT: signal.SIGINT, STOP: signal.SIGSTOP}
 HANG, PRINT, PRINT_LINES = "hang", "print", "print lines"
 CUT_SHORTLY, CUT, POWER_OFF, SHUT_DOWN = "link down and up", "link down", "power-off", "shutdown"
 FULL_DISK, SCANCEL = "full disk", "scancel"

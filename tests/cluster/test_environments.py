@@ -15,14 +15,7 @@ import pytest
 from environments import define, fabricate, only_local_packages, write_wheel
 
 from trainscale.cluster import environments
-from trainscale.cluster.environments import (
-    DEFINITIONS,
-    FACTS,
-    Definition,
-    create,
-    find_package_index,
-    read_environment,
-)
+from trainscale.cluster.environments import DEFINITIONS, FACTS, Definition, create, find_package_index, read_environment
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 
@@ -73,8 +66,7 @@ def test_the_shared_environment_agrees_with_the_single_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [("/somewhere", "/somewhere/trainscale/envs"), ("", None), ("relative", None)],
+    ("value", "expected"), [("/somewhere", "/somewhere/trainscale/envs"), ("", None), ("relative", None)]
 )
 def test_environments_live_in_the_data_directory(
     value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch

@@ -224,10 +224,7 @@ def test_cores_per_device_share_out_the_cores_without_overlap() -> None:
     [
         ({"cores_per_device": 3}, "cores per device 3: this machine has 2 cores; valid: 1 … 2"),
         ({"device": "cuda"}, "device 'cuda': this machine has no GPU (no nvidia-smi on this machine); valid: cpu"),
-        (
-            {"gpus_per_host": 3},
-            "devices per host 3: this machine has 2 CPU devices (2 cores, 1 each); valid: 1 … 2",
-        ),
+        ({"gpus_per_host": 3}, "devices per host 3: this machine has 2 CPU devices (2 cores, 1 each); valid: 1 … 2"),
     ],
 )
 def test_more_than_a_machine_has_is_refused(settings: dict[str, Any], message: str) -> None:

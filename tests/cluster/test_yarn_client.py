@@ -12,13 +12,7 @@ from processes import program
 from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
 
 from trainscale.cluster import yarn
-from trainscale.cluster.yarn import (
-    Application,
-    ResourceManager,
-    YarnClient,
-    list_manager_urls,
-    read_configuration,
-)
+from trainscale.cluster.yarn import Application, ResourceManager, YarnClient, list_manager_urls, read_configuration
 from trainscale.errors import InputError
 
 ID = "application_1794729166207_0001"

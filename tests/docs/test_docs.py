@@ -10,15 +10,7 @@ from doc_pages import PAGES, ROOT, coded, rows, text
 from parsers import collect_parsers
 
 from trainscale.cli import runscalabilitytest
-from trainscale.cluster.environments import (
-    ABSENT,
-    BROKEN,
-    DEFINITIONS,
-    INCOMPLETE,
-    OUTDATED,
-    OWN,
-    READY,
-)
+from trainscale.cluster.environments import ABSENT, BROKEN, DEFINITIONS, INCOMPLETE, OUTDATED, OWN, READY
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.choices import CPU, GPUS
 from trainscale.spec.groups import collect_settings

@@ -280,9 +280,7 @@ def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, slurm: Slurm
     script = "#!/bin/sh\n#SBATCH --nodes=3\nscontrol show hostnames $SLURM_JOB_NODELIST; srun hostname\nexit 7\n"
     output = lab.shared / "batch.txt"
     done = lab.run(
-        ["sbatch", "--parsable", "--wait", f"--output={output}"],
-        input=script,
-        env={**os.environ, **slurm.environment},
+        ["sbatch", "--parsable", "--wait", f"--output={output}"], input=script, env={**os.environ, **slurm.environment}
     )
     assert done.stdout.strip().isdigit()
     assert done.returncode == 7

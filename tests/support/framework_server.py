@@ -31,9 +31,7 @@ STANDARD = (0, 1, 2)
 PR_SET_CHILD_SUBREAPER = 36
 REQUEST_BYTES = 1 << 20
 # Modules that a framework imports when it trains, and not before.
-LATE_IMPORTS = {
-    "torch": ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel.distributed"),
-}
+LATE_IMPORTS = {"torch": ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel.distributed")}
 
 
 class ForkedTask:

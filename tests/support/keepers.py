@@ -23,11 +23,7 @@ def opened(launcher: Launcher, hosts: Sequence[str] = ()) -> Iterator[list[Keepe
 
 
 def try_ready(
-    connections: Sequence[KeeperConnection],
-    ports: Mapping[str, int],
-    seconds: float = 120.0,
-    *,
-    clocks: bool = False,
+    connections: Sequence[KeeperConnection], ports: Mapping[str, int], seconds: float = 120.0, *, clocks: bool = False
 ) -> dict[str, list[int] | HostError]:
     """Return free ports of each host, or its error."""
 

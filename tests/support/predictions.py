@@ -23,15 +23,7 @@ def adapter_for(framework: str, layout: str, dropout: bool) -> Any:
     from trainscale.worker.job import Device, Job
 
     config = Config(
-        framework,
-        "every-kind",
-        _BATCH,
-        "local",
-        _SIZE,
-        _CLASSES,
-        layout=layout,
-        learning_rate=0.0,
-        weight_decay=0.0,
+        framework, "every-kind", _BATCH, "local", _SIZE, _CLASSES, layout=layout, learning_rate=0.0, weight_decay=0.0
     )
     device = Device(cores=tuple(sorted(os.sched_getaffinity(0))[:1]))
     job = Job("worker", 0, 1, 0, ("127.0.0.1",), (0,), 0, device, config, _BATCH, dropout=dropout)
