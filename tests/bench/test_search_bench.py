@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
 from factories import curve, make_config, make_run
 
 import search

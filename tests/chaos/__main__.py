@@ -15,9 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from .campaign import CampaignSettings, run_campaign
+from .campaign import CampaignSettings, Outcome, run_campaign
 from .faults import FAULTS, LAUNCHERS
-from .outcome import Outcome
 from .places import unavailable
 from .report import Result, append_result, count_faults, count_violations, markdown, outcome_line, read_results
 

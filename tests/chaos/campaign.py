@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 from trainscale.launch.connected_hosts import wait_for_futures
 
 from .faults import FAULTS, LAUNCHERS, Fault
-from .judge import violations
-from .outcome import Outcome
+from .judge import Observation, violations
 from .perform import Interrupted, Performance
 from .places import Place
 from .scenario import Scenario, make_scenario
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``error`` says why the scenario could not be performed: the lab did not do its part."""
+
+    scenario: Scenario
+    observation: Observation | None
+    seconds: float
+    error: str = ""
 
 
 @dataclass(frozen=True)

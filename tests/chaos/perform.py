@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -35,7 +36,6 @@ from .faults import (
     SIGNALS,
     STOP,
 )  # fmt: skip
-from .folders import file_sizes, fill_disk, is_locked
 from .judge import CLEAN_SECONDS, Hit, Observation, complete_lines, rank_hosts_of, rows
 from .places import EXIT_CODE, Place, Target
 from .scenario import PlannedFault, Scenario
@@ -302,3 +302,29 @@ class Performance:
         log = self._log.with_suffix(".again")
         self._popen = self.place.start(self._folder, [*argv, *(["--retry-failed"] if failed else [])], log)
         return self._await_end(), log.read_text(errors="replace")
+
+
+def fill_disk(path: Path) -> None:
+    """Take all space of a disk."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
+def is_locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    sizes = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            sizes[str(path)] = path.stat().st_size
+    return sizes

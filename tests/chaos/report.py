@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .campaign import Outcome
 from .faults import FAULTS, LAUNCHERS
 from .judge import violations
-from .outcome import Outcome
 
 _LONGEST_ERROR = 200
 

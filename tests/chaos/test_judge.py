@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from .campaign import Outcome
 from .faults import BY_NAME, FAULTS, LAUNCHERS
 from .judge import Hit, Observation, violations
-from .outcome import Outcome
 from .report import Result, append_result, markdown, read_results
 from .scenario import make_scenario
 

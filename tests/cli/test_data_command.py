@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 from command import Command, trainscale
-from photographs import write_folder
 from processes import until
-from real_data import real
-from small_sets import write_cifar10, write_mnist
+from small_sets import real, write_cifar10, write_folder, write_mnist
 from web import Site, serving
 
 from trainscale.worker.data.facts import MNIST

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from photographs import write_folder
-from small_sets import write_cifar10, write_mnist
+from small_sets import write_cifar10, write_folder, write_mnist
 from web import Site, serving
 
 from trainscale.cluster import datasets

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from doc_pages import DOCS, IDS, PAGES, ROOT, blocks
-from example_machine import MACHINE, find_example_devices
+from this_machine import MACHINE, find_example_devices
 
 from trainscale import cli
 from trainscale.cluster.hosts import find_devices

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from doc_pages import coded, rows, text
-from example_machine import MACHINE, find_example_devices
+from this_machine import MACHINE, find_example_devices
 
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord

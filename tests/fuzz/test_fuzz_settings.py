@@ -6,10 +6,10 @@ import json
 import math
 from typing import Any
 
-from example_machine import find_example_devices
 from hostile import NUMBERS, TEXT, VALUES, damaged, refusal, scratch_folder
 from hypothesis import given
 from hypothesis import strategies as st
+from this_machine import find_example_devices
 
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
 from trainscale.cluster.hosts import read_hosts

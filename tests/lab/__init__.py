@@ -6,8 +6,7 @@ labs from the fixtures in ``fixtures``.
 """
 
 from .hosts import CONTROLLER, Lab
-from .namespaces import LabError
-from .requirements import missing_requirement
+from .namespaces import LabError, missing_requirement
 from .slurm import Slurm
 
 __all__ = ["CONTROLLER", "Lab", "LabError", "Slurm", "missing_requirement"]

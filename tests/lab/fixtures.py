@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from .hosts import Lab
-from .requirements import missing_requirement
+from .namespaces import missing_requirement
 from .slurm import Slurm
 
 __all__ = ["lab", "make_lab", "slurm"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from . import CONTROLLER, Lab, LabError, missing_requirement, requirements
+from . import CONTROLLER, Lab, LabError, missing_requirement, namespaces
 from .hosts import remove_leftovers
 from .namespaces import members
 
@@ -131,7 +131,7 @@ def test_nothing_is_left_of_a_lab_whose_owner_was_killed(make_lab: Callable[...,
 
 def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(requirements, "SEARCH", "/no such folder")
+    monkeypatch.setattr(namespaces, "SEARCH", "/no such folder")
     assert "sshd" in (missing_requirement() or "")
     assert "slurmctld" not in (missing_requirement() or "")
     assert "slurmctld" in (missing_requirement(slurm=True) or "")

@@ -43,7 +43,8 @@ class Results:
             self.entries = {**self._read(), name: entry}  # another process may have added to the file
             known = [*map(str, controls()), *MUTATIONS]
             ordered = {name: self.entries[name] for name in known if name in self.entries}
-            self._path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+            lines = [f"{json.dumps(name)}: {json.dumps(ordered[name], ensure_ascii=False)}" for name in ordered]
+            self._path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> int:

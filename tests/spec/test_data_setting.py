@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from photographs import write_folder
-from small_sets import write_cifar10
+from small_sets import write_cifar10, write_folder
 
 from trainscale.errors import InputError
 from trainscale.spec.data import SYNTHETIC_DATASET, Dataset, find_dataset, find_datasets_folder, parse_data

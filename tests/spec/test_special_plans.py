@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from photographs import write_folder
-from small_sets import write_cifar10
+from small_sets import write_cifar10, write_folder
 from this_machine import cpus, gpus, plan, refusal
 
 from trainscale.errors import InputError

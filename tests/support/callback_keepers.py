@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from worker_copies import shared_copies
+from this_machine_launcher import shared_copies
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.callback import LauncherProcess

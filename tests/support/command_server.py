@@ -27,7 +27,7 @@ def import_libraries() -> None:
                 importlib.import_module(module.name)
     for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress", "scipy.special"):
         importlib.import_module(name)
-    importlib.import_module("service_models").share_service_models()
+    importlib.import_module("simulated_aws").share_service_models()
     importlib.import_module("forked_keepers")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from trainscale.worker.config import Config
+from trainscale.worker.events import MARK
 from trainscale.worker.job import WORKER, Device, Job
 
 
@@ -28,3 +30,8 @@ def make_job(strategy: str = "local", **values: Any) -> Job:
         "batch": 8,
     }
     return Job(**{**defaults, **values})
+
+
+def decode(line: str) -> dict[str, Any] | None:
+    """Return the values of an event line, or None for any other line."""
+    return dict(json.loads(line[len(MARK) :])) if line.startswith(MARK) else None

@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from lab import Lab, Slurm
+from trainscale.cluster.hosts import HostAccess
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.spec.devices import Host
 
 
 class Login:
@@ -22,3 +26,15 @@ class Login:
 
     def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
+
+
+class LabSshLauncher(SshLauncher):
+    """ssh to all hosts of the lab, as its controller runs it."""
+
+    def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
+        hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
+        super().__init__(HostAccess(hosts, **access), settings)
+        self._lab = lab
+
+    def command(self, host: str) -> list[str]:
+        return [*self._lab.controller, *super().command(host)]

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -60,67 +62,59 @@ def not_a_module() -> str:
 class _Failing(nn.Module):
     """Trains like ``plain`` for a few steps; then one rank fails."""
 
-    failing_rank = 1
-
-    def __init__(self) -> None:
+    def __init__(self, fail: Callable[[], object], rank: int = 1) -> None:
         super().__init__()
         self.inner = plain()
         self.steps = 0
+        self._fail, self._rank = fail, rank
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.device.type != "meta":
             self.steps += 1
-            if self.steps == 4 and _rank() == self.failing_rank:
-                self.fail()
+            own_rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 1
+            if self.steps == 4 and own_rank == self._rank:
+                self._fail()
         return self.inner(images)
 
-    def fail(self) -> None:
-        raise NotImplementedError
+
+def _raise() -> None:
+    raise ValueError("the network of rank 1 does not like this image")
 
 
-def _rank() -> int:
-    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 1
+def _exit() -> None:
+    print("leaving early, as the test asked", flush=True)
+    os._exit(3)
 
 
-class _Raises(_Failing):
-    def fail(self) -> None:
-        raise ValueError("the network of rank 1 does not like this image")
+def _loop() -> None:
+    while True:
+        time.sleep(1)
 
 
-class _RunsOutOfMemory(_Failing):
-    def fail(self) -> None:
-        torch.empty(1 << 60)
+def _chat() -> None:
+    for number in range(3000):
+        print(f"line {number} of a very talkative network", flush=True)
+    os.write(1, b"no newline at the end, and not UTF-8: \xff\xfe")
 
 
-class _RunsOutOfGpuMemory(_Failing):
-    def fail(self) -> None:
-        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+def _fork_away() -> None:
+    """Leave a grandchild in a session of its own, then crash."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(0)
+    raise ValueError("crashing with a grandchild left behind")
 
 
-class _Killed(_Failing):
-    def fail(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class _Exits(_Failing):
-    def fail(self) -> None:
-        print("leaving early, as the test asked", flush=True)
-        os._exit(3)
-
-
-class _Stops(_Failing):
-    def fail(self) -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-
-class _Loops(_Failing):
-    def fail(self) -> None:
-        while True:
-            time.sleep(1)
-
-
-class _LoopsFirst(_Loops):
-    failing_rank = 0
+raises = partial(_Failing, _raise)
+out_of_memory = partial(_Failing, lambda: torch.empty(1 << 60))
+out_of_gpu_memory = partial(_Failing, lambda: torch.empty(1 << 50, dtype=torch.uint8, device="cuda"))
+killed = partial(_Failing, lambda: os.kill(os.getpid(), signal.SIGKILL))
+stops = partial(_Failing, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+exits = partial(_Failing, _exit)
+loops, loops_first = partial(_Failing, _loop), partial(_Failing, _loop, rank=0)
+chatty, forks_away = partial(_Failing, _chat), partial(_Failing, _fork_away)
 
 
 def never_leaves() -> nn.Module:
@@ -130,27 +124,3 @@ def never_leaves() -> nn.Module:
 
         TorchParameterServerAdapter.leave = lambda _: time.sleep(3600)  # type: ignore[method-assign]
     return plain()
-
-
-class _Chatty(_Failing):
-    def fail(self) -> None:
-        for number in range(3000):
-            print(f"line {number} of a very talkative network", flush=True)
-        os.write(1, b"no newline at the end, and not UTF-8: \xff\xfe")
-
-
-class _ForksAway(_Failing):
-    """Leaves a grandchild in a session of its own, then crashes."""
-
-    def fail(self) -> None:
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                time.sleep(3600)
-            os._exit(0)
-        raise ValueError("crashing with a grandchild left behind")
-
-
-raises, out_of_memory, killed, exits = _Raises, _RunsOutOfMemory, _Killed, _Exits
-out_of_gpu_memory = _RunsOutOfGpuMemory
-stops, loops, loops_first, chatty, forks_away = _Stops, _Loops, _LoopsFirst, _Chatty, _ForksAway

@@ -22,8 +22,7 @@ from moto.cloudformation.parsing import OutputMap, ResourceMap
 from moto.ec2.models import ec2_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.ssm.models import Parameter, ssm_backends
-from service_models import share_service_models
-from simulated_aws import IMAGE, REGION, remove_all
+from simulated_aws import IMAGE, REGION, remove_all, share_service_models
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from trainscale.cluster.aws_template import CPU_IMAGE, GPU_IMAGE

@@ -7,9 +7,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
+from PIL import Image
 
 from trainscale.worker.data.published_files import CHECKSUMS, read_files
 
@@ -64,3 +67,35 @@ def read_split(name: str, directory: str, split: str) -> tuple[np.ndarray, np.nd
     """Return all images and labels of a split, as the worker reads them."""
     images, labels = zip(*read_files(name, directory, split), strict=True)
     return np.concatenate(images), np.concatenate(labels)
+
+
+_HOME = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def real(name: str) -> Path:
+    """Return the folder of a real data set, or skip the test."""
+    if not (_HOME / name).is_dir():
+        pytest.skip(f"there is no real data at ../shared/data/{name}")
+    return _HOME / name
+
+
+def picture(wide: int, high: int, seed: int = 0) -> Image.Image:
+    """Return a smooth picture with one dominant colour, which JPEG compression hardly changes."""
+    down, across = np.mgrid[0:high, 0:wide]
+    random = np.random.default_rng(seed)
+    base = random.integers(60, 180, 3)
+    bands = [base[i] + 50 * np.sin(down / 9 + i) + 20 * np.cos(across / 7 - i) for i in range(3)]
+    return Image.fromarray(np.stack(bands, -1).clip(0, 255).astype(np.uint8))
+
+
+def write_folder(
+    folder: Path, sizes: Sequence[tuple[int, int]] = ((48, 36), (36, 48)), classes: Sequence[str] = ("ant", "bee")
+) -> Path:
+    """Write train/ and val/, each with a folder per class, each with a JPEG of each size."""
+    for split in ("train", "val"):
+        for number, name in enumerate(classes):
+            class_folder = folder / split / name
+            class_folder.mkdir(parents=True)
+            for size, (wide, high) in enumerate(sizes):
+                picture(wide, high, seed=number).save(class_folder / f"{size}.jpg", quality=95)
+    return folder

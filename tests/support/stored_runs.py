@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))
 from factories import curve, make_config, make_run
 
 from trainscale.record.journal import open_journal

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from trainscale.cluster.hosts import find_local_devices
 from trainscale.errors import InputError
+from trainscale.spec.choices import GIB
 from trainscale.spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
+from trainscale.worker.inspection.host import Gpu, Machine
 from trainscale.worker.job import Device
-
-GIB = 1024**3
 
 
 def cpus(count: int = 4, memory_bytes: int = 0) -> AvailableDevices:
@@ -35,3 +36,11 @@ def refusal(available: AvailableDevices | None = None, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
         plan(available, **settings)
     return str(caught.value)
+
+
+EIGHT_GPUS = tuple(Gpu(index, "NVIDIA A100-SXM4-80GB", 80 * GIB, "570") for index in range(8))
+MACHINE = Machine("host", "a CPU", tuple(range(16)), 1, 64 * GIB, 60 * GIB, EIGHT_GPUS, "", 0.0, 0.0)
+
+
+def find_example_devices(experiment: Experiment) -> AvailableDevices:
+    return find_local_devices(MACHINE, experiment)

@@ -4,18 +4,29 @@ launcher does, without a network, so tests need no lab.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from worker_copies import shared_copies
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.connection import KeeperConnection, PipeConnection
 from trainscale.launch.launchers.base import PipeLauncher
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
 from trainscale.spec.devices import Host
+
+
+@functools.cache
+def shared_copies() -> Path:
+    """Return the folder that all tests of this process share."""
+    folder = tempfile.mkdtemp(prefix="trainscale-copies-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
 
 PYTHON = [sys.executable, "-c", RUN_FIRST_LINE]
 

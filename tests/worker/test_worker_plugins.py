@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from event_lines import decode
+from jobs import decode
 from packages import EXAMPLE
 from trials import compute_parity
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from processes import MARK, is_living, marked, until
-from worker_copies import shared_copies
+from this_machine_launcher import shared_copies
 
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import TrainscaleError

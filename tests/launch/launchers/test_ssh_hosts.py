@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from keepers import opened, ready, try_ready
-from lab_launchers import LabSshLauncher
+from login import LabSshLauncher
 from processes import until
 
 from lab import Lab

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from environments import python_for
-from lab_launchers import LabSshLauncher
+from login import LabSshLauncher
 from small_sets import write_mnist
 
 from lab import Lab

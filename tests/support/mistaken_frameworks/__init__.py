@@ -12,26 +12,10 @@ from trainscale.worker.job import PluginReference
 
 # Comparisons of frameworks have really contained these mistakes.
 MISTAKES = (
-    "no_decay",
-    "other_eps",
-    "transposed",
-    "wider",
-    "other_init",
-    "dies",
-    "nearly_the_eps",
-    "other_momentum",
-    "other_dropout",
-    "unscaled_dropout",
-    "frozen_biases",
-    "missing_biases",
-    "relu6",
-    "wrong_pixels",
-    "hidden_bf16",
-    "hidden_tf32",
-    "no_update_in_fp32",
-    "frozen_scale_in_fp32",
-    "other_momentum_in_fp32",
-)
+    "no_decay", "other_eps", "transposed", "wider", "other_init", "dies", "nearly_the_eps", "other_momentum",
+    "other_dropout", "unscaled_dropout", "frozen_biases", "missing_biases", "relu6", "wrong_pixels", "hidden_bf16",
+    "hidden_tf32", "no_update_in_fp32", "frozen_scale_in_fp32", "other_momentum_in_fp32",
+)  # fmt: skip
 
 
 def _framework(mistake: str) -> Any:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from photographs import picture, write_folder
 from PIL import Image
-from real_data import real
+from small_sets import picture, real, write_folder
 
 from trainscale.worker.data import folder
 from trainscale.worker.data.facts import FOLDER, TRAIN, VALID, DataError, read_facts

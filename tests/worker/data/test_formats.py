@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from real_data import real
-from small_sets import pictures, read_split, write_cifar10, write_mnist
+from small_sets import pictures, read_split, real, write_cifar10, write_mnist
 
 from trainscale.worker.data import facts, published_files
 from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from photographs import write_folder
 from processes import MARK, marked, until
-from small_sets import write_cifar10, write_mnist
+from small_sets import write_cifar10, write_folder, write_mnist
 
 from trainscale.worker.data.batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError

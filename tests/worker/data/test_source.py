@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from photographs import write_folder
-from small_sets import write_cifar10, write_mnist
+from small_sets import write_cifar10, write_folder, write_mnist
 from trials import run_trial
 
 from trainscale.worker.config import Config

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from event_lines import decode
+from jobs import decode
 
 from trainscale.launch.launchers.base import START
 from trainscale.launch.survey import sends_first

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_lines import decode
+from jobs import decode
 
 from trainscale.launch.launchers.base import START
 from trainscale.worker.inspection import gpus as nvml

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_lines import decode
+from jobs import decode
 
 from trainscale.launch.worker_archive import RUN_FIRST_LINE, WORKER, build_archive, make_bootstrap_line
 
