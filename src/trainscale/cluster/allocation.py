@@ -131,9 +131,8 @@ class JobStatus:
 
     def describe_end(self) -> str:
         """Say what ended the job from outside; empty if it ended by itself."""
-        limit = f" of {self.time_limit}" if self.time_limit else ""
         return {
-            "TIMEOUT": f"reached its time limit{limit}",
+            "TIMEOUT": f"reached its time limit of {self.time_limit}".removesuffix(" of "),
             "CANCELLED": "was cancelled",
             "PREEMPTED": "had to make room for another job (PREEMPTED)",
             "NODE_FAIL": "lost a node (NODE_FAIL)",
@@ -198,12 +197,13 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
         return f"job {number} was requeued, and this process belongs to an earlier start of it"
     if status.state in _STATES_WITH_HOSTS:
         return ""
+    end = status.describe_end() or f"is {status.state}"
     if status.is_waiting:
         end = "was requeued"
     elif status.state == _ENDING and status.reason == "TimeLimit":
         end = "reached its time limit"
-    else:
-        end = status.describe_end() or ("is over" if status.state in (FORGOTTEN, _ENDING) else f"is {status.state}")
+    elif status.state in (FORGOTTEN, _ENDING):
+        end = "is over"
     return f"the allocation has ended: job {number} {end}"
 
 
@@ -287,22 +287,19 @@ class LegacySettings:
 
     @property
     def description(self) -> str:
-        names = {"max_devices": "max devices", "gpus_per_host": "devices per host"}
-        values = [
-            f"{names.get(key, key.replace('_', ' '))} {','.join(value) if isinstance(value, tuple) else value}"
-            for key, value in self.settings.items()
-        ]
+        values = []
+        for key, value in self.settings.items():
+            name = "devices per host" if key == "gpus_per_host" else key.replace("_", " ")
+            values.append(f"{name} {','.join(value) if isinstance(value, tuple) else value}")
         return f"taken from {', '.join(self.variables)}: {', '.join(values)}"
 
 
 def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, Any]) -> LegacySettings:
     """Read the settings that ``explicit`` lacks. TF_NUM_PS means the strategy ps, unless one is given."""
     strategies = [str(name).lower() for name in explicit.get("strategies") or ()]
-    has_servers = (
-        any(name.partition(":")[0] in WITH_SERVERS for name in strategies)
-        if strategies
-        else bool(environment.get("TF_NUM_PS"))
-    )
+    has_servers = any(name.partition(":")[0] in WITH_SERVERS for name in strategies)
+    if not strategies:
+        has_servers = bool(environment.get("TF_NUM_PS"))
     settings: SettingValues = {}
     variables = []
     for variable, key in _LEGACY_VARIABLES.items():

@@ -68,12 +68,37 @@ def serve_notebook() -> None:
                 f"there is no jupyter-lab or jupyter-notebook {place}; pip install jupyterlab (or notebook) into an"
                 " environment that has trainscale, or name one by --jupyter /path/to/bin/jupyter"
             )
-        server = _start(program, path, folder, request)
-        _wait_until_ready(server, folder, request)
+        # A configuration of its own: a user's could open ports, or set another password.
+        address: dict[str, object] = {"ip": "127.0.0.1", "port": request.port, "port_retries": 0}
+        if not request.port:
+            address = {"sock": str(folder / "socket"), "sock_mode": "0600"}
+        options = {"open_browser": False, "root_dir": str(path.parent), "allow_root": os.geteuid() == 0}
+        settings = {"ServerApp": {**address, **options}, "IdentityProvider": {"token": request.token}}
+        config, log = folder / "config.json", folder / "log"
+        config.write_text(json.dumps(settings), encoding="utf-8")
+        # Jupyter writes the token to its runtime folder too.
+        environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
+        environment.pop("JUPYTER_TOKEN", None)
+        with log.open("wb") as output:
+            server = subprocess.Popen(
+                [program, f"--config={config}"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        end = time.monotonic() + _START_SECONDS
+        while not can_connect(request.port, str(folder / "socket")):
+            if server.poll() is not None or time.monotonic() > end:
+                text = log.read_text(encoding="utf-8", errors="replace").replace(request.token, "TOKEN")
+                lines = ["Jupyter did not start:", *text.splitlines()[-_LOG_LINES:]]
+                raise NotebookHostError("\n  ".join(lines))
+            time.sleep(_POLL_SECONDS)
         node = os.environ.get("SLURMD_NODENAME", "")
         answer = {"page": page + quote(path.name), "notebook": str(path), "node": node}
         print(MARK + json.dumps(answer), flush=True)
-        threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+        threading.Thread(target=_end, args=(server, True), daemon=True).start()
         server.wait()
     except NotebookHostError as error:
         print(MARK + json.dumps({"error": str(error)}), flush=True)
@@ -83,62 +108,16 @@ def serve_notebook() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(program: str, path: Path, folder: Path, request: NotebookRequest) -> subprocess.Popen[bytes]:
-    """Start Jupyter with a configuration of its own: a user's could open ports, or set another password."""
-    place = {"ip": "127.0.0.1", "port": request.port, "port_retries": 0}
-    if not request.port:
-        place = {"sock": str(folder / "socket"), "sock_mode": "0600"}
-    settings = {
-        "ServerApp": {
-            **place,
-            "open_browser": False,
-            "root_dir": str(path.parent),
-            "allow_root": os.geteuid() == 0,
-        },
-        "IdentityProvider": {"token": request.token},
-    }
-    config, log = folder / "config.json", folder / "log"
-    for file in (config, log):
-        file.touch(0o600)
-    config.write_text(json.dumps(settings), encoding="utf-8")
-    # Jupyter writes the token to its runtime folder too.
-    environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
-    environment.pop("JUPYTER_TOKEN", None)
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [program, f"--config={config}"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+def can_connect(port: int, path: str = "") -> bool:
+    family, address = (socket.AF_INET, ("127.0.0.1", port)) if port else (socket.AF_UNIX, path)
+    with socket.socket(family) as connection:
+        return connection.connect_ex(address) == 0
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path, request: NotebookRequest) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while server.poll() is None and time.monotonic() < end:
-        try:
-            if request.port:
-                socket.create_connection(("127.0.0.1", request.port)).close()
-            else:
-                with socket.socket(socket.AF_UNIX) as connection:
-                    connection.connect(str(folder / "socket"))
-            return
-        except OSError:
-            time.sleep(_POLL_SECONDS)
-    text = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    lines = text.replace(request.token, "TOKEN").splitlines()[-_LOG_LINES:]
-    raise NotebookHostError("Jupyter did not start:" + "".join("\n  " + line for line in lines))
-
-
-def _end_with_input(server: subprocess.Popen[bytes]) -> None:
-    sys.stdin.buffer.read()
-    _end(server)
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
+def _end(server: subprocess.Popen[bytes], waits_for_input: bool = False) -> None:
     """End Jupyter, which ends its kernels. A kernel whose Jupyter was killed ends by itself."""
+    if waits_for_input:
+        sys.stdin.buffer.read()
     server.terminate()
     try:
         server.wait(_END_SECONDS)

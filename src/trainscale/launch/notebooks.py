@@ -60,16 +60,8 @@ class JupyterTarget:
             return python
         values = {name: getattr(self.slurm, name) for name in ("partition", "account", "gres", "time")}
         flags = [f"--{name}={value}" for name, value in values.items() if value]
-        return [
-            "srun",
-            "--nodes=1",
-            "--ntasks=1",
-            "--job-name=trainscale-notebook",
-            "--mpi=none",
-            *flags,
-            "--",
-            *python,
-        ]
+        fixed = ["--nodes=1", "--ntasks=1", "--job-name=trainscale-notebook", "--mpi=none"]
+        return ["srun", *fixed, *flags, "--", *python]
 
     def make_tunnel_command(self, host: Host, forwarding: str) -> list[str]:
         """Return ssh with a forwarded port, which ends with this connection: a shared one could outlive it."""
@@ -127,10 +119,17 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
         if answer and target.slurm:
             host = Host(answer["node"])
             start([*target.make_tunnel_command(host, forwarding), "-N", "--", host.name])
-        while not answer or not _can_connect(port):  # until ssh forwards the port; it ends if it cannot log in
+        while not answer or not notebook_host.can_connect(
+            port
+        ):  # until ssh forwards the port; it ends if it cannot log in
             if any(process.poll() is not None for process in processes):
                 errors.seek(0)
-                raise _make_error(target, host, errors.read().decode(errors="replace"))
+                text = errors.read().decode(errors="replace")
+                if host:
+                    error = explain_ssh_error(text, host.name)
+                    raise TrainscaleError("\n  ".join(filter(None, [f"{host.name}: {error.reason}", error.remedy])))
+                lines = [f"Jupyter could not be started{target.name}:", *text.strip().splitlines()[-_TAIL:]]
+                raise TrainscaleError("\n  ".join(lines))
             time.sleep(_POLL_SECONDS)
         url = f"http://{_LOOPBACK}:{port}/{answer['page']}"
         redirect = folder / "open.html"
@@ -158,20 +157,6 @@ def _send(request: NotebookRequest, server: subprocess.Popen[bytes]) -> dict[str
             return answer
     server.wait()
     return {}
-
-
-def _make_error(target: JupyterTarget, host: Host | None, text: str) -> TrainscaleError:
-    if host:
-        error = explain_ssh_error(text, host.name)
-        return TrainscaleError(f"{host.name}: {error.reason}" + (f"\n  {error.remedy}" if error.remedy else ""))
-    lines = text.strip().splitlines()[-_TAIL:]
-    return TrainscaleError(f"Jupyter could not be started{target.name}:" + "".join(f"\n  {line}" for line in lines))
-
-
-def _can_connect(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((_LOOPBACK, port)):
-        return True
-    return False
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

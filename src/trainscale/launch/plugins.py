@@ -50,28 +50,25 @@ def load_plugins() -> tuple[Plugin, ...]:
     for distribution in metadata.distributions():
         try:
             text = distribution.read_text(_ENTRY_POINTS) or ""
+            groups = [group for group in GROUPS if group in text]
+            package = f"{distribution.metadata['Name']} {distribution.version}" if groups else ""
         except Exception:
             continue  # a damaged package cannot be known to be a plug-in
-        groups = [group for group in GROUPS if group in text]
-        if not groups:
-            continue
-        try:
-            name, version = distribution.metadata["Name"], distribution.version
-        except Exception:
-            name, version = str(distribution), ""  # the metadata is damaged; this names its folder
+        name = package.rpartition(" ")[0]
         if name in seen:
             continue  # another copy, later on the module path
-        seen.add(name)
+        if groups:
+            seen.add(name)
         for group in groups:
-            kind, package = GROUPS[group], f"{name} {version}"
+            kind = GROUPS[group]
             try:
-                entries = [(entry.name, entry.value) for entry in distribution.entry_points.select(group=group)]
+                entries = list(distribution.entry_points.select(group=group))
             except Exception as error:
                 found.append(Plugin(kind, _ENTRY_POINTS, "", package, f"cannot be read: {_describe(error)}"))
                 continue
-            for entry, value in entries:
-                reference = value.partition("[")[0].strip()  # without extras, which concern pip
-                found.append(Plugin(kind, entry, reference, package, _add(kind, entry, reference)))
+            for entry in entries:
+                reference = entry.value.partition("[")[0].strip()  # without extras, which concern pip
+                found.append(Plugin(kind, entry.name, reference, package, _add(kind, entry.name, reference)))
     return tuple(found)
 
 
@@ -124,14 +121,14 @@ def _find_folder(reference: str) -> str:
     spec = importlib.util.find_spec(top)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}")
-    if spec.origin:
-        path = Path(spec.origin)
-        folder = path.parent.parent if path.name == "__init__.py" else path.parent
-        if not folder.is_dir():
-            raise ValueError(f"{spec.origin} is not a plain file")
-        return str(folder)
-    # A namespace package may lie in several folders; the plug-in's has the next part of its module's name.
-    inner = reference.partition(":")[0].split(".")[1:2] or [""]
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    matching = [folder for folder in folders if any(folder.glob(f"{inner[0]}*"))]
-    return str((matching or folders)[0].parent)
+    if not spec.origin:
+        # A namespace package may lie in several folders; the plug-in's has the next part of its module's name.
+        inner = reference.partition(":")[0].split(".")[1:2] or [""]
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+        matching = [folder for folder in folders if any(folder.glob(f"{inner[0]}*"))]
+        return str((matching or folders)[0].parent)
+    path = Path(spec.origin)
+    folder = path.parent.parent if path.name == "__init__.py" else path.parent
+    if not folder.is_dir():
+        raise ValueError(f"{spec.origin} is not a plain file")
+    return str(folder)

@@ -26,7 +26,6 @@ from ..worker.events import Exit, FolderState, LogLine
 from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import SCHEDULER, SERVER, WORKER, Task
 from ..worker.keeper.program import FolderRequest, ProgramJob
-from ..worker.type_aliases import JsonObject
 from .connected_hosts import ConnectedHosts, ConnectOptions
 from .connection import HostError, select_causes
 from .events import HostLost, ReceivedEvent, describe_exit
@@ -140,124 +139,95 @@ def build_program_jobs(
     """Return the job of every program, in their order. ``ports``: as ``count_ports`` says."""
     is_distributed = len({program.host.name for program in programs}) > 1
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
-    meeting_ports = {name: free_ports[programs[0].host.name].pop() for name in MEETINGS}
+    meetings = {name: str(free_ports[programs[0].host.name].pop()) for name in MEETINGS}
     # On one host all messages stay inside it, whatever networks it has.
     own_addresses = [program.host.address if is_distributed else LOOPBACK for program in programs]
-    meetings = {name: (own_addresses[0], port) for name, port in meeting_ports.items()}
+    first_address = own_addresses[0]
     addresses = {
         program.name: f"{address}:{free_ports[program.host.name].pop(0)}"
         for program, address in zip(programs, own_addresses, strict=True)
         if program.role != SCHEDULER
     }
+    worker_hosts = list(dict.fromkeys(program.host.name for program in programs if program.role == WORKER))
     jobs = []
     for program, address in zip(programs, own_addresses, strict=True):
         interface = program.host.interface if is_distributed else find_loopback_interface()
+        machine, index = get_machine(program.host), str(program.index)
+        share = _choose_share(program)
+        coordinator = f"{first_address}:{meetings['jax']}"
+        # Servers get the addresses of torch and JAX but are not in their worlds.
         environment = {
-            **_make_torch_variables(request, programs, program, meetings["torch"]),
-            **_make_tensorflow_variables(request, program, addresses),
-            **_make_jax_variables(request, program, meetings["jax"]),
-            **_make_dmlc_variables(request, program, meetings["scheduler"], address, interface),
+            "MASTER_ADDR": first_address,
+            "MASTER_PORT": meetings["torch"],
+            "WORLD_SIZE": str(request.workers),
+            "JAX_COORDINATOR_ADDRESS": coordinator,
+            "JAX_NUM_PROCESSES": str(request.workers),
         }
-        if interface:  # without the = NCCL would take eth1 as a prefix, such as of eth10
-            names = {"GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface}
-            environment.update(names, NCCL_SOCKET_IFNAME=f"={interface}")
-        environment.update(command.variables.get(ALL_ROLES, {}))
-        environment.update(command.variables.get(program.role, {}))
-        defaults, machine = {"PYTHONUNBUFFERED": "1"}, get_machine(program.host)
+        if program.role == WORKER:
+            host_number = str(worker_hosts.index(program.host.name))
+            environment |= {
+                "RANK": index,
+                "LOCAL_RANK": str(program.local_index),
+                "LOCAL_WORLD_SIZE": str(program.local_count),
+                "GROUP_RANK": host_number,
+                "NODE_RANK": host_number,
+                "GROUP_WORLD_SIZE": str(len(worker_hosts)),
+                "JAX_PROCESS_ID": index,
+                "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
+                "KERAS_DISTRIBUTION_NUM_PROCESSES": str(request.workers),
+                "KERAS_DISTRIBUTION_PROCESS_ID": index,
+            }
+            if share and program.local_count > 1 and not request.shows_own_gpus:
+                environment["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
+        if program.role != SCHEDULER:
+            environment["TF_CONFIG"] = _make_tensorflow_config(request, program, addresses)
+        if request.scheduler:  # MXNet waits for one as soon as it sees a role
+            environment |= {
+                "DMLC_ROLE": program.role,
+                "DMLC_PS_ROOT_URI": first_address,
+                "DMLC_PS_ROOT_PORT": meetings["scheduler"],
+                "DMLC_NUM_WORKER": str(request.workers),
+                "DMLC_NUM_SERVER": str(request.servers),
+                "DMLC_NODE_HOST": address,
+            }
+            if program.role != SCHEDULER:  # what dmlc's trackers added
+                offset = request.workers if program.role == SERVER else 0
+                environment["DMLC_TASK_ID"] = str(program.index + offset)
+                environment[f"DMLC_{program.role.upper()}_ID"] = index
+        if interface:
+            environment |= {
+                "GLOO_SOCKET_IFNAME": interface,
+                "TP_SOCKET_IFNAME": interface,
+                "NCCL_SOCKET_IFNAME": f"={interface}",  # without the = also a prefix, such as eth1 of eth10
+            }
+            if request.scheduler:
+                environment["DMLC_INTERFACE"] = interface
+        for role in (ALL_ROLES, program.role):
+            environment |= command.variables.get(role, {})
+        defaults = {"PYTHONUNBUFFERED": "1"}
         if program.local_count > 1:  # no more threads than the host has cores, in all its workers
             defaults["OMP_NUM_THREADS"] = str(max(1, len(machine.cores) // program.local_count))
         visible_gpus: list[int] | None = None  # all
         if machine.gpus and program.role != WORKER:
             visible_gpus = []  # TensorFlow would take the memory of all
         elif machine.gpus and request.shows_own_gpus:
-            visible_gpus = _choose_share(program)
+            visible_gpus = share
         jobs.append(ProgramJob(command.command, command.folder, environment, defaults, visible_gpus))
     return jobs
 
 
-def _make_torch_variables(
-    request: ProgramRequest, programs: Sequence[Program], program: Program, meeting: tuple[str, int]
-) -> dict[str, str]:
-    """Return what torchrun sets and ``env://`` reads. Servers get the address but are not in the world."""
-    address, port = meeting
-    common = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": str(request.workers)}
-    if program.role != WORKER:
-        return common
-    hosts = list(dict.fromkeys(other.host.name for other in programs if other.role == WORKER))
-    number = str(hosts.index(program.host.name))
-    return {
-        **common,
-        "RANK": str(program.index),
-        "LOCAL_RANK": str(program.local_index),
-        "LOCAL_WORLD_SIZE": str(program.local_count),
-        "GROUP_RANK": number,
-        "NODE_RANK": number,
-        "GROUP_WORLD_SIZE": str(len(hosts)),
-    }
-
-
-def _make_tensorflow_variables(
-    request: ProgramRequest, program: Program, addresses: Mapping[str, str]
-) -> dict[str, str]:
-    """Return TF_CONFIG. TensorFlow has no scheduler."""
-    if program.role == SCHEDULER:
-        return {}
+def _make_tensorflow_config(request: ProgramRequest, program: Program, addresses: Mapping[str, str]) -> str:
     workers = [addresses[f"{WORKER} {index}"] for index in range(request.workers)]
-    cluster = {"chief": workers[:1], "worker": workers[1:]} if request.chief else {"worker": workers}
-    if request.servers:
-        cluster["ps"] = [addresses[f"{SERVER} {index}"] for index in range(request.servers)]
-    task: JsonObject = {"type": "ps" if program.role == SERVER else "worker", "index": program.index}
-    if request.chief and program.role == WORKER:
-        task = {"type": "worker", "index": program.index - 1} if program.index else {"type": "chief", "index": 0}
-    return {
-        "TF_CONFIG": json.dumps(
-            {"cluster": {name: members for name, members in cluster.items() if members}, "task": task}
-        )
-    }
-
-
-def _make_jax_variables(request: ProgramRequest, program: Program, meeting: tuple[str, int]) -> dict[str, str]:
-    """Return the variables of JAX, which reads address and devices, and of Keras, which reads all of its three."""
-    coordinator = f"{meeting[0]}:{meeting[1]}"
-    common = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": str(request.workers)}
-    if program.role != WORKER:
-        return common
-    variables = {
-        **common,
-        "JAX_PROCESS_ID": str(program.index),
-        "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
-        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(request.workers),
-        "KERAS_DISTRIBUTION_PROCESS_ID": str(program.index),
-    }
-    share = _choose_share(program)
-    if share and program.local_count > 1 and not request.shows_own_gpus:
-        variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, share))
-    return variables
-
-
-def _make_dmlc_variables(
-    request: ProgramRequest, program: Program, meeting: tuple[str, int], own_address: str, interface: str | None
-) -> dict[str, str]:
-    """Return what ps-lite reads and what dmlc's trackers added. Without a scheduler there is nothing, because MXNet
-    waits for one as soon as it sees a role.
-    """
-    if not request.scheduler:
-        return {}
-    address, port = meeting
-    variables = {
-        "DMLC_ROLE": program.role,
-        "DMLC_PS_ROOT_URI": address,
-        "DMLC_PS_ROOT_PORT": str(port),
-        "DMLC_NUM_WORKER": str(request.workers),
-        "DMLC_NUM_SERVER": str(request.servers),
-        "DMLC_NODE_HOST": own_address,
-    }
-    if interface:
-        variables["DMLC_INTERFACE"] = interface
-    if program.role != SCHEDULER:
-        variables["DMLC_TASK_ID"] = str(program.index + (request.workers if program.role == SERVER else 0))
-        variables[f"DMLC_{program.role.upper()}_ID"] = str(program.index)
-    return variables
+    servers = [addresses[f"{SERVER} {index}"] for index in range(request.servers)]
+    chiefs = int(request.chief)
+    members = {"chief": workers[:chiefs], "worker": workers[chiefs:], "ps": servers}
+    kind, index = "worker", program.index - chiefs
+    if program.role == SERVER:
+        kind, index = "ps", program.index
+    elif index < 0:
+        kind, index = "chief", 0
+    cluster = {name: listed for name, listed in members.items() if listed}
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
 
 
 def _choose_share(program: Program) -> list[int]:

@@ -62,8 +62,7 @@ class Survey:
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
     """Survey all hosts. ``pythons``: where to look first; ``probes``: the frameworks to import."""
-    seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
-    answers = visit_hosts(launcher, pythons, probes, seconds)
+    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
     for host in launcher.hosts():
@@ -74,8 +73,7 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
         try:
             usable.append(add_facts(host, answer, launcher.access))
         except InputError as error:  # it has no such interface
-            remedy = "name another network by --interface"
-            errors[host.name] = HostError(host.name, str(error), remedy=remedy)
+            errors[host.name] = HostError(host.name, str(error), remedy="name another network by --interface")
     links = _measure_links(launcher, usable) if len(usable) > 1 else ()
     return Survey(launcher.hosts(), tuple(usable), errors, links)
 
@@ -83,12 +81,12 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
 def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
     """Measure the links of a ring of these hosts, over the addresses that training would use."""
     names, token = [host.name for host in hosts], secrets.token_hex(16)
-    measured: dict[str, Links] = {}
     with launcher.connect(names, ConnectOptions(_LINKS_SECONDS, tolerates_errors=True)) as connected:
         ports = connected.find_ports(dict.fromkeys(names, 1))
         ring = [host for host in hosts if host.name in ports]
+        pairs = list(zip(ring, [*ring[1:], *ring[:1]], strict=True))
         tasks = {}
-        for number, (host, following) in enumerate(zip(ring, [*ring[1:], *ring[:1]], strict=True)):
+        for number, (host, following) in enumerate(pairs):
             request = LinksRequest(
                 address=host.address,
                 port=ports[host.name][0],
@@ -100,17 +98,20 @@ def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...
             )
             tasks[host.name] = [make_role_task(host.name, 0, "links", request)]
         answers = run_host_tasks(connected, tasks, _LINKS_SECONDS) if len(ring) > 1 else {}
+    measured: dict[str, Links] = {}
     for name, answer in answers.items():
-        error = answer.why if isinstance(answer, HostError) else answer[0].last_line or "ended without an answer"
-        links = None if isinstance(answer, HostError) else answer[0].find_last(Links)
-        measured[name] = links or Links(send_error=error, receive_error=error)
-    order, found = list(measured), []
-    for sender, receiver in zip(order, [*order[1:], *order[:1]], strict=True):
+        if isinstance(answer, HostError):
+            measured[name] = Links(send_error=answer.why, receive_error=answer.why)
+        else:
+            error = answer[0].last_line or "ended without an answer"
+            measured[name] = answer[0].find_last(Links) or Links(send_error=error, receive_error=error)
+    found = []
+    for sender, receiver in pairs if measured else ():
         # The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's explains
         # more, because the receiver only waited.
-        sent, received = measured[sender], measured[receiver]
+        sent, received = measured[sender.name], measured[receiver.name]
         error = sent.send_error or received.receive_error
-        found.append(Link(sender, receiver, received.bits_per_second, sent.round_trip_seconds, error))
+        found.append(Link(sender.name, receiver.name, received.bits_per_second, sent.round_trip_seconds, error))
     lost = [(host, error.why) for host, error in connected.errors.items() if host not in answers]
     return (*found, *(Link(host, "the others", error=error) for host, error in lost))
 
@@ -139,38 +140,33 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
         problems.append(Finding(f"{hosts}: {reason}", survey.errors[names[0]].remedy))
     for address, names in _group((host.address, host.name) for host in usable).items():
         if len(names) > 1:
-            hosts = describe_hosts(names)
-            problem = f"{hosts}: all have the address {address}, so they cannot reach each other by it"
+            problem = f"{describe_hosts(names)}: all have the address {address}, so they cannot reach each other by it"
             remedy = "is one machine named twice? Otherwise name the network that connects them: --interface"
             problems.append(Finding(problem, remedy))
     problems += [*_find_link_problems(survey.links), *_find_framework_problems(usable, given)]
+    warnings = []
     for host in usable:
-        seconds = compute_clock_offset(host)
-        if seconds is not None and abs(seconds) > _CLOCK_SECONDS:
+        seconds = compute_clock_offset(host) or 0.0
+        if abs(seconds) > _CLOCK_SECONDS:
             side = "ahead of" if seconds > 0 else "behind"
             problem = f"{host.name}: its clock is {abs(seconds):.1f} s {side} this machine's"
-            remedy = "let both follow a time server: timedatectl set-ntp true"
-            problems.append(Finding(problem, remedy, is_serious=False))
+            warnings.append((problem, "let both follow a time server: timedatectl set-ntp true"))
     by_devices = _group((describe_host_devices(host), host.name) for host in usable)
     if len(by_devices) > 1:
         places = "; ".join(f"{devices} on {describe_hosts(names)}" for devices, names in by_devices.items())
-        remedy = (
-            "the slowest device sets the pace; use equal devices by --hosts-count, -g, or slots=N in the hosts file"
-        )
-        problems.append(Finding(f"the hosts differ: {places}", remedy, is_serious=False))
+        remedy = "use equal devices by --hosts-count, -g, or slots=N in the hosts file"
+        warnings.append((f"the hosts differ: {places}", f"the slowest device sets the pace; {remedy}"))
     for host in usable:
         free = host.facts.disk_free_bytes if host.facts else None
         if free is not None and free < _LITTLE_DISK:
             problem = f"{host.name}: only {free / 1e6:.0f} MB are free where the worker is copied to"
-            remedy = "free some space there, or name another folder by --remote-dir"
-            problems.append(Finding(problem, remedy, is_serious=False))
+            warnings.append((problem, "free some space there, or name another folder by --remote-dir"))
     pressures = {host.name: get_machine(host).pressure or 0.0 for host in usable}
     busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
     if busy:
         share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"
-        problem = f"{describe_hosts(busy, len(usable))}: busy, {share}"
-        problems.append(Finding(problem, "results will be noisy", is_serious=False))
-    return problems
+        warnings.append((f"{describe_hosts(busy, len(usable))}: busy, {share}", "results will be noisy"))
+    return [*problems, *(Finding(problem, remedy, is_serious=False) for problem, remedy in warnings)]
 
 
 def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
@@ -183,24 +179,18 @@ def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
         )
     speeds = {link.name: link.bits_per_second for link in links if link.bits_per_second}
     median = statistics.median(speeds.values()) if speeds else 0.0
+    remedy = "check the cable, the switch, and the speed of the network card (ethtool); every step waits for this pair"
     for name, speed in speeds.items() if len(speeds) > 2 else ():
         if speed * _SLOW < median:
-            yield Finding(
-                f"{name}: {format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}",
-                "check the cable, the switch, and the speed of the network card (ethtool); every step waits for the"
-                " slowest pair",
-                is_serious=False,
-            )
+            problem = f"{format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}"
+            yield Finding(f"{name}: {problem}", remedy, is_serious=False)
     times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
     median = statistics.median(times.values()) if times else 0.0
     for name, seconds in times.items():
         if seconds > max(_SLOW * median, _LATE_SECONDS):
-            yield Finding(
-                f"{name}: a round trip takes {format_milliseconds(seconds)} ms, where other pairs need"
-                f" {format_milliseconds(median)}",
-                "is that host far away, or busy?",
-                is_serious=False,
-            )
+            taken, usual = format_milliseconds(seconds), format_milliseconds(median)
+            problem = f"{name}: a round trip takes {taken} ms, where other pairs need {usual}"
+            yield Finding(problem, "is that host far away, or busy?", is_serious=False)
 
 
 def _find_framework_problems(hosts: Sequence[Host], given: Mapping[str, str]) -> Iterator[Finding]:
