@@ -119,15 +119,14 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
         if answer and target.slurm:
             host = Host(answer["node"])
             start([*target.make_tunnel_command(host, forwarding), "-N", "--", host.name])
-        while not answer or not notebook_host.can_connect(
-            port
-        ):  # until ssh forwards the port; it ends if it cannot log in
+        # Until ssh forwards the port. It ends if it cannot log in.
+        while not answer or not notebook_host.can_connect(port):
             if any(process.poll() is not None for process in processes):
                 errors.seek(0)
                 text = errors.read().decode(errors="replace")
                 if host:
-                    error = explain_ssh_error(text, host.name)
-                    raise TrainscaleError("\n  ".join(filter(None, [f"{host.name}: {error.reason}", error.remedy])))
+                    cause = explain_ssh_error(text, host.name)
+                    raise TrainscaleError("\n  ".join(filter(None, [f"{host.name}: {cause.reason}", cause.remedy])))
                 lines = [f"Jupyter could not be started{target.name}:", *text.strip().splitlines()[-_TAIL:]]
                 raise TrainscaleError("\n  ".join(lines))
             time.sleep(_POLL_SECONDS)
