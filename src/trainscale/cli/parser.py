@@ -123,6 +123,9 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     """Add an experiment file, and flags as ``add_settings`` does."""
     parser.usage = f"{parser.prog} [FILE] [options]"
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
+    if only is None:
+        output = "the directory for the results (default: runs/NAME)"
+        parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=output)
     add_settings(parser, only)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -35,9 +34,6 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
     parser = Parser("plan")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
-    )
     add_experiment(parser)
     options = parser.read(argv)
     experiment = read_experiment(options, read_job_settings)

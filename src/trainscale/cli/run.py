@@ -35,9 +35,6 @@ def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> 
 def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="the directory for the results (default: runs/NAME)"
-    )
-    parser.add_argument(
         "--fresh", action="store_true", help="measure everything anew, in a new directory, even if results exist"
     )
     parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
