@@ -27,8 +27,7 @@ EXPLAINED = {
     ("spec/groups.py", "B108"): "the same default, in a help text",
     ("worker/inspection/host.py", "B108"): "the same default",
     ("launch/launchers/mpi.py", "B108"): "the folder is made by mkdtemp, which only the user may enter",
-    ("report/html.py", "B704"): "style sheets and scripts of this package; what users write is escaped by the template",
-    ("report/page/figures.py", "B704"): "JSON whose < is encoded, and drawings of this package",
+    ("report/html.py", "B704"): "of this package, or JSON whose < is encoded; the template escapes what users write",
 }
 
 

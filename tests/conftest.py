@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from lab.fixtures import lab, make_lab, slurm  # noqa: F401  (fixtures for tests that need several hosts)
+from lab import Lab, Slurm, missing_requirement
 
 # The helpers in tests/support are plain modules. The worker imports the networks of the tests from there too.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -109,3 +110,28 @@ def _restore_catalogs() -> Iterator[None]:
         table.clear()
         table.update(copy)
     catalog._index_names.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def make_lab() -> Iterator[Callable[..., Lab]]:
+    """Return a function that creates labs, which live until the end of the test file; skip where none can run.
+
+    The tests of a file share one lab. A file that needs other than four plain hosts overrides ``lab``.
+    """
+    if reason := missing_requirement():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(Lab(*arguments, **options))
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab(4)
+
+
+@pytest.fixture(scope="module")
+def slurm(lab: Lab) -> Slurm:
+    """Start Slurm on this file's lab, with two simulated GPUs per host."""
+    if reason := missing_requirement(slurm=True):
+        pytest.skip(reason)
+    return lab.slurm(gpus=2)

@@ -8,24 +8,19 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-from factories import curve, make_config, make_run
+from factories import curve, make_config
+from stored_runs import write_run
 
 import measured_budget
-from trainscale.record.journal import open_journal
-
-
-def record(folder: Path, name: str, speeds: dict[int, float], repeats: int) -> None:
-    with open_journal(folder / name, make_run()) as journal:
-        for trial in curve(make_config(), speeds, repeats, 0.002):
-            journal.append(trial)
 
 
 @pytest.mark.parametrize(("speed", "code"), [(180.0, 0), (150.0, 1)])
 def test_device_times_and_whether_the_results_differ(
     speed: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(tmp_path, measured_budget.FIXED, {1: 100.0, 2: 180.0}, 6)
-    record(tmp_path, measured_budget.UNTIL_INTERVAL, {1: 100.0, 2: speed}, 3)
+    fixed, until_interval = ({1: 100.0, 2: 180.0}, 6), ({1: 100.0, 2: speed}, 3)
+    write_run(tmp_path / measured_budget.FIXED, curve(make_config(), *fixed, 0.002))
+    write_run(tmp_path / measured_budget.UNTIL_INTERVAL, curve(make_config(), *until_interval, 0.002))
     assert measured_budget.print_runs(tmp_path) == code
     printed = capsys.readouterr().out
     assert "| until-interval | 6 |" in printed

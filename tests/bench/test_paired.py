@@ -28,9 +28,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del sys.modules[name]
 
 
-# ---- statistics
-
-
 def test_a_steady_drift_of_the_machine_cancels_out(bench: Any) -> None:
     drift = [{"seconds": 1 + 0.1 * number, "cpu_seconds": 1.0} for number in range(4)]
     assert [bench.paired.Comparison.of(order, drift).wall for order in ("ABBA", "BAAB")] == pytest.approx([1, 1])
@@ -71,27 +68,13 @@ def test_the_interval_covers_the_true_ratio_although_it_decides_when_to_stop(ben
     assert covered / runs >= 0.93  # 95 % less two standard errors of this simulation
 
 
-# ---- both sides
-
-
 @pytest.mark.framework
 @pytest.mark.parametrize(
     ("framework", "processes"),
     [
-        ("torch", 1),
-        pytest.param("torch", 2, marks=slow),
-        pytest.param("tensorflow", 1, marks=slow),
-        pytest.param("tensorflow", 2, marks=slow),
-        pytest.param("jax", 1, marks=slow),
-        pytest.param("jax", 2, marks=slow),
-        pytest.param("keras-torch", 1, marks=slow),
-        pytest.param("keras-torch", 2, marks=slow),
-        pytest.param("keras-tensorflow", 1, marks=slow),
-        pytest.param("keras-tensorflow", 2, marks=slow),
-        pytest.param("keras-jax", 1, marks=slow),
-        pytest.param("keras-jax", 2, marks=slow),
-        pytest.param("mxnet", 1, marks=slow),
-        pytest.param("mxnet", 2, marks=slow),
+        pytest.param(framework, processes, marks=[] if (framework, processes) == ("torch", 1) else slow)
+        for framework in ("torch", "tensorflow", "jax", "keras-torch", "keras-tensorflow", "keras-jax", "mxnet")
+        for processes in (1, 2)
     ],
 )
 def test_the_bare_loop_and_the_harness_make_the_same_updates(bench: Any, framework: str, processes: int) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from factories import curve, make_config, make_run
+from stored_runs import write_run
 
 import search
-from trainscale.record.journal import open_journal
 from trainscale.runs import Run
 
 SPEEDS = {8: 100.0, 16: 180.0, 32: 300.0, 64: 420.0, 128: 430.0}
@@ -38,9 +38,7 @@ def test_a_winner_that_the_sweep_does_not_separate_from_its_leader_is_right() ->
 
 
 def test_the_exit_code_says_whether_the_aim_was_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_journal(tmp_path / "sweep", make_run()) as journal:
-        for record in make_sweep(0.002).records:
-            journal.append(record)
+    write_run(tmp_path / "sweep", make_sweep(0.002).records)
     assert search.replay([tmp_path / "sweep"], repetitions=3) in (0, 1)
     assert "| sweep, 2 devices | 3 | 1.000 |" in capsys.readouterr().out
     good, slow = (search.Outcome("a", "b", True, 9, share) for share in (0.4, 0.6))

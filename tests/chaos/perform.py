@@ -17,25 +17,7 @@ from typing import Any
 
 from lab import CONTROLLER as AT_CONTROLLER
 
-from .faults import (
-    CONTROLLER,
-    CUT,
-    CUT_SHORTLY,
-    FULL_DISK,
-    HANG,
-    HOST,
-    KEEPER,
-    KILL,
-    POWER_OFF,
-    PRINT,
-    PRINT_LINES,
-    RANK,
-    SCANCEL,
-    SERVER,
-    SHUT_DOWN,
-    SIGNALS,
-    STOP,
-)  # fmt: skip
+from . import faults
 from .judge import CLEAN_SECONDS, Hit, Observation, complete_lines, rank_hosts_of, rows
 from .places import EXIT_CODE, Place, Target
 from .scenario import PlannedFault, Scenario
@@ -57,7 +39,7 @@ class Performance:
         self.scenario, self.place, self._interrupted = scenario, place, interrupted
         name = f"run-{scenario.seed}-{time.monotonic_ns()}"
         folder = place.lab.shared / name
-        self._has_small_disk = any(item.fault.deed == FULL_DISK for item in scenario.faults)
+        self._has_small_disk = any(item.fault.deed == faults.FULL_DISK for item in scenario.faults)
         if self._has_small_disk:
             folder.mkdir()
             size = f"size={_DISK_BYTES}"
@@ -125,7 +107,7 @@ class Performance:
         return self._wait(has_come) and self._sleep(moment.seconds)
 
     def _observe_ranks(self) -> list[Target]:
-        targets = self.place.targets(RANK, SERVER)
+        targets = self.place.targets(faults.RANK, faults.SERVER)
         self._rank_hosts |= {target.rank: target.host for target in targets if target.rank is not None}
         return targets
 
@@ -177,21 +159,21 @@ class Performance:
     def _act(self, item: PlannedFault) -> Target | None:
         """Let the fault happen. Return whom it hit, or None if there is nobody to hit now."""
         fault, place = item.fault, self.place
-        if fault.deed == SCANCEL:
+        if fault.deed == faults.SCANCEL:
             place.cancel()
             return Target(0, "")
-        if fault.deed == FULL_DISK:
+        if fault.deed == faults.FULL_DISK:
             fill_disk(self._view / "filler")
             return Target(0, AT_CONTROLLER)
-        if fault.role == HOST:
+        if fault.role == faults.HOST:
             return self._act_on_host(item)
         targets = self._targets(fault.role)
-        if fault.deed in (HANG, PRINT, PRINT_LINES):
+        if fault.deed in (faults.HANG, faults.PRINT, faults.PRINT_LINES):
             targets = [target for target in targets if target.rank is not None]
         if not targets:
             return None
         target = targets[item.target % len(targets)]
-        if fault.deed in SIGNALS:
+        if fault.deed in faults.SIGNALS:
             return self._signal(item, target)
         return target if self._order(target, fault.deed) else None
 
@@ -207,7 +189,7 @@ class Performance:
         return True
 
     def _targets(self, role: str) -> list[Target]:
-        if role == CONTROLLER:
+        if role == faults.CONTROLLER:
             assert self._popen is not None
             with contextlib.suppress(OSError, IndexError):
                 return [Target(self.place.controller(self._popen), AT_CONTROLLER)]
@@ -216,12 +198,12 @@ class Performance:
 
     def _signal(self, item: PlannedFault, target: Target) -> Target | None:
         try:
-            os.kill(target.pid, SIGNALS[item.fault.deed])
+            os.kill(target.pid, faults.SIGNALS[item.fault.deed])
         except ProcessLookupError:
             return None
-        if item.fault.deed == STOP and item.fault.role == CONTROLLER:
+        if item.fault.deed == faults.STOP and item.fault.role == faults.CONTROLLER:
             self._do_later(item, lambda: os.kill(target.pid, signal.SIGCONT))
-        if item.fault.deed == STOP and item.fault.role == KEEPER:
+        if item.fault.deed == faults.STOP and item.fault.role == faults.KEEPER:
             # Nobody else can end a stopped keeper of another host. It must end when it goes on.
             self._later.append((_AFTER_THE_END, lambda: os.kill(target.pid, signal.SIGCONT)))
         return target
@@ -229,13 +211,13 @@ class Performance:
     def _act_on_host(self, item: PlannedFault) -> Target:
         lab, deed = self.place.lab, item.fault.deed
         name = self.place.hosts()[item.target % len(self.place.hosts())]
-        if deed in (CUT, CUT_SHORTLY):
+        if deed in (faults.CUT, faults.CUT_SHORTLY):
             lab.link(name, up=False)
-            if deed == CUT_SHORTLY:
+            if deed == faults.CUT_SHORTLY:
                 self._do_later(item, lambda: lab.link(name, up=True))
         else:
-            assert deed in (POWER_OFF, SHUT_DOWN)
-            lab.kill(name, silent=deed == POWER_OFF)
+            assert deed in (faults.POWER_OFF, faults.SHUT_DOWN)
+            lab.kill(name, silent=deed == faults.POWER_OFF)
         return Target(0, name)
 
     def _do_later(self, item: PlannedFault, end: Callable[[], None]) -> None:
@@ -291,7 +273,7 @@ class Performance:
             if not left or time.monotonic() > deadline:
                 break
             self._pause(0.3)
-        killed = any(hit.fault.role == CONTROLLER and hit.fault.deed == KILL for hit in self._hits)
+        killed = any(hit.fault.role == faults.CONTROLLER and hit.fault.deed == faults.KILL for hit in self._hits)
         if not killed:
             left += [f"the temporary {path.name}" for path in (self._view / "tmp").glob("trainscale*")]
         return left

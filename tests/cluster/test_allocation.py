@@ -121,8 +121,6 @@ def test_the_gpus_of_a_job_are_those_that_every_host_has(
     assert read_gpus_per_host({"SLURM_JOB_ID": "1"}) == count
 
 
-# ---- the older scripts' variables
-
 ALL = {
     "TF_NUM_PS": "2",
     "TF_NUM_WORKERS": "8",
@@ -193,8 +191,6 @@ def test_an_older_variable_that_makes_no_sense_is_named(variable: str, text: str
     with pytest.raises(InputError, match=f"{variable} '{text}'; valid: "):
         read_legacy_settings({"TF_NUM_PS": "1", variable: text}, {})
 
-
-# ---- inside an mpirun
 
 OPEN_MPI_4 = {
     "OMPI_COMM_WORLD_RANK": "2",

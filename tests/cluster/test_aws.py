@@ -85,9 +85,6 @@ def test_the_region_comes_from_the_flag_or_a_variable(monkeypatch: pytest.Monkey
         find_region("us-east")
 
 
-# ---- AWS's errors in words
-
-
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
@@ -110,9 +107,6 @@ def test_a_refusal_is_one_message_with_what_to_do(code: str, kind: type[Trainsca
 def test_missing_credentials_are_told_with_how_to_give_them() -> None:
     with pytest.raises(InputError, match=r"no credentials found.*\n.*aws configure"), explain_errors():
         raise NoCredentialsError
-
-
-# ---- stacks
 
 
 class Script:
@@ -318,9 +312,6 @@ def test_the_parameters_are_those_that_up_gives() -> None:
     assert set(parsed()["Parameters"]) == {item["ParameterKey"] for item in requests[0]["Parameters"]}
 
 
-# ---- what is open
-
-
 def test_only_ssh_is_open_and_only_to_the_range_that_was_given() -> None:
     rules = [
         (name, rule)
@@ -382,9 +373,6 @@ def test_the_masters_role_may_look_and_nothing_else() -> None:
     assert "IamInstanceProfile" not in of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
 
 
-# ---- what is made
-
-
 @pytest.mark.parametrize(("cards", "type_name"), TYPES.items())
 def test_workers_have_an_adapter_on_every_card_of_their_type(cards: int, type_name: str) -> None:
     data = of_kind("EC2::LaunchTemplate", type_name)["WorkerTemplate"]["LaunchTemplateData"]
@@ -444,9 +432,6 @@ def test_gpus_too_old_for_todays_driver_have_no_image(type_name: str) -> None:
     nothing: Any = None
     with pytest.raises(InputError, match=f"--image: no image is known for {type_name}"):
         find_image(nothing, None, find_instance_type(type_name), "--image")
-
-
-# ---- the types
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,6 @@ def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
     assert not list((tmp_path / "new").rglob("*.part"))
 
 
-# ---- looking
-
-
 def test_a_set_is_counted_and_its_checksums_are_looked_at(tmp_path: Path) -> None:
     inspected = inspect_dataset(find_dataset(f"mnist:{write_mnist(tmp_path, 30, 7)}"))
     facts = inspected.facts

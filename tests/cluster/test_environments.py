@@ -35,9 +35,6 @@ def make(definition: Definition, cuda: bool | None = None, base: str | None = No
     return create(definition, cuda, False, base)
 
 
-# ---- what there can be
-
-
 @pytest.mark.parametrize("framework", BUILT_IN, ids=lambda framework: framework.name)
 def test_every_framework_has_an_environment_that_its_message_names(framework: Framework) -> None:
     name = framework.install.removeprefix("trainscale env create ")
@@ -73,9 +70,6 @@ def test_environments_live_in_the_data_directory(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", value)
     assert environments.find_environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
-
-
-# ---- states, from the folder alone
 
 
 def test_what_is_not_there_is_absent(data: Path) -> None:
@@ -118,9 +112,6 @@ def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
     assert read_environment("theirs").state == environments.OWN
     fabricate("main", ("torch",))
     assert not make(DEFINITIONS["main"])
-
-
-# ---- creating, by uv
 
 
 @pytest.mark.installs
@@ -276,9 +267,6 @@ def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
         make(define(data / "files"), base=str(python))
 
 
-# ---- where uv finds packages
-
-
 @pytest.mark.processes
 def test_what_pip_is_configured_with_counts_unless_uv_is(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = data / "pip.conf"
@@ -314,9 +302,6 @@ def test_a_python_without_pip_has_no_settings(data: Path, monkeypatch: pytest.Mo
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     assert find_package_index({}) == ({"UV_INDEX_STRATEGY": "unsafe-best-match"}, [])
-
-
-# ---- removing
 
 
 def test_removing_frees_the_folder_and_says_how_much(data: Path) -> None:

@@ -28,9 +28,6 @@ def client(cluster: YarnCluster) -> YarnClient:
     return yarn.find_client({"PATH": cluster.path})
 
 
-# ---- the client
-
-
 @pytest.mark.processes
 def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None:
     yarn_client = client(cluster)
@@ -76,9 +73,6 @@ def test_the_jar_is_the_newest_and_not_that_of_the_tests_and_vendors_have_it_els
     assert yarn.find_client(environment).jar == str(home / "share/hadoop/yarn" / JAR)
 
 
-# ---- its configuration
-
-
 def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -117,9 +111,6 @@ def test_of_a_pair_of_managers_both_are_known() -> None:
         "yarn.resourcemanager.webapp.address.rm2": "two:8188",
     }
     assert list_manager_urls(pair) == ("http://one:8088", "http://two:8188")
-
-
-# ---- the ResourceManager
 
 
 @pytest.fixture

@@ -22,9 +22,6 @@ SETTINGS = collect_settings(list_launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
-# ---- options
-
-
 @pytest.mark.parametrize("field", SETTINGS.values(), ids=SETTINGS)
 def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) -> None:
     (row,) = (row for row in rows(text("options.md")) if row[0] == f"`{field.key}`")
@@ -47,7 +44,7 @@ def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) 
         "--help",
         "--version",
     ],
-)
+)  # fmt: skip
 def test_every_flag_that_is_no_setting_is_described(flag: str) -> None:
     assert flag in coded(text("options.md"))
 
@@ -93,9 +90,6 @@ def test_every_strategy_is_explained() -> None:
     assert {f"`{name}`" for name in STRATEGIES} <= {row[0] for row in rows(text("running.md"))}
 
 
-# ---- frameworks
-
-
 def under(page: str, heading: str) -> str:
     """From a heading to the next of its level or above."""
     level = heading.partition(" ")[0]
@@ -138,9 +132,6 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
     assert described
 
 
-# ---- parity
-
-
 def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
     from trainscale.analyse.parity import ParityNumbers, compare
 
@@ -180,9 +171,6 @@ def test_the_marks_of_titles_are_explained() -> None:
     marks = {mark.removeprefix(" · ") for mark in _TITLE_MARKS.values() if mark}
     explained = under(text("results.md"), "## Titles and their marks")
     assert marks <= {row[0].strip("`") for row in rows(explained)}
-
-
-# ---- models and defaults
 
 
 @pytest.mark.parametrize("name", models.list_names())

@@ -30,9 +30,6 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
 
 
-# ---- commands
-
-
 class Reached(BaseException):
     """The command was understood, planned, and about to look for its framework."""
 
@@ -135,9 +132,6 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
         path = tmp_path / "shown.toml"
         path.write_text(content)
         assert read_experiment_file(path, list_launcher_groups())
-
-
-# ---- links and paths
 
 
 def _anchors(page: Path) -> set[str]:

@@ -2,7 +2,7 @@
 
 Every host has its own address, name, disk, process tree and sshd. Links can be slow, lossy or cut, hosts can lose their
 power, and Slurm can run on them. A lab needs root on Linux; ``missing_requirement`` says what is missing. Tests get
-labs from the fixtures in ``fixtures``.
+labs from the fixtures in tests/conftest.py.
 """
 
 from .hosts import CONTROLLER, Lab

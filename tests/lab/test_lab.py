@@ -24,9 +24,6 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(3)
 
 
-# Hosts
-
-
 def test_hosts_have_names_and_addresses_of_their_own(lab: Lab) -> None:
     assert lab.hosts == ["node1", "node2", "node3"]
     for name in lab.hosts:
@@ -127,9 +124,6 @@ def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
     assert lab.run("ssh node1 true").stdout == "noise\n"
     lab.on("node1", f": > {own}", check=True)
     assert (own.read_text() if own.exists() else None) == before
-
-
-# Faults
 
 
 SEND = """
@@ -267,9 +261,6 @@ def test_processes_tells_what_was_left_behind(lab: Lab) -> None:
     until(lambda: lab.processes("node1") == [], "its end")
 
 
-# Slurm
-
-
 def test_slurm_runs_a_task_on_each_host(lab: Lab, slurm: Slurm) -> None:
     done = lab.run("srun -N2 hostname", env={**os.environ, **slurm.environment})
     assert len(set(done.stdout.split()) & set(lab.hosts)) == 2
@@ -312,9 +303,6 @@ def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Sl
     with pytest.raises(LabError, match="2 GPUs a host, not 1"):
         lab.slurm(gpus=1)
     assert lab.processes("node1") == lab.processes(CONTROLLER) == []
-
-
-# Two labs
 
 
 def test_two_labs_do_not_meet(lab: Lab, make_lab: Callable[..., Lab]) -> None:

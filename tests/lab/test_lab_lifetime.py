@@ -126,9 +126,6 @@ def test_nothing_is_left_of_a_lab_whose_owner_was_killed(make_lab: Callable[...,
     assert not Path(folder).exists()
 
 
-# What it needs
-
-
 def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(namespaces, "SEARCH", "/no such folder")
@@ -139,9 +136,6 @@ def test_needs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_requirement() == "a lab of hosts needs root"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert missing_requirement() == "a lab of hosts needs Linux"
-
-
-# More than one network, cores of its own
 
 
 def test_a_second_network_reaches_every_host_and_not_the_controller(make_lab: Callable[..., Lab]) -> None:

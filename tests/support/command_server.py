@@ -13,6 +13,8 @@ import pkgutil
 import sys
 from pathlib import Path
 
+import framework_server
+
 
 def import_libraries() -> None:
     """Import the controller's modules and the libraries that its commands import when they need them."""
@@ -35,10 +37,7 @@ def run(request: dict) -> int:
     """Run one command in a forked process and return its exit code, which is negative for a signal."""
     pid = os.fork()
     if pid == 0:
-        try:
-            become_command(request)
-        finally:
-            os._exit(70)  # only reached when the command could not even start
+        framework_server.exit_with(lambda: become_command(request))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -48,48 +47,27 @@ def module_path(environment: dict[str, str]) -> list[str]:
     return [*filter(None, folders), *(entry for entry in sys.path[1:] if entry not in own_folders)]
 
 
-def become_command(request: dict) -> None:
+def become_command(request: dict) -> int:
     os.setsid()
-    os.chdir(request["folder"])
+    # A terminal that is opened by the leader of a new session becomes the terminal of that session.
+    ends = [os.open(request[name], os.O_RDWR | os.O_CREAT) for name in ("stdin", "stdout", "stderr")]
     sys.path[:] = [request["folder"], *module_path(request["environment"])]  # as `python -m` has it
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        # A terminal that is opened by the leader of a new session becomes the terminal of that session.
-        file = os.open(request[name], os.O_RDWR | os.O_CREAT)
-        os.dup2(file, descriptor)
-        os.close(file)
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    framework_server.take_over(ends, request["folder"], request["environment"])
     sys.argv = [str(Path(sys.modules["trainscale"].__file__ or "").with_name("__main__.py")), *request["arguments"]]
-
     for name, value in request["constants"].items():
         module, _, constant = name.rpartition(".")
         assert hasattr(sys.modules[f"trainscale.{module}"], constant), name
         setattr(sys.modules[f"trainscale.{module}"], constant, value)
-
-    from trainscale.cli import main
-
-    code = 1
-    try:
-        if request["framework_server"]:
-            forked_keepers = sys.modules["forked_keepers"]
-            framework_server = forked_keepers.FrameworkClient(request["framework_server"])
-            forked_keepers.LocalLauncher.open = forked_keepers.keeper_opener(framework_server)
-        code = main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    if request["framework_server"]:
+        forked_keepers = sys.modules["forked_keepers"]
+        client = forked_keepers.FrameworkClient(request["framework_server"])
+        forked_keepers.LocalLauncher.open = forked_keepers.keeper_opener(client)
+    return int(sys.modules["trainscale.cli"].main())
 
 
 if __name__ == "__main__":
     import_libraries()
+    framework_server.KEPT = framework_server.open_descriptors()
     gc.collect()
     gc.freeze()  # so that the garbage collector of a forked process does not copy all these objects
     for line in sys.stdin:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from factories import make_config, make_run, record_at
+from stored_runs import write_run
+from studied_runs import NEAR
 
 from trainscale import cli
-from trainscale.record.journal import open_journal
 from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config
 
-NEAR = (0.998, 0.999, 1.0, 1.001, 1.002)
 SPEEDS = {1: 100.0, 2: 190.0, 4: 360.0}
 CONFIG = make_config()
 TITLE = "AlexNet · torch · allreduce"
@@ -34,12 +34,8 @@ def records(
 
 
 def write(directory: Path, trials: Sequence[TrialRecord], spec: Mapping[str, Any] | None = None, **facts: Any) -> Path:
-    run = make_run(**facts)
-    run = replace(run, spec={"warmup": 2, "steps": 3, **(spec or {})})
-    with open_journal(directory, run) as journal:
-        for trial in trials:
-            journal.append(trial)
-    return directory
+    run = replace(make_run(**facts), spec={"warmup": 2, "steps": 3, **(spec or {})})
+    return write_run(directory, trials, run)
 
 
 def write_runs(folder: Path) -> None:

@@ -68,33 +68,30 @@ class Server:
 
     def resources(self) -> dict[str, list[str]]:
         """Return the ids of everything in the account but AWS's own things, by kind, without empty kinds."""
-        ec2 = self.client("ec2")
-        networks = [item["VpcId"] for item in ec2.describe_vpcs()["Vpcs"] if not item["IsDefault"]]
-        inside = [{"Name": "vpc-id", "Values": networks or ["none"]}]
-        instances = [item for group in ec2.describe_instances()["Reservations"] for item in group["Instances"]]
+
+        def ids(service: str, call: str, key: str, name: str, **options: Any) -> list[str]:
+            items = getattr(self.client(service), call)(**options)[key]
+            gone = [item for item in items if item.get("IsDefault") or item.get("State") == "deleted"]
+            return [item[name] for item in items if item not in gone]
+
+        networks = ids("ec2", "describe_vpcs", "Vpcs", "VpcId")
+        inside = {"Filters": [{"Name": "vpc-id", "Values": networks or ["none"]}]}
+        groups = self.client("ec2").describe_instances()["Reservations"]
+        instances = [item for group in groups for item in group["Instances"]]
         ids_by_kind = {
-            "stacks": [item["StackName"] for item in self.client("cloudformation").describe_stacks()["Stacks"]],
+            "stacks": ids("cloudformation", "describe_stacks", "Stacks", "StackName"),
             "networks": networks,
-            "subnets": [item["SubnetId"] for item in ec2.describe_subnets(Filters=inside)["Subnets"]],
-            "groups": [item["GroupId"] for item in ec2.describe_security_groups(Filters=inside)["SecurityGroups"]],
-            "tables": [item["RouteTableId"] for item in ec2.describe_route_tables(Filters=inside)["RouteTables"]],
-            "gateways": [
-                gateway["InternetGatewayId"] for gateway in ec2.describe_internet_gateways()["InternetGateways"]
-            ],
-            "nat": [
-                item["NatGatewayId"]
-                for item in ec2.describe_nat_gateways()["NatGateways"]
-                if item["State"] != "deleted"
-            ],
-            "addresses": [item["PublicIp"] for item in ec2.describe_addresses()["Addresses"]],
+            "subnets": ids("ec2", "describe_subnets", "Subnets", "SubnetId", **inside),
+            "groups": ids("ec2", "describe_security_groups", "SecurityGroups", "GroupId", **inside),
+            "tables": ids("ec2", "describe_route_tables", "RouteTables", "RouteTableId", **inside),
+            "gateways": ids("ec2", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+            "nat": ids("ec2", "describe_nat_gateways", "NatGateways", "NatGatewayId"),
+            "addresses": ids("ec2", "describe_addresses", "Addresses", "PublicIp"),
             "instances": [item["InstanceId"] for item in instances if item["State"]["Name"] != "terminated"],
-            "templates": [item["LaunchTemplateId"] for item in ec2.describe_launch_templates()["LaunchTemplates"]],
-            "files": [item["FileSystemId"] for item in self.client("efs").describe_file_systems()["FileSystems"]],
-            "roles": [item["RoleName"] for item in self.client("iam").list_roles()["Roles"]],
-            "workers": [
-                item["AutoScalingGroupName"]
-                for item in self.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-            ],
+            "templates": ids("ec2", "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+            "files": ids("efs", "describe_file_systems", "FileSystems", "FileSystemId"),
+            "roles": ids("iam", "list_roles", "Roles", "RoleName"),
+            "workers": ids("autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", "AutoScalingGroupName"),
         }
         return {kind: ids for kind, ids in ids_by_kind.items() if ids}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from factories import make_config, make_run, record_at
+from stored_runs import write_run
 
-from trainscale.record.journal import open_journal
 from trainscale.record.parity import PROVEN, WitnessVerdict
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import STRONG, Config
@@ -47,7 +47,4 @@ def with_energy(record: TrialRecord, source: str = "nvml") -> TrialRecord:
 
 def write_study(directory: Path, records: Sequence[TrialRecord], **facts: Any) -> Path:
     run = make_run(**{"command": COMMAND, "trainscale": "0.1.0", **facts})
-    with open_journal(directory, replace(run, spec={"warmup": 2, "steps": 3})) as journal:
-        for record in records:
-            journal.append(record)
-    return directory
+    return write_run(directory, records, replace(run, spec={"warmup": 2, "steps": 3}))
