@@ -120,3 +120,16 @@ def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
     with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass
+
+
+def test_only_new_lines_of_the_journal_are_sent(tmp_path: Path) -> None:
+    directory, all_records = tmp_path / "run", records()
+    journal = begin(directory, *all_records[:2])
+    with remote(directory) as source:
+        copy = source.directory / "trials.jsonl"
+        copy.write_bytes(b"")
+        journal.append(all_records[2])
+        while not copy.stat().st_size:
+            source.is_measured()
+        assert read_trials(source.directory) == all_records[2:3]
+    journal.close()

@@ -298,9 +298,10 @@ def _describe_status(status: JobStatus) -> str:
 
 # ---- the journal of a run on another host
 
-# Every message is a line; after «file NAME BYTES» come as many bytes, the last of them a dot, because $(…) drops line
-# breaks at the end. LC_ALL=C: lengths are in bytes.
-_SCRIPT = r"""LC_ALL=C; export LC_ALL
+# Every message is a line. After "file NAME BYTES" comes a small file, with a dot at its end because $(…) drops line
+# breaks there. After "trials COUNT" come the new lines of the journal; "anew" says that it was replaced.
+_SCRIPT = r"""LC_ALL=C; export LC_ALL  # lengths in bytes
+sent=0
 case $1 in "~/"*) folder=$HOME/${1#??} ;; *) folder=$1 ;; esac
 cd -- "$folder" 2>/dev/null && [ -f run.json ] || { echo absent; exit 0; }
 while :; do
@@ -311,7 +312,7 @@ while :; do
         elif ! flock -n -s trials.jsonl true; then state=held
         fi
     fi
-    for name in run.json batches.json parity.json trials.jsonl; do
+    for name in run.json batches.json parity.json; do
         [ -f $name ] || continue
         text=$(cat $name; echo .)
         eval "before=\$${name%.*}"
@@ -320,6 +321,17 @@ while :; do
         printf %s "$text"
         eval "${name%.*}=\$text"
     done
+    lines=0
+    [ -f trials.jsonl ] && lines=$(($(wc -l <trials.jsonl)))
+    if [ $lines -lt $sent ]; then
+        echo anew
+        sent=0
+    fi
+    if [ $lines -gt $sent ]; then
+        echo "trials $((lines - sent))"
+        tail -n +$((sent + 1)) trials.jsonl | head -n $((lines - sent))
+        sent=$lines
+    fi
     echo "lock $state"
     sleep 1
 done
@@ -410,6 +422,11 @@ class RemoteJournal:
                 content = stream.read(int(line[2]))
                 if len(content) == int(line[2]):  # the connection did not end
                     write_atomically(self.directory / line[1].decode(), content[:-1])
+            elif kind == b"trials":
+                with (self.directory / TRIALS).open("ab") as file:
+                    file.writelines(stream.readline() for _ in range(int(line[1])))
+            elif kind == b"anew":
+                (self.directory / TRIALS).write_bytes(b"")
             elif kind == b"lock":
                 self._lock_state = line[1].decode()
                 self._notify(rounds=1)
