@@ -101,7 +101,7 @@ def test_a_host_is_known_by_its_alias_and_else_by_its_address() -> None:
         ("node1 slots=0", "slots '0'; valid: 1 … 65536"),
         ("node1 slots=" + 4000 * "9", f"slots '{60 * '9'}'; valid: 1 … 65536"),
         (10_000_000 * "a", "this line has 10000000 characters; valid: at most 4096"),
-        (300 * "a", "a name of 300 characters; valid: at most 253"),
+        (300 * "a", "is not a host name or an address"),
         ("node1 slots=two", "slots 'two'; valid: 1 … 65536"),
         ("node1 slots=-1", "slots '-1'"),
         ("node1 slots=1 slots=2", "slots is given twice"),

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -179,9 +179,8 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
         if before.state == READY and known.cuda == cuda and base is None:
             return False
         base = base or (known.base if known.base and Path(known.base).exists() else sys.executable)
-        facts = EnvironmentFacts(
-            False, __version__, cuda, base, _check_python(base, definition), definition.compute_digest(cuda)
-        )
+        python, digest = _check_python(base, definition), definition.compute_digest(cuda)
+        facts = EnvironmentFacts(False, __version__, cuda, base, python, digest)
         is_same_kind = (known.cuda, known.python) == (facts.cuda, facts.python)
         if before.state == READY and is_same_kind:
             return False
@@ -325,10 +324,7 @@ def lock(name: str, waits: bool = False) -> Iterator[None]:
 
 def measure_size_on_disk(folder: Path) -> int:
     total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512  # noqa: PTH118 (there are 100,000 files)
-            except OSError:
-                continue
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # another process may be creating or removing it
+            total += path.lstat().st_blocks * 512
     return total
