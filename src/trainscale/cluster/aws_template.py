@@ -29,6 +29,7 @@ class InstanceType:
 
 
 # Of each family: the GPU, and its sizes as SIZE:GPUS or SIZE:GPUS:EFA_CARDS.
+_G_SIZES = "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1"
 _GPU_FAMILIES = {
     "p2": ("NVIDIA K80", "xlarge:1 8xlarge:8 16xlarge:16"),
     "g2": ("NVIDIA GRID K520", "2xlarge:1 8xlarge:4"),
@@ -39,19 +40,10 @@ _GPU_FAMILIES = {
     "p5": ("NVIDIA H100 80GB", "4xlarge:1:1 48xlarge:8:32"),
     "p5e": ("NVIDIA H200 141GB", "48xlarge:8:32"),
     "p5en": ("NVIDIA H200 141GB", "48xlarge:8:16"),
-    "g4dn": ("NVIDIA T4 16GB", "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 metal:8:1"),
-    "g5": (
-        "NVIDIA A10G 24GB",
-        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:1 48xlarge:8:1",
-    ),
-    "g6": (
-        "NVIDIA L4 24GB",
-        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:1 48xlarge:8:1",
-    ),
-    "g6e": (
-        "NVIDIA L40S 48GB",
-        "xlarge:1 2xlarge:1 4xlarge:1 8xlarge:1:1 12xlarge:4:1 16xlarge:1:1 24xlarge:4:2 48xlarge:8:4",
-    ),
+    "g4dn": ("NVIDIA T4 16GB", f"{_G_SIZES} metal:8:1"),
+    "g5": ("NVIDIA A10G 24GB", f"{_G_SIZES} 24xlarge:4:1 48xlarge:8:1"),
+    "g6": ("NVIDIA L4 24GB", f"{_G_SIZES} 24xlarge:4:1 48xlarge:8:1"),
+    "g6e": ("NVIDIA L40S 48GB", f"{_G_SIZES} 24xlarge:4:2 48xlarge:8:4"),
 }
 # The clusters of the original scripts, with their batch sizes. AWS offers neither family to new users today.
 _BATCHES = {"p2": {"alexnet": 512, "inceptionv3": 32}, "g2": {"alexnet": 128, "inceptionv3": 8}}

@@ -144,14 +144,13 @@ class ResourceManager:
 
     def read_application(self, name: str) -> Application | None:
         """Return None if the application is unknown, or nobody answers."""
-        answer = self._request_json(f"apps/{name}")
-        if answer is None:  # lines such as "State : ACCEPTED"
+        app = self._request(f"apps/{name}", "app")
+        if app is None:  # lines such as "State : ACCEPTED"
             text = self._run("application", "-status", name)
             fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
             diagnostics = fields.get("Diagnostics", "").strip()
             return Application(fields["State"], fields.get("Queue", ""), diagnostics) if "State" in fields else None
-        app = answer.get("app")
-        if not isinstance(app, dict) or not app:
+        if not app:
             return None
         running = app.get("runningContainers")
         return Application(
@@ -163,11 +162,9 @@ class ResourceManager:
 
     def find_application(self, name: str, by_program: bool = True) -> str:
         """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
-        answer = self._request_json(f"apps?states={','.join(_LIVE_STATES)}")
-        if answer is not None:
-            apps = answer["apps"].get("app") if isinstance(answer.get("apps"), dict) else None
-            entries = [app for app in apps if isinstance(app, dict)] if isinstance(apps, list) else []
-            return next((str(app.get("id", "")) for app in entries if app.get("name") == name), "")
+        apps = self._request(f"apps?states={','.join(_LIVE_STATES)}", "apps")
+        if apps is not None:
+            return next((str(app["id"]) for app in apps.get("app") or () if app["name"] == name), "")
         text = self._run("application", "-list", "-appStates", ",".join(_LIVE_STATES)) if by_program else ""
         match = re.search(rf"^\s*(application_\d+_\d+)\s+{re.escape(name)}\s", text, re.MULTILINE)
         return match[1] if match else ""
@@ -175,26 +172,22 @@ class ResourceManager:
     def is_reachable(self) -> bool:
         """Return whether any answers over HTTP, even that a ticket is missing."""
         self._has_answered = False
-        return self._request_json("info") is not None or self._has_answered
+        return self._request("info", "clusterInfo") is not None or self._has_answered
 
     def count_pending_containers(self) -> int | None:
-        pending = self._read_metrics().get("containersPending")
-        return pending if isinstance(pending, int) else None
+        metrics = self._request("metrics", "clusterMetrics") or {}
+        return metrics.get("containersPending")
 
     def describe_free_resources(self) -> str:
-        metrics = self._read_metrics()
+        metrics = self._request("metrics", "clusterMetrics")
         if not metrics:
             return ""
         names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
         free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
-    def _read_metrics(self) -> JsonObject:
-        metrics = (self._request_json("metrics") or {}).get("clusterMetrics")
-        return metrics if isinstance(metrics, dict) else {}
-
-    def _request_json(self, path: str) -> JsonObject | None:
-        """Return None if nobody answers over HTTP, nothing for an unknown path."""
+    def _request(self, path: str, key: str) -> JsonObject | None:
+        """Return the object ``key`` of the answer; None if nobody answers over HTTP, nothing for an unknown path."""
         import http.client  # slow to import, as above
         import urllib.error
         import urllib.request
@@ -216,7 +209,7 @@ class ResourceManager:
             except (OSError, ValueError, http.client.HTTPException, RecursionError):
                 continue
             if isinstance(answer, dict):
-                return answer
+                return answer.get(key) or {}
         return None
 
     def _run(self, *arguments: str) -> str:

@@ -365,7 +365,14 @@ def run_programs(
         ]
         try:
             connected.start(tasks, _FOREVER_SECONDS)
-            _follow(connected, run, timeout_seconds)
+            deadline = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+            while connected.is_open and run.running and not run.is_over:
+                if time.monotonic() > deadline:
+                    run.fail(TIMED_OUT, f"time is up after {timeout_seconds:g} s")
+                for received in connected.poll():
+                    run.update(received)
+            if not run.is_over:  # the keepers assumed that this machine was dead
+                run.fail(_LOST, "the hosts ended their programs: they had no sign of life from here")
             # Let the other programs end by themselves, then send them a signal. The keepers end those that do not.
             _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
             if connected.is_open and run.running:
@@ -381,19 +388,6 @@ def run_programs(
             for received in connected.drain():
                 run.update(received)
     return run.exit_code
-
-
-def _follow(connected: ConnectedHosts, run: ProgramRun, timeout_seconds: float | None) -> None:
-    """Process events until something fails, the leaders are done, or the time is up."""
-    deadline = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
-    while connected.is_open and run.running and not run.is_over:
-        if time.monotonic() > deadline:
-            run.fail(TIMED_OUT, f"time is up after {timeout_seconds:g} s")
-            return
-        for received in connected.poll():
-            run.update(received)
-    if not run.is_over:  # the keepers assumed that this machine was dead
-        run.fail(_LOST, "the hosts ended their programs: they had no sign of life from here")
 
 
 def _send_signal(connected: ConnectedHosts, run: ProgramRun, number: signal.Signals) -> None:
