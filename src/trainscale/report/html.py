@@ -44,6 +44,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
     in_full = [select_series_in_full(run) for run in runs]
     all_series = [series for of_run in in_full for series in of_run]
     learns = any(series.learns for series in all_series)
+    columns = choose_shown(all_series, PAGE)
     charted = choose_charted(runs)
     styles = zip(charted, choose_styles(charted), strict=True)
     colours = {series.title: colour for series, (colour, _) in styles}
@@ -79,7 +80,8 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         details=details,
         strong=[series.title for series in charted if series.config.scaling == STRONG],
         tables=[(series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series],
-        columns=choose_shown(all_series, PAGE),
+        headed=[column for column in columns if not column.beside],
+        small={column.beside: column for column in columns},
         verdicts=verdicts,
         devices=learning_tables.make_device_grids(all_series) if learns else [],
         epochs=learning_tables.make_epoch_grids(all_series) if learns else [],
