@@ -15,6 +15,7 @@ from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
+from trainscale.launch import connected_hosts
 from trainscale.launch.connected_hosts import ConnectOptions
 from trainscale.launch.connection import HostError, SocketConnection
 from trainscale.launch.events import decode_line
@@ -111,9 +112,11 @@ def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.processes
-def test_a_host_that_stops_answering_is_given_up_when_the_time_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "hurry"), [(5.0, False), (600.0, True)])
+def test_a_host_that_stops_answering_is_given_up(
+    seconds: float, hurry: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connected_hosts, "_HURRY_SECONDS", 2.0)
     monkeypatch.setenv(MARK, str(tmp_path))
     stuck = tmp_path / "stuck"
     stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
@@ -121,12 +124,12 @@ def test_a_host_that_stops_answering_is_given_up_when_the_time_is_over(
     with ThisMachineLauncher(["a", "b"]).connect(["a", "b"]) as connected:
         assert {host: len(ports) for host, ports in connected.find_ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
-        answers = run_host_tasks(connected, tasks, 5.0)
-        (late,) = answers["b"]
-        problem = decode_facts(late, connected.find_connection("b"))
+        answers = run_host_tasks(connected, tasks, seconds, hurry)
+        late = answers["b"]
+        problem = late if isinstance(late, HostError) else decode_facts(late[0], connected.find_connection("b"))
     assert not isinstance(answers["a"], HostError)
     assert isinstance(problem, HostError)
-    assert problem.why == "cannot be inspected: it did not answer in time"
+    assert problem.why == ("it stopped answering" if hurry else "cannot be inspected: it did not answer in time")
     assert marked(str(tmp_path)) == []
 
 

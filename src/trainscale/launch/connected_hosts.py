@@ -47,16 +47,21 @@ _FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
 _OTHER_FILES = 256  # logs, the journal, sockets
 # Each may be an ssh, which takes processor time here and a place at a jump host (MaxStartups of its sshd).
 _MOST_AT_ONCE = 64
+# In a hurry, all hosts get this many times as long as half of them took, but at least so long.
+_HURRY_FACTOR, _HURRY_SECONDS = 3.0, 8.0
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """How to wait for hosts. If errors are tolerated, they are in ``ConnectedHosts.errors`` instead of raised."""
+    """How to wait for hosts. If errors are tolerated, they are in ``ConnectedHosts.errors`` instead of raised. In a
+    ``hurry``, hosts that are far behind the others are given up.
+    """
 
     seconds: float = READY_SECONDS
     tolerates_errors: bool = False
+    hurry: bool = False
     compares_clocks: bool = False
 
 
@@ -97,7 +102,7 @@ class ConnectedHosts:
                 connection.compare_clocks(deadline)
 
         try:
-            answers = ask_all(connections, become_ready, self._options.seconds)
+            answers = ask_all(connections, become_ready, self._options.seconds, self._options.hurry)
             self.errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
             self._raise_error()
         except BaseException as error:
@@ -305,15 +310,22 @@ class IdleKeepers:
 
 
 def ask_all(
-    connections: Sequence[KeeperConnection], ask: Callable[[KeeperConnection, float], Answer], seconds: float
+    connections: Sequence[KeeperConnection],
+    ask: Callable[[KeeperConnection, float], Answer],
+    seconds: float,
+    hurry: bool = False,
 ) -> dict[str, Answer | HostError]:
     """Ask many hosts at once. Return the answers or errors. Ctrl-C ends the connections."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
+    late_hosts: set[str] = set()
 
     def ask_host(connection: KeeperConnection) -> Answer | HostError:
         try:
             return ask(connection, deadline)
         except HostError as error:
+            if connection.host in late_hosts:
+                return connection.explain_late_answer()
             return error
         except (TrainscaleError, OSError, ValueError) as error:  # there is no ssh here, or a file was closed meanwhile
             return HostError(connection.host, str(error))
@@ -321,6 +333,14 @@ def ask_all(
     pool = ThreadPoolExecutor(_MOST_AT_ONCE)
     try:
         futures = [pool.submit(ask_host, connection) for connection in connections]
+        if hurry:
+            wait_for_futures(futures, lambda done: 2 * done >= len(futures))
+            limit = find_hurry_limit(began)
+            wait_for_futures(futures, lambda _: time.monotonic() > limit)
+            late = [c for c, future in zip(connections, futures, strict=True) if not future.done()]
+            late_hosts.update(connection.host for connection in late)
+            for connection in late:
+                connection.cut()
         wait_for_futures(futures)
     except BaseException:
         for connection in connections:
@@ -329,6 +349,11 @@ def ask_all(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     return {connection.host: future.result() for connection, future in zip(connections, futures, strict=True)}
+
+
+def find_hurry_limit(began: float) -> float:
+    """Return until when the others are waited for, now that half of the hosts have answered."""
+    return began + max(_HURRY_SECONDS, _HURRY_FACTOR * (time.monotonic() - began))
 
 
 def allow_open_files(host_count: int) -> None:
@@ -341,8 +366,9 @@ def allow_open_files(host_count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
-    """Wait until all are done, or one has raised an exception, which is raised here.
+def wait_for_futures(futures: Sequence[Future[Any]], is_enough: Callable[[int], bool] = lambda _: False) -> None:
+    """Wait until all are done, the number of those that are done is enough, or one has raised an exception, which is
+    raised here.
 
     Only the main thread handles Ctrl-C. It must wake up for that if the system gave the signal to another thread.
     """
@@ -351,4 +377,4 @@ def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
         done, pending = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
         for future in done:
             future.result()
-        is_done = not pending
+        is_done = not pending or is_enough(len(done))

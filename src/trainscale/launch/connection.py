@@ -184,14 +184,17 @@ class KeeperConnection(ABC):
                 raise HostError(self.host, f"answers, but not as a keeper does: {self._last_noise}")
             if not self._wait(max(0.0, deadline - time.monotonic())):
                 if time.monotonic() >= deadline:
-                    stderr = self.last_stderr_line()
-                    message = f"no answer in time{f': {stderr}' if stderr else ''}"
-                    raise HostError(self.host, message, remedy=self.late_remedy)
+                    raise self.explain_late_answer()
                 continue
             events = self.receive()
             if events is None:
                 raise self._explain_end()
             self._pending += events
+
+    def explain_late_answer(self) -> HostError:
+        stderr = self.last_stderr_line()
+        message = f"no answer in time{f': {stderr}' if stderr else ''}"
+        return HostError(self.host, message, remedy=self.late_remedy)
 
     def _wait(self, seconds: float) -> bool:
         """Return whether there is output to read. Wait at most this long."""

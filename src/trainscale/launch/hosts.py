@@ -70,18 +70,21 @@ def visit_hosts(
     pythons: Mapping[str, str],
     probes: Sequence[ProbeRequest] = (),
     seconds: float = _SECONDS,
+    hurry: bool = False,
 ) -> dict[str, HostFacts | HostError]:
-    """Return the facts of each host, or why it cannot be reached."""
+    """Return the facts of each host, or why it cannot be reached. In a ``hurry``, hosts that are far behind the others
+    are given up.
+    """
     searches = {
         name: FrameworkSearch(list(FRAMEWORKS[name].imports), [python] if python else [])
         for name, python in pythons.items()
     }
     request = HostFactsRequest(searches, launcher.access.remote_dir, list(probes))
     names = [host.name for host in launcher.hosts()]
-    options = ConnectOptions(seconds, tolerates_errors=True, compares_clocks=True)
+    options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
     with launcher.connect(names, options) as connected:
         tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
-        answers = run_host_tasks(connected, tasks, seconds)
+        answers = run_host_tasks(connected, tasks, seconds, hurry)
         return {
             name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
             for name, answer in answers.items()

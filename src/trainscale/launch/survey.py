@@ -62,7 +62,7 @@ class Survey:
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
     """Survey all hosts. ``pythons``: where to look first; ``probes``: the frameworks to import."""
-    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS)
+    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS, hurry=not probes)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
     for host in launcher.hosts():
