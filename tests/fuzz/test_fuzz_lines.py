@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainscale.analyse.logs import REDUCERS, read_log
 from trainscale.cluster.yarn import ResourceManager, YarnClient, list_manager_urls, read_configuration
 from trainscale.launch.events import decode_line
-from trainscale.launch.launchers.yarn_application import find_caps, find_error, find_retries, summarise_diagnostics
+from trainscale.launch.launchers.yarn_application import find_error, summarise_diagnostics
 from trainscale.report.log_tables import FORMATS, render_epoch_table, render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
 from trainscale.worker.keeper.keeper import extract_event
@@ -114,15 +114,11 @@ def test_yarn_site_files(content: bytes) -> None:
 
 LINES = st.one_of(
     TEXT,
-    st.builds("INFO Max mem capability of resources in this cluster {}".format, TEXT),
-    st.builds("Retrying connect to server: {}. Already tried {} time(s)".format, TEXT, TEXT),
     st.builds("Caused by: {}".format, TEXT),
 )
 
 
-@given(st.lists(LINES, max_size=5).map("\n".join), TEXT)
-def test_hadoop_output(output: str, memory: str) -> None:
+@given(st.lists(LINES, max_size=5).map("\n".join))
+def test_hadoop_output(output: str) -> None:
     find_error(output)
-    find_retries(output)
-    find_caps(output, ["-container_memory", memory])
     assert len(summarise_diagnostics(output)) < 1000

@@ -4,8 +4,8 @@ It behaves towards trainscale like the distributed shell's client, its Applicati
 sources and a real Hadoop 3.3.6 showed: the client's options and messages, a launch script with the command between
 double quotes, the containers' variables without the client's environment, files in the user's folder. Containers are
 processes of this machine. ``folder/cluster.json`` describes the cluster: "nodes", "full" (an application waits for
-ever), "queues", "refuses" (the message with which the client fails), "down" (no program reaches the ResourceManager),
-"failing" (numbers of containers that end at once), "silent" (the client prints no id), "maximum" (memory, cores).
+ever), "queues", "refuses" (the message with which the client fails), "failing" (numbers of containers that end at
+once), "silent" (the client prints no id).
 """
 
 from __future__ import annotations
@@ -74,12 +74,7 @@ def client(cluster: SimulatedCluster, argv: list[str]) -> int:
     given = parse(rest)
     if cluster.facts.get("refuses"):
         return fail(cluster.facts["refuses"])
-    if cluster.facts.get("down"):
-        return retry()
     log("Running Client")
-    memory, cores = cluster.facts.get("maximum", (8192, 4))
-    log(f"Max mem capability of resources in this cluster {memory}")
-    log(f"Max virtual cores capabililty of resources in this cluster {cores}")
     number = len(list((cluster.folder / "applications").glob("*.json"))) + 1
     name = f"application_{CLUSTER}_{number:04d}"
     queue, label = given.get("queue", "default"), given.get("appname", "DistributedShell")
@@ -105,14 +100,6 @@ def client(cluster: SimulatedCluster, argv: list[str]) -> int:
         f"2026-11-15 07:52:54,301 INFO impl.YarnClientImpl: Submitted application {name}", file=sys.stderr, flush=True
     )
     return monitor(cluster, name)
-
-
-def retry() -> int:
-    """A ResourceManager that does not answer: Hadoop's programs try again for a quarter of an hour and more."""
-    for number in range(int(LONG_SECONDS)):
-        log(f"Retrying connect to server: rm/10.0.0.1:8032. Already tried {number} time(s); retry policy is Retry")
-        time.sleep(1)
-    return 1
 
 
 def parse(argv: list[str]) -> dict[str, str]:
@@ -230,8 +217,6 @@ def end_session(container: subprocess.Popen[bytes]) -> None:
 
 def application(cluster: SimulatedCluster, argv: list[str]) -> int:
     """``yarn application -kill|-status ID``"""
-    if cluster.facts.get("down"):
-        return retry()
     option, name = argv
     if not cluster.path(name).exists():
         print(f"Application with id '{name}' doesn't exist in RM or Timeline Server.", file=sys.stderr)

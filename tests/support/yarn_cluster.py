@@ -77,12 +77,6 @@ class YarnCluster:
             {"id": name, "name": app["name"]} for name, app in self.applications.items() if app["state"] not in ended
         ]
 
-    def stop_manager(self) -> None:
-        """Let the ResourceManager answer no more, neither over HTTP nor to the programs."""
-        self.set(**{**json.loads((self.folder / "cluster.json").read_text()), "down": True})
-        self.manager.shutdown()
-        self.manager.server_close()
-
     def answer(self, path: str) -> tuple[int, str]:
         """Return the recorded response for the current state of the application."""
         what = path.removeprefix("/ws/v1/cluster/")

@@ -235,32 +235,6 @@ def test_ctrl_c_before_the_client_has_printed_the_id_takes_the_application_back(
 
 
 @pytest.mark.processes
-def test_a_resource_manager_that_is_down_is_told_while_the_client_tries_again(
-    cluster: YarnCluster, tmp_path: Path
-) -> None:
-    cluster.set(nodes=["node1"], down=True)
-    cluster.stop_manager()
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", *SHORT)
-    assert run.popen.stderr is not None
-    line = run.popen.stderr.readline()
-    assert line.startswith(
-        f"yarn: no ResourceManager answers at {cluster.url}; the client tries again (rm/10.0.0.1:8032"
-    )
-    run.popen.send_signal(signal.SIGINT)
-    assert run.finish().returncode == 130
-    run.assert_nothing_is_left()
-
-
-@pytest.mark.processes
-def test_memory_and_cores_that_the_cluster_does_not_give_are_told(cluster: YarnCluster, tmp_path: Path) -> None:
-    cluster.set(nodes=["node1"], full=True, maximum=[3000, 4])
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
-    done = run.finish()
-    assert "yarn: a container gets 3000 MB of memory, not 4096: this is the cluster's maximum\n" in done.stderr
-    assert "yarn: a container gets 4 cores, not 8: this is the cluster's maximum\n" in done.stderr
-
-
-@pytest.mark.processes
 def test_check_takes_what_it_asks_for(cluster: YarnCluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "trainscale", "check", "--launcher", "yarn", "--remote-python", sys.executable]
     environment = {**os.environ, "PATH": cluster.path, "COLUMNS": "160"}

@@ -85,8 +85,7 @@ class YarnLauncher(LeasedHostsLauncher):
                 raise InputError(f"yarn {option}: trainscale sets this option itself; valid: other options")
         overridden = {argument.lstrip("-") for argument in extra}
         options = [argument for pair in defaults.items() if pair[0][1:] not in overridden for argument in pair]
-        self.submitted.argv = [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
-        return self.submitted.argv
+        return [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the client's environment: it must print the application's id."""

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from ..callback import LauncherProcess
 
 _APPLICATION_ID = re.compile(r"application_\d+_\d+")
 _COPIES_FILES = "Copy App Master jar"
+_RETRYING = "Retrying connect to server"
 _STATE_SECONDS = 5.0  # between questions to the ResourceManager while an application waits
-_DOWN_SECONDS = 60.0  # for a ResourceManager that does not answer to come back before the application is submitted
+_DOWN_SECONDS = 60.0  # for a ResourceManager to answer before the application is submitted
 _REACH_SECONDS = 3.0  # after which it is asked whether a ResourceManager answers at all
 _END_SECONDS = 30.0  # for the ApplicationMaster to notice and report that its containers ended
 _PROGRAM_SECONDS = 60.0
@@ -36,9 +36,6 @@ _BOILERPLATE = re.compile(
 )
 _EXIT_CODE = re.compile(r"exited with a non-zero exit code -?\d+")
 _MOST_LINES, _LONGEST_LINE = 3, 300
-_RETRYING = re.compile(r"Retrying connect to server: (\S+?)[.]? Already tried (\d{1,9}) time")
-# The spelling of the word differs between versions.
-_MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources in this cluster (\d{1,18})(?!\d)")
 
 
 class SubmittedApplication:
@@ -47,32 +44,34 @@ class SubmittedApplication:
     def __init__(self, client: YarnClient, name: str, containers: int) -> None:
         self.name = name
         self.id = ""
-        self.argv: list[str] = []  # the client's command
         self._client, self._containers = client, containers
         self._state: Application | None = None
+        self._began = time.monotonic()
         self._checked_at = 0.0
         self._has_copied = False  # whether the client has written files
-        self._unreachable_since: float | None = None
         self._incomplete_since: float | None = None  # since when there are too few containers
         self._has_lost_containers = False
-        self._caps: list[str] = []  # sentences that were printed
 
     @cached_property
     def manager(self) -> ResourceManager:
         return ResourceManager(self._client)
 
     def check(self, process: LauncherProcess) -> None:
-        """Print what has changed. Raise TrainscaleError if the containers cannot be expected any more."""
+        """Print the state when it changes. Raise TrainscaleError if containers have ended."""
         self.read_output(process)
-        if time.monotonic() - self._checked_at > _STATE_SECONDS:
-            if self.id:
-                self._check_application()
-            else:
-                self._check_manager(process)
-            self._checked_at = time.monotonic()
-
-    def _check_application(self) -> None:
-        """Print the state when it changes. Raise TrainscaleError if containers end."""
+        if time.monotonic() - self._checked_at <= _STATE_SECONDS:
+            return
+        self._checked_at = time.monotonic()
+        if not self.id:
+            # The client tries for hours to reach a ResourceManager.
+            has_waited = time.monotonic() - self._began > _DOWN_SECONDS
+            if has_waited and _RETRYING in process.output and not self.manager.is_reachable():
+                raise TrainscaleError(
+                    f"launcher yarn: no ResourceManager answers at {', '.join(self._client.managers)}, nor to the"
+                    f" client: {find_error(process.output)}"
+                    "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
+                )
+            return
         before, now = self._state, self.manager.read_application(self.id)
         self._state = now
         if now is None or now.has_ended:
@@ -93,31 +92,11 @@ class SubmittedApplication:
                 f" before they called back\n  what they printed: yarn logs -applicationId {self.id}"
             )
 
-    def _check_manager(self, process: LauncherProcess) -> None:
-        """Report a ResourceManager that is down; raise TrainscaleError if that lasts. The client tries for hours."""
-        retries = find_retries(process.output)
-        if not retries or self.manager.is_reachable():
-            self._unreachable_since = None
-            return
-        where = ", ".join(self._client.managers)
-        if self._unreachable_since is None:
-            self._unreachable_since = time.monotonic()
-            _print(f"no ResourceManager answers at {where}; the client tries again ({retries})")
-        elif time.monotonic() - self._unreachable_since > _DOWN_SECONDS:
-            raise TrainscaleError(
-                f"launcher yarn: no ResourceManager answers at {where}, nor to the client ({retries})"
-                "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
-            )
-
     def read_output(self, process: LauncherProcess) -> None:
         output = process.output
         if not self.id and (match := _APPLICATION_ID.search(output)):
             self.id = match[0]
         self._has_copied = self._has_copied or _COPIES_FILES in output
-        for sentence in find_caps(output, self.argv):
-            if sentence not in self._caps:
-                self._caps.append(sentence)
-                _print(sentence)
 
     def release(self, process: LauncherProcess, complete: bool) -> None:
         """Wait for the client: it ends with the application, that with its containers, and they with their connections.
@@ -196,22 +175,3 @@ def summarise_diagnostics(text: str) -> str:
         first = next((line.strip() for line in text.splitlines() if line.strip()), "")
         return f"a container {match[0]}" if match else first[:_LONGEST_LINE]
     return "; ".join([lines[0], *lines[1:][-(_MOST_LINES - 1) :]])
-
-
-def find_retries(output: str) -> str:
-    """Return which server the client cannot reach, if it tries again now; else nothing."""
-    matches = _RETRYING.findall(output)
-    return f"{matches[-1][0]}, tried {int(matches[-1][1]) + 1} times" if matches else ""
-
-
-def find_caps(output: str, argv: Sequence[str]) -> list[str]:
-    """Return a sentence for each resource of which a container gets less than requested."""
-    maxima = {"memory" if name == "mem" else "vcores": int(most) for name, most in _MAXIMUM.findall(output)}
-    units = {"memory": "MB of memory", "vcores": "cores"}
-    sentences = []
-    for name, most in maxima.items():
-        option = f"-container_{name}"
-        given = next((argv[i + 1] for i, argument in enumerate(argv[:-1]) if argument.lstrip("-") == option[1:]), "")
-        if given.isdecimal() and len(given) < 19 and int(given) > most:
-            sentences.append(f"a container gets {most} {units[name]}, not {given}: this is the cluster's maximum")
-    return sentences
