@@ -23,11 +23,8 @@ from trainscale.launch.launchers.mpi import (
     Mpich,
     MpiImplementation,
     MpiLauncher,
-    MpiNetwork,
-    MpiRequest,
     OpenMpi,
     find_mpi,
-    find_network,
     identify_mpi,
     make_ssh_wrapper_script,
 )
@@ -37,7 +34,8 @@ from trainscale.spec.devices import Host
 
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")
-TWO = MpiRequest(groups=(HostGroup(("node1", "node2"), KEEPER),), address="10.0.0.250")
+ADDRESS = "10.0.0.250"
+TWO = [HostGroup(("node1", "node2"), KEEPER)]
 
 
 @pytest.fixture(autouse=True)
@@ -54,29 +52,26 @@ def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/
 # ---- commands
 
 
-def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
-    assert OpenMpi("mpirun", 4).make_command(request) == [
+def test_open_mpi_starts_one_unbound_process_a_host_over_the_users_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert OpenMpi("mpirun", 4).make_command(TWO, ADDRESS, "/a/agent") == [
         "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", "/a/agent : true", "--mca", "plm_rsh_no_tree_spawn",
         "1", "--mca", "orte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node", "--tag-output",
         "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
     ]  # fmt: skip
 
 
-def test_open_mpi_5_has_other_names_for_the_same() -> None:
-    network = MpiNetwork("eth1", "eth1", "10.1.0.250")
-    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", network=network)
-    assert OpenMpi("/opt/mpi/bin/mpirun", 5).make_command(request) == [
+def test_open_mpi_5_has_other_names_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert OpenMpi("/opt/mpi/bin/mpirun", 5).make_command(TWO, ADDRESS, "/a/agent") == [
         "/opt/mpi/bin/mpirun", "--prtemca", "plm_ssh_agent", "/a/agent : true", "--prtemca", "plm_ssh_no_tree_spawn",
-        "1", "--prtemca", "prte_leave_session_attached", "1", "--prtemca", "prte_if_include", "eth1", "--mca",
-        "btl_tcp_if_include", "eth1", "--bind-to", "none", "--map-by", "node", "--output", "tag",
-        "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
+        "1", "--prtemca", "prte_leave_session_attached", "1", "--bind-to", "none", "--map-by", "node",
+        "--output", "tag", "-np", "2", "--host", "node1:1,node2:1", "-x", CALLBACK_VARIABLE, "--wdir", "/", *KEEPER,
     ]  # fmt: skip
 
 
 def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
-    request = MpiRequest(TWO.groups, TWO.address, ssh_wrapper="/a/agent", is_root=True)
-    assert Mpich("mpiexec.hydra").make_command(request) == [
+    assert Mpich("mpiexec.hydra").make_command(TWO, ADDRESS, "/a/agent") == [
         "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "/a/agent", "-localhost", "10.0.0.250", "-bind-to",
         "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE, "-hosts", "node1,node2", "-ppn", "1",
         "-n", "2", "-wdir", "/", *KEEPER,
@@ -84,51 +79,24 @@ def test_mpich_starts_one_unbound_process_a_host_over_the_users_ssh() -> None:
 
 
 def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
-    for argv in (OpenMpi("mpirun", 4).make_command(TWO), Mpich("mpirun").make_command(TWO)):
+    for argv in (OpenMpi("mpirun", 4).make_command(TWO, ADDRESS), Mpich("mpirun").make_command(TWO, ADDRESS)):
         assert not {"plm_rsh_agent", "-launcher", "-launcher-exec"} & set(argv)
 
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
     other = HostGroup(("node3",), ("other", "command"))
-    request = MpiRequest((*TWO.groups, other, HostGroup(("node4",), KEEPER)), TWO.address)
-    argv = OpenMpi("mpirun", 4).make_command(request)
+    groups = [*TWO, other, HostGroup(("node4",), KEEPER)]
+    argv = OpenMpi("mpirun", 4).make_command(groups, ADDRESS)
     first, second, third = (argv.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert argv[first - 3 :][:3] == ["-np", "2", "--host"]
     assert argv[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
     assert argv[second + 5 :][:2] == ["other", "command"]
     assert argv[third - 4] == ":"
-    argv = Mpich("mpirun").make_command(request)
+    argv = Mpich("mpirun").make_command(groups, ADDRESS)
     assert argv[argv.index("-hosts") + 1] == "node1,node2,node3,node4"
     assert argv[-7 - len(KEEPER) - 3 :] == [
         ":", "-n", "1", "-wdir", "/", "other", "command", ":", "-n", "1", "-wdir", "/", *KEEPER,
     ][-7 - len(KEEPER) - 3 :]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("wanted", "open_mpi", "mpich"),
-    [
-        ("eth1", "eth1", ["-iface", "eth1"]),
-        ("10.1.0.0/16", "10.1.0.0/16", ["-localhost", "10.1.0.250"]),
-        ("ib0", None, ["-localhost", "10.0.0.250"]),
-        ("10.9.0.0/16", None, ["-localhost", "10.0.0.250"]),
-        (None, None, ["-localhost", "10.0.0.250"]),
-    ],
-)
-def test_mpi_is_told_the_network_where_this_machine_is_on_it(
-    wanted: str | None, open_mpi: str | None, mpich: list[str]
-) -> None:
-    network = find_network(wanted, {"lo": "127.0.0.1", "eth0": "10.0.0.250", "eth1": "10.1.0.250"})
-    request = MpiRequest(TWO.groups, TWO.address, network=network)
-    argv = OpenMpi("mpirun", 4).make_command(request)
-    settings = {name: value for flag, name, value in zip(argv, argv[1:], argv[2:], strict=False) if flag == "--mca"}
-    assert settings == ({"oob_tcp_if_include": open_mpi, "btl_tcp_if_include": open_mpi} if open_mpi else {})
-    argv = Mpich("mpirun").make_command(request)
-    assert argv[1:3] == mpich
-
-
-def test_a_wrong_range_says_what_is_valid() -> None:
-    with pytest.raises(InputError, match=r"interface '10.1/x'.*valid: a name such as eth1, a range"):
-        find_network("10.1/x", {})
 
 
 def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:

@@ -6,7 +6,6 @@ user's ssh, as the ssh launcher does.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +23,6 @@ from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
 from ...errors import InputError
 from ...spec.settings import SettingGroup
-from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
 from .callback import (
@@ -49,7 +47,6 @@ _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
     "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
     "orte_leave_session_attached": "prte_leave_session_attached",
-    "oob_tcp_if_include": "prte_if_include",
 }
 
 # What the wrappers of ssh and of the keeper print, and what parts of mpirun print when they lose a host, or end because
@@ -94,30 +91,6 @@ class HostGroup:
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class MpiNetwork:
-    """What --interface means here: the interface, empty for a range, and its address."""
-
-    wanted: str
-    name: str
-    address: str
-
-
-@dataclass(frozen=True)
-class MpiRequest:
-    """The keepers to start. ``ssh_wrapper`` is called like ssh; without it mpirun finds its own way."""
-
-    groups: tuple[HostGroup, ...]
-    address: str  # by which the hosts reach this machine
-    ssh_wrapper: str | None = None
-    network: MpiNetwork | None = None
-    is_root: bool = False
-
-    @property
-    def hosts(self) -> list[str]:
-        return [host for group in self.groups for host in group.hosts]
-
-
 class MpiImplementation(ABC):
     rank_variable: str
     tag: re.Pattern[str]  # what mpirun prints before a line of a process, with the number of the process
@@ -127,8 +100,12 @@ class MpiImplementation(ABC):
         self.program = program
 
     @abstractmethod
-    def make_command(self, request: MpiRequest) -> list[str]:
-        """Return the command. Process n is on the n-th host. The variable is passed on by its name."""
+    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
+        """Return the command. Process n is on the n-th host. The variable is passed on by its name.
+
+        The hosts reach this machine by ``address``. Without ``ssh_wrapper``, which is called like ssh, mpirun finds its
+        own way to them.
+        """
 
 
 class OpenMpi(MpiImplementation):
@@ -142,24 +119,21 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def make_command(self, request: MpiRequest) -> list[str]:
+    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
         argv = [self.program]
-        if request.is_root:
+        if os.geteuid() == 0:
             argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
-        if request.ssh_wrapper:
+        if ssh_wrapper:
             # Its parts on the hosts look for this program too; any that exists there will do: true.
-            argv += self._make_runtime_option("plm_rsh_agent", f"{request.ssh_wrapper} : true")
+            argv += self._make_runtime_option("plm_rsh_agent", f"{ssh_wrapper} : true")
             # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
             # their ssh, so that their output and their end are known here.
             argv += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
             argv += self._make_runtime_option("orte_leave_session_attached", "1")
-        if request.network:
-            argv += self._make_runtime_option("oob_tcp_if_include", request.network.wanted)
-            argv += ["--mca", "btl_tcp_if_include", request.network.wanted]
         tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
         # The worker binds each rank to its own cores.
         argv += ["--bind-to", "none", "--map-by", "node", *tag_output]
-        for number, group in enumerate(request.groups):
+        for number, group in enumerate(groups):
             argv += [":"] if number else []
             argv += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
             argv += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.command]
@@ -174,19 +148,16 @@ class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
 
-    def make_command(self, request: MpiRequest) -> list[str]:
+    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
         argv = [self.program]
-        if request.ssh_wrapper:
-            argv += ["-launcher", "ssh", "-launcher-exec", request.ssh_wrapper]
-        if request.network and request.network.name:
-            argv += ["-iface", request.network.name]
-        else:
-            # The hosts may not know the name that it would choose for this machine.
-            argv += ["-localhost", request.network.address if request.network else request.address]
+        if ssh_wrapper:
+            argv += ["-launcher", "ssh", "-launcher-exec", ssh_wrapper]
+        # The hosts may not know the name that it would choose for this machine.
+        argv += ["-localhost", address]
         # Without this list it would pass on the whole environment of this machine.
         argv += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
-        argv += ["-hosts", ",".join(request.hosts), "-ppn", "1"]
-        for number, group in enumerate(request.groups):
+        argv += ["-hosts", ",".join(host for group in groups for host in group.hosts), "-ppn", "1"]
+        for number, group in enumerate(groups):
             argv += [":"] if number else []
             # By default it enters the folder of this machine, and fails on a host that has no such folder.
             argv += ["-n", str(len(group.hosts)), "-wdir", "/", *group.command]
@@ -283,15 +254,9 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             line = make_shell_command(keeper, self.access.join_setup(host))
             # A shell in the home folder, as by ssh. It outlives the keeper, to report its exit code.
             keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
-        groups = groupby(keepers, lambda keeper: keeper[1])
-        request = MpiRequest(
-            groups=tuple(HostGroup(tuple(host for host, _ in group), command) for command, group in groups),
-            address=endpoint.address,
-            ssh_wrapper=self._ssh_wrapper,
-            network=find_network(self.access.interface, list_addresses()),
-            is_root=os.geteuid() == 0,
-        )
-        return self.mpi.make_command(request)
+        by_command = groupby(keepers, lambda keeper: keeper[1])
+        groups = [HostGroup(tuple(host for host, _ in group), command) for command, group in by_command]
+        return self.mpi.make_command(groups, endpoint.address, self._ssh_wrapper)
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Return the keeper's command, which drops all MPI variables: ranks are not part of this job."""
@@ -369,19 +334,3 @@ def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
         )
     cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in hosts_by_command.items()]
     return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)
-
-
-def find_network(wanted: str | None, own_addresses: Mapping[str, str]) -> MpiNetwork | None:
-    """Return what --interface means on this machine; None if that network connects the hosts only."""
-    if not wanted:
-        return None
-    if "/" not in wanted:
-        return MpiNetwork(wanted, wanted, own_addresses[wanted]) if wanted in own_addresses else None
-    try:
-        network = ipaddress.ip_network(wanted, strict=False)
-    except ValueError as error:
-        raise InputError(
-            f"interface {wanted!r}: {error}; valid: a name such as eth1, a range such as 10.0.0.0/16"
-        ) from None
-    inside = [address for address in own_addresses.values() if ipaddress.ip_address(address) in network]
-    return MpiNetwork(wanted, "", inside[0]) if inside else None
