@@ -99,8 +99,10 @@ class Run:
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
-        """The series of the run, in the order in which their first trials ended."""
+        """The series of the run, in the order in which they were asked for."""
         all_series = build_series(self.records, self.parity, self._accuracy, self.info.is_sequential)
+        order = {key: index for index, key in enumerate(self.info.config_keys)}
+        all_series.sort(key=lambda series: order.get(series.config.key, len(order)))
         return tuple(replace(series, title=self.add_label(series.title)) for series in all_series)
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from factories import curve, learning_record, make_run
-from stored_runs import ALLREDUCE, two_series, write_run
+from stored_runs import ALLREDUCE, SERVERS, two_series, write_run
 
 import trainscale as ts
 from trainscale.analyse.series import build_series
@@ -101,3 +102,11 @@ def test_what_is_no_run_and_what_has_no_trial_is_refused(tmp_path: Path) -> None
     open_journal(tmp_path / "begun", make_run()).close()
     with pytest.raises(ts.InputError, match="no trial of this run has finished"):
         ts.load(tmp_path / "begun")
+
+
+def test_series_have_the_order_in_which_they_were_asked_for(tmp_path: Path) -> None:
+    """A framework that is missing is recorded first."""
+    series = [{**config.to_dict(), "ladder": [1, 2, 4]} for config in (ALLREDUCE, SERVERS)]
+    info = replace(make_run(), spec={**make_run().spec, "series": series})
+    run = ts.load(write_run(tmp_path / "first", two_series()[::-1], info))
+    assert [series.config.strategy for series in run.series] == ["allreduce", "ps"]

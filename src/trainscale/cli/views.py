@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-
 from ..analyse.checks import OTHER_CORES
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
@@ -235,6 +233,11 @@ def show_progress(
     plan: Plan, journal: Journal, retry_failed: bool = False, remote_job: str = "", location: str = ""
 ) -> Iterator[RunListener]:
     """Show how a run goes on. ``location`` is where the journal of a watched run is."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from .live import make_progress_table
+
     console = Console(highlight=False)
     kind = RunProgress if console.is_terminal else LinePrinter
     progress = kind(plan, journal, remote_job)
@@ -245,10 +248,6 @@ def show_progress(
     if not console.is_terminal:
         yield progress
         return
-    from rich.live import Live
-
-    from .live import make_progress_table
-
     with Live(
         get_renderable=lambda: make_progress_table(progress, console.width),
         console=console,

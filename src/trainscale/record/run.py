@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..worker.config import ALLOCATORS, TUNED, select_allocator_variables
+from ..worker.config import ALLOCATORS, TUNED, compute_digest, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host import HostFacts, Machine
@@ -105,6 +105,12 @@ class RunInfo:
     def is_search(self) -> bool:
         """Whether the run searched for the fastest configurations."""
         return self.read_spec().search is not None
+
+    @property
+    def config_keys(self) -> list[str]:
+        """Of the configs in the order of the request. One whose batch was searched has another key in its trials."""
+        configs = [{k: v for k, v in series.items() if k != "ladder"} for series in self.read_spec().series]
+        return [compute_digest(config) for config in configs]
 
     def to_dict(self) -> JsonObject:
         return asdict(self)
