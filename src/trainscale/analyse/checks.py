@@ -56,7 +56,7 @@ def find_point_flags(point: Point) -> tuple[str, ...]:
 
 
 def _check_work(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Check that all workers trained on the right samples, to the same finite weights."""
+    """Check workers, samples, weights and losses."""
     counts = [len({rank.rank for rank in record.ranks}) for record in records]
     if wrong := next((count for count in counts if count != point.devices), None):
         yield f"{wrong} workers reported where {point.devices} were asked for"
@@ -78,7 +78,6 @@ def _check_work(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def _check_learning(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Check that the network does better than guesses, and reaches its target."""
     chance = 1 / point.config.classes
     for last in [record.epochs[-1] for record in records if record.epochs]:
         error = math.sqrt(chance * (1 - chance) / max(1, last.valid_samples))
@@ -147,7 +146,7 @@ def _check_measurement(point: Point, records: Sequence[TrialRecord]) -> Iterator
 
 
 def make_busy_flag(other_cores: Sequence[float]) -> str:
-    """Return a flag if other programs used cores during repeats, else an empty string."""
+    """Return a flag if other programs used cores during repeats."""
     busy = [cores for cores in other_cores if cores > OTHER_CORES]
     if not busy:
         return ""

@@ -84,7 +84,7 @@ class Section:
 def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: bool = False) -> list[Section]:
     """Return the sections of a log; none if no line is understood.
 
-    ``where`` names the log in messages. ``one_run``: the lines are of several workers, not runs.
+    ``one_run``: the lines are of several workers, not runs.
     """
     pieces = iter(lines)
     first = next((piece for piece in pieces if remove_unprintable(piece).strip()), "")
@@ -123,7 +123,7 @@ class _Epoch:
     last_batches: dict[str, int] = field(default_factory=dict)  # of workers whose lines do not name them
 
     def guess_worker(self, batch: int) -> str:
-        """Return the worker whose last batch is nearest before ``batch``: its batches increase."""
+        """Return the worker whose last batch is nearest before ``batch``."""
         candidates = [worker for worker, last in self.last_batches.items() if last < batch]
         worker = max(candidates, key=self.last_batches.__getitem__, default=f"?{len(self.last_batches)}")
         self.last_batches.pop(worker, None)  # of workers at the same batch, the next line is of another one
@@ -131,7 +131,7 @@ class _Epoch:
         return worker
 
     def make_row(self, number: int, reducer: str) -> EpochRow:
-        """Return the epoch over all workers. Speeds add up, seconds are averaged."""
+        """Return the epoch over all workers: speeds add up, seconds are averaged."""
 
         def reduce(values: list[float]) -> float:
             # The NaN of one worker does not hide the values of the others.
@@ -171,7 +171,7 @@ def _read_mxnet(line: str, epochs: defaultdict[int, _Epoch]) -> None:
 
 @dataclass
 class _Run:
-    """One run of tf_cnn_benchmarks, of one worker or of several whose lines are mixed."""
+    """One run of tf_cnn_benchmarks, of one or several workers."""
 
     facts: dict[str, str] = field(default_factory=dict)
     extras: list[str] = field(default_factory=lambda: ["total_loss"])
@@ -179,7 +179,7 @@ class _Run:
     totals: list[float] = field(default_factory=list)
 
     def make_section(self) -> Section:
-        """Return the rows of all workers: speeds add up, errors add in quadrature, losses are averaged."""
+        """Return the rows of all workers: speeds add up, losses are averaged."""
         steps = []
         for step, rows in sorted(self.steps.items()):
             names = dict.fromkeys(name for row in rows for name in row.extras)
@@ -203,7 +203,7 @@ class _Run:
 
 
 def _read_benchmarks(line: str, runs: list[_Run], one_run: bool) -> None:
-    """Read a line into the last run. A heading after a total begins another run."""
+    """Read a line. A heading after a total begins another run."""
     run = runs[-1]
     if match := _STEP.search(line):
         step, speed = _parse_whole_number(match[1]), _parse_finite(match[2], "images/sec")
@@ -225,7 +225,7 @@ def _read_benchmarks(line: str, runs: list[_Run], one_run: bool) -> None:
 
 
 def _read_journal(lines: Iterable[str], where: str) -> list[Section]:
-    """Return a section per trial that trained for epochs. The last record of a trial counts."""
+    """Return a section per trial that trained for epochs."""
     records: dict[str, TrialRecord] = {}
     for number, line in enumerate(lines, 1):
         if line.endswith("\n") and line.strip():  # the last line may not have been written completely
@@ -263,9 +263,7 @@ def make_epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
 
 
 def join_lines(pieces: Iterable[str], longest: int) -> Iterator[str]:
-    """Join the pieces of each line. A longer line than ``longest`` is cut before the last word that fits: half a number
-    would be another one.
-    """
+    """Join the pieces of each line. Cut one longer than ``longest`` before the last word that fits."""
     parts: list[str] = []
     length = 0
     for piece in itertools.chain(pieces, [""]):

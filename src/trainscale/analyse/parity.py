@@ -72,14 +72,14 @@ Measure = Callable[[ParityNumbers, ParityNumbers, str], tuple[float, str]]
 def compare(
     reference: tuple[ParityNumbers, ParityNumbers], other: tuple[ParityNumbers, ParityNumbers]
 ) -> tuple[Check, ...]:
-    """Return all checks. Each side gives its numbers in float64 and in float32, the timed precision.
+    """Return all checks. Each side gives its numbers in float64 and in float32.
 
     All are compared with the reference's float64; ``baseline`` is its own float32.
     """
     (exact, baseline), (double, single) = reference, other
 
     def check_as_close(name: str, measure: Measure, part: str, allowance: Allowance) -> Check:
-        """Check that float32 is about as close to float64 as the reference's, and the reverse."""
+        """Check that float32 is as close to float64 as the reference's, and the reverse."""
         first, own = (_check(name, measure, exact, side, part, allowance.most) for side in (baseline, single))
         if own.difference is None or first.difference is None:
             return own if own.difference is None else first
@@ -118,7 +118,7 @@ def compare(
 
 
 def judge(checks: Sequence[Check]) -> tuple[str, str]:
-    """Return the state, and the first check that failed, which causes the later ones."""
+    """Return the state, and the first check that failed."""
     first = next((check for check in checks if not check.ok), None)
     return (FAILED, f"{first.name}: {first.words}") if first else (PROVEN, "")
 
@@ -141,7 +141,7 @@ def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part
 
 
 def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the largest difference of a value, relative to the largest of its array."""
+    """Return the largest difference, relative to the largest value of its array."""
     worst, where = 0.0, ""
     theirs = b.select_part(part)
     for key, values in a.select_part(part).items():
@@ -155,7 +155,7 @@ def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[flo
 
 
 def _measure_first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the difference of the first value: of losses, that before any update."""
+    """Return the difference of the first value."""
     ours, theirs = a.arrays[part][0], b.arrays[part][0]
     return abs(ours - theirs) / (abs(ours) or 1.0), part
 
@@ -183,13 +183,13 @@ def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tupl
 
 
 def _measure_total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the difference of all weights together, relative to their change."""
+    """Return the difference of all weights, relative to their change."""
     changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
     return math.hypot(*differences) / max(math.hypot(*changes), 1e-300), ""
 
 
 def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
-    """Return by how much each tensor changed, and by how much the two sides differ afterwards."""
+    """Return the change of each tensor, and the difference of the two sides."""
     before, theirs = a.select_part("before/"), b.select_part(part)
     return {
         key: (math.dist(values, before["before/" + _shorten_key(key)]), math.dist(values, theirs[key]))
@@ -198,7 +198,7 @@ def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str,
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
-    """Check that every dropout layer drops its rate and scales the rest to the same mean."""
+    """Check that every layer drops its rate and scales the rest."""
     expected, layers = reference.select_part("dropout/"), numbers.select_part("dropout/")
     mismatch = _find_mismatch(expected, layers)
     if mismatch:
@@ -230,7 +230,7 @@ def _check_pixels(numbers: ParityNumbers) -> list[Check]:
 
 
 def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
-    """Return what only one side has, or in which sizes they differ; empty if in none."""
+    """Return what only one side has, or where sizes differ."""
     if a.keys() != b.keys():
         unmatched = min(a.keys() ^ b.keys())
         return f"only one of the two has {_shorten_key(unmatched)}"

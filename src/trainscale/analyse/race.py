@@ -54,7 +54,7 @@ _LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Entry(Generic[Key]):
-    """A candidate with the speeds of its short trials. ``obstacle`` says why it has no further one."""
+    """A candidate and its speeds. ``obstacle`` says why it has no further trial."""
 
     key: Key
     speeds: tuple[float, ...] = ()
@@ -64,7 +64,7 @@ class Entry(Generic[Key]):
 
 @dataclass(frozen=True)
 class Departure(Generic[Key]):
-    """A candidate that left after a round. ``ratio`` is its speed divided by the leader's."""
+    """A candidate that left after a round. ``ratio`` is to the leader's speed."""
 
     key: Key
     round: int
@@ -74,7 +74,7 @@ class Departure(Generic[Key]):
 
 @dataclass(frozen=True)
 class RaceState(Generic[Key]):
-    """Where a race is. ``waiting`` need a trial to complete the round; without any, the race is over."""
+    """Where a race is. ``waiting`` need a trial; without any, the race is over."""
 
     round: int
     running: tuple[Key, ...]
@@ -84,7 +84,7 @@ class RaceState(Generic[Key]):
 
 
 def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
-    """Return the state of the race. Speeds are looked at round by round, as they were measured."""
+    """Return the state of the race after the recorded speeds."""
     departures: list[Departure[Key]] = []
 
     def list_running() -> list[Entry[Key]]:
@@ -157,7 +157,7 @@ class Race:
 
 
 def count_most_rounds(repeats: int) -> int:
-    """Return the number of short trials after which a race ends in any case."""
+    """Return the number of short trials after which a race ends."""
     return max(_LEAST_ROUNDS, repeats - 1)
 
 
@@ -167,7 +167,7 @@ def replay_races(
     rounds: int,
     excluded: Mapping[Config, str] | None = None,
 ) -> list[Race]:
-    """Return the races of all points, the fewest devices first. ``excluded`` must not win."""
+    """Return all races, the fewest devices first. ``excluded`` must not win."""
     reasons = dict(excluded or {})
     reasons |= {r.trial.config: _describe(r.failure) for r in records if r.status == MISSING}
     short: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
@@ -201,7 +201,7 @@ def _describe(failure: Failure | None) -> str:
 
 
 def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: Sequence[Verdict] = ()) -> list[Race]:
-    """Return the races of a recorded run. Empty for a run that was no search."""
+    """Return the races of a recorded run; none if it was no search."""
     spec = run.read_spec()
     if spec.search is None or spec.repeats is None:
         return []
@@ -211,14 +211,14 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
 
 
 def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:
-    """Return the configs that do not do the same work as the others, with the reason."""
+    """Return the configs whose parity failed, with the reason."""
     judged = {config: find_verdict(config, verdicts) for config, _ in points}
     failed = {config: verdict for config, verdict in judged.items() if verdict and verdict.state == FAILED}
     return {config: f"parity failed: {verdict.warning}" for config, verdict in failed.items()}
 
 
 def neutralise_choices(config: Config) -> Config:
-    """Return the config with the same value for every choice: configs of the same work are then equal."""
+    """Return the config with equal values for all choices, to find configs of the same work."""
     neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
     neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}
     return replace(config, **neutral)

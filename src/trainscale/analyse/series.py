@@ -42,7 +42,7 @@ __all__ = ["Interval", "Point", "Series", "build_series", "drop_superseded", "fi
 
 
 def column(meaning: str, unit: str = "", **options: Any) -> Any:
-    """Declare a field that people see, with what it means. A value that does not exist is None."""
+    """Declare a field that people see, with what it means."""
     return field(metadata={"meaning": meaning, "unit": unit}, **options)
 
 
@@ -315,14 +315,14 @@ def build_series(
 
 
 def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the records without short trials at points that have a result in full."""
+    """Return the records without short trials at points measured in full."""
     all_records = list(records)
     in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
     return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
 
 
 def _make_work_key(config: Config) -> tuple[object, ...]:
-    """Return what one device does: the config without how the work is distributed."""
+    """Return the config without how the work is distributed."""
     return tuple(getattr(config, item.name) for item in fields(config) if item.name not in _DISTRIBUTION)
 
 
@@ -334,7 +334,7 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
 
 
 def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], accuracy: float | None) -> Point:
-    """Return the point without intervals, flags and the title of its series."""
+    """Return the point without intervals, flags and title."""
     good = [record for record in records if is_measured(record)]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     compilations = Counter(record.compilation for record in good)
@@ -367,10 +367,7 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
 
 
 def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return the fields of a point about memory: the largest peak of a rank and the largest sum over ranks.
-
-    A sum needs all ranks. It is an upper limit, because ranks reach their peaks at different times.
-    """
+    """Return the memory fields: the largest peak of a rank, the largest sum over ranks."""
     values: dict[str, Any] = {}
     for name in ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes", "loaders_peak_bytes"):
         peaks = [[getattr(rank, name) for rank in record.ranks] for record in records]
@@ -386,7 +383,7 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
 
 
 def summarise_learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
-    """Summarise the good repeats of a point that trained epochs. ``target`` replaces that of the config."""
+    """Summarise the repeats that trained epochs. ``target`` replaces that of the config."""
     trained = [record for record in records if record.epochs]
     if not trained:
         return None
@@ -410,13 +407,13 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
 
 
 def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
-    """Return the time of the first ``epochs``, or of all, and of the first step. Validation is left out."""
+    """Return the time of ``epochs``, or of all, and of the first step; no validation."""
     first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
     return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
 
 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
-    """Return the number of the first epoch that reached an accuracy."""
+    """Return the first epoch that reached an accuracy."""
     return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
 
 
@@ -444,7 +441,7 @@ def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
 
 @dataclass(frozen=True)
 class HostBoundary:
-    """The device counts on both sides, and how many hosts the points beyond it use."""
+    """The device counts on both sides, and how many hosts are used beyond it."""
 
     last_on_one_host: int
     first_on_several: int
@@ -453,7 +450,7 @@ class HostBoundary:
 
 
 def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
-    """Return where points leave their first host, if one device count separates the two."""
+    """Return where points leave their first host, if anywhere."""
     devices_and_hosts = [(point.devices, point.hosts) for point in points]
     on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
     on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
@@ -464,10 +461,7 @@ def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
 
 
 def find_common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
-    """Return the boundary of all series that leave their first host somewhere.
-
-    Series that are on several hosts from their first point on (servers on hosts of their own) do not count.
-    """
+    """Return the boundary of all series that begin on one host and leave it."""
     return find_host_boundary(
         point for series in all_series if find_host_boundary(series.points) for point in series.points
     )

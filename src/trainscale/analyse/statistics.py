@@ -1,7 +1,6 @@
 """Means, ratios and spreads with their 95 % intervals: pure functions of numbers.
 
 The values are run means, one per repeat. Steps within a run are correlated, so they only give the jitter.
-
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the mean with Student's t interval, which needs three values.
-
-    ``sequential``: the values decided how many there are, as under a time budget.
-    """
+    """Return the mean with Student's t interval. ``sequential``: the values decided how many there are."""
     mean = fmean(values)
     if len(values) < LEAST_REPEATS:
         return Interval(mean)
@@ -67,8 +63,7 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
 def sequential_factor(count: int) -> float:
     """Return how much wider an interval is where the values decide how many there are.
 
-    Such a rule stops too often when values lie close together by chance, so Student's t covers less than 95 %. The
-    factor makes up for it: it decides when to stop, and is part of the interval shown.
+    Such a rule stops too often when values lie close together by chance.
     """
     return 1 + _SEQUENTIAL / math.sqrt(count)
 
@@ -79,7 +74,7 @@ def _standard_error(values: Sequence[float], mean: float, sequential: bool) -> f
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the ratio of the means of two positive samples with its 95 % interval."""
+    """Return the ratio of the means of two positive samples."""
     sides = []
     for values in (numerators, denominators):
         mean = fmean(values)
@@ -89,7 +84,7 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], s
 
 
 def jitter(values: Sequence[float]) -> float:
-    """Return a standard deviation that outliers cannot move, as tf_cnn_benchmarks defines it."""
+    """Return a robust standard deviation, as tf_cnn_benchmarks defines it."""
     centre = median(values)
     return 1.4826 * median(abs(value - centre) for value in values)
 
@@ -107,11 +102,7 @@ def student_t(probability: float, freedom: float) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over run means.
-
-    ``error`` is the standard error over the mean, None with fewer than three repeats. It has the factor of a
-    sequential rule.
-    """
+    """A mean over run means. ``error`` is its relative standard error, with the sequential factor."""
 
     mean: float
     repeats: int | None  # None for an exact number
@@ -153,7 +144,7 @@ def make_exact(value: float) -> Estimate:
 
 
 def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
-    """Return one estimate over another, times ``factor``. It has the fewer repeats of the two."""
+    """Return ``value / other * factor``, with the fewer repeats of the two."""
     counts = [part.repeats for part in (value, other) if part.repeats is not None]
     error = None if value.error is None or other.error is None else math.hypot(value.error, other.error)
     is_sequential = value.is_sequential or other.is_sequential
@@ -161,11 +152,10 @@ def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
 
 
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
-    """Return the product of numerators over that of denominators, with Welch's t interval on the log scale.
+    """Return a product over another, with Welch's t interval on the log scale.
 
-    By the delta method the log of a mean has the variance s²/(n·mean²), and variances add up. On the log scale limits
-    stay positive, and swapping the sides gives 1/limits. Where a sequential rule chose any repeats, the degrees of
-    freedom are the fewest of all, because Welch's rely on spreads that are small by chance.
+    By the delta method the log of a mean has the variance s²/(n·mean²), and variances add up. Where a sequential rule
+    chose any repeats, the fewest degrees of freedom count: Welch's rely on spreads that are small by chance.
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
     reach = _compute_reach([*numerators, *denominators], confidence)
@@ -175,8 +165,7 @@ def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], conf
 def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: float) -> int | None:
     """Return the repeats on each side for an interval no wider than ``reach`` (log scale).
 
-    The spread is that of the repeats so far; a side without one has that of the other. None if no spread is known, or
-    if more than MOST_REPEATS were needed.
+    A side without a spread has that of the other. None if none is known, or above MOST_REPEATS.
     """
     known = [part.repeats for part in (first, second) if part.repeats is not None]
     measured = [part.spread for part in (first, second) if part.repeats is not None and part.spread is not None]

@@ -25,7 +25,6 @@ def is_synchronous(config: Config) -> bool:
 
 
 def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
-    """Return the seconds of a rank's window per step."""
     return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
 
 
@@ -39,7 +38,7 @@ def is_measured(record: TrialRecord) -> bool:
 def compute_samples_per_second(record: TrialRecord) -> float:
     """Return the cluster-wide speed of one trial.
 
-    Synchronous workers share their steps, so the longest window counts. Speeds of asynchronous ones add up.
+    Synchronous workers share their steps, so the longest window counts.
     """
     ranks = record.ranks
     if is_synchronous(record.trial.config):
@@ -48,7 +47,7 @@ def compute_samples_per_second(record: TrialRecord) -> float:
 
 
 def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
-    """Return the speed on one batch that stayed on the device, measured after the window."""
+    """Return the speed on one batch that stayed on the device."""
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None
@@ -59,13 +58,13 @@ def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
 
 
 def compute_input_overhead(record: TrialRecord) -> float | None:
-    """Return the share of speed that reading, preparing and placing samples costs. Chance may make it negative."""
+    """Return the share of speed that the input costs. Chance may make it negative."""
     synthetic = compute_resident_samples_per_second(record)
     return None if synthetic is None else 1 - compute_samples_per_second(record) / synthetic
 
 
 def compute_waiting_share(record: TrialRecord) -> float | None:
-    """Return the share of the window without samples ready, on the rank that waited most."""
+    """Return the largest share of a rank's window without samples ready."""
     if record.trial.config.data == SYNTHETIC:
         return None
     shares = [rank.waited_seconds / rank.window_seconds for rank in record.ranks if rank.waited_seconds is not None]
@@ -81,10 +80,7 @@ def list_step_seconds(record: TrialRecord) -> list[float]:
 
 
 def compute_step_jitter(record: TrialRecord) -> float | None:
-    """Return the robust standard deviation of the cluster-wide speed from step to step.
-
-    Deviations of asynchronous ranks count as independent and add in quadrature.
-    """
+    """Return the robust standard deviation of the speed. Asynchronous ranks add in quadrature."""
     if not is_synchronous(record.trial.config):
         spreads = []
         for rank in record.ranks:
@@ -137,10 +133,7 @@ def parse_price(text: str) -> Price:
 
 
 def compute_energy_per_sample(record: TrialRecord) -> float | None:
-    """Return the joules of a sample in the window.
-
-    None if any GPU or, on CPUs, any host was not counted: a part would look like all of it.
-    """
+    """Return the joules of a sample. None if any GPU or, on CPUs, any host was not counted."""
     sources = [rank.energy_source for rank in record.ranks if rank.energy_joules is not None]
     needed = len(record.ranks) if record.trial.config.device != "cpu" else record.hosts
     if len(sources) < needed:
@@ -150,7 +143,7 @@ def compute_energy_per_sample(record: TrialRecord) -> float | None:
 
 
 def average_energy_per_sample(records: Sequence[TrialRecord], is_sequential: bool = False) -> Interval | None:
-    """Return the joules of a sample of a point. Trials without energy would leave out a part, so there is none then."""
+    """Return the joules of a sample of a point. None if any trial has none."""
     joules = [compute_energy_per_sample(record) for record in records]
     known = [value for value in joules if value is not None]
     return mean_interval(known, is_sequential) if known and len(known) == len(joules) else None

@@ -42,7 +42,7 @@ Sketch = tuple[float, ...]
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What shows whether the samples of the first step are random, on rank 0 and the last rank."""
+    """Whether the samples of the first step are random, on rank 0 and the last rank."""
 
     deviation: float  # the standard deviation of their values
     copies: float  # how many are copies of another one
@@ -52,10 +52,10 @@ class SampleFacts:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a correct trial computes in its first steps, by the reference network (worker/witness/).
+    """What a correct trial computes in its first steps, by the reference network.
 
-    A sketch is 64 numbers (worker/witness/sketch.py). Spreads say how far a correct computation in the timed precision
-    may be from the exact one: the difference relative to the expected value, with the samples of rank 0.
+    A sketch is 64 numbers (worker/witness/sketch.py). Spreads are relative: how far a correct computation in the timed
+    precision may be from the exact one.
     """
 
     losses: tuple[tuple[float, ...], ...]  # of each step, the loss of each worker; asynchronous servers: one step
@@ -79,7 +79,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """How much a trial may differ, relatively: ``spreads`` times the spread, at least these values."""
+    """How much a trial may differ, relatively: ``spreads`` times the spread, at least these."""
 
     spreads: float
     loss: float
@@ -110,7 +110,7 @@ _UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every pr
 
 
 class _Trial:
-    """A trial that is judged: its witnesses by rank, and the checks so far."""
+    """A trial that is judged, its witnesses by rank, and the checks so far."""
 
     def __init__(self, record: TrialRecord) -> None:
         self.record = record
@@ -147,7 +147,7 @@ class _Trial:
 
 
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
-    """Return the first verdict of a point's trials that is not proven. None in older journals."""
+    """Return the first verdict that is not proven. None in older journals."""
     verdicts = [record.witness for record in records if record.witness is not None]
     return next((verdict for verdict in verdicts if verdict.state != PROVEN), verdicts[0] if verdicts else None)
 
@@ -200,7 +200,7 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
 
 
 def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
-    """Compare losses, all weights of each rank, single tensors: the first difference explains most."""
+    """Compare losses, weights of each rank, single tensors."""
     limits, last = TOLERANCES[trial.config.precision], trial.last
     for step, expected in enumerate(expectation.losses):
         tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step])
@@ -247,7 +247,7 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
 
 
 def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
-    """Compare losses, then gradients: of all weights, the head, single tensors, between ranks."""
+    """Compare losses, then gradients: of all weights, the head, tensors, between ranks."""
     limits, witnesses = TOLERANCES[trial.config.precision], trial.witnesses
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
     expected_losses = expectation.initial_losses or expectation.losses[0]
@@ -343,12 +343,11 @@ def _find_worst_tensor(
 
 
 def _select_sketch(sketches: Sequence[Sketch], rank: int) -> Sketch:
-    """Return the sketch of a rank: there is one for all ranks or one for each."""
     return sketches[rank] if len(sketches) > 1 else sketches[0]
 
 
 def _find_difference(seen: Sequence[float], expected: Sequence[float]) -> float:
-    """Return the distance relative to the expected length; infinity where there is none."""
+    """Return the distance relative to the expected length."""
     if len(seen) != len(expected):
         return math.inf
     difference = math.dist(seen, expected) / max(math.hypot(*expected), _TINY)
@@ -356,7 +355,7 @@ def _find_difference(seen: Sequence[float], expected: Sequence[float]) -> float:
 
 
 def _project(seen: Sequence[float], expected: Sequence[float]) -> float:
-    """Return how many times the expected change the seen one has in its direction."""
+    """Return the seen change in the expected direction, in units of the expected one."""
     length = math.fsum(value * value for value in expected)
     return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf
 
@@ -369,7 +368,7 @@ def _format_share(difference: float) -> str:
 
 
 def _check_updates(trial: _Trial) -> None:
-    """Count the updates of the weights: by framework, servers, and what weight decay left of the head."""
+    """Count the updates: by framework, servers, and weight decay of the head."""
     config, witnesses = trial.config, trial.witnesses
     for rank, witness in witnesses.items():
         counted, updates = witness.counted_updates, witness.updates
@@ -407,10 +406,7 @@ def _check_updates(trial: _Trial) -> None:
 
 
 def _check_equal_weights(trial: _Trial) -> None:
-    """Check that ranks of one host that train together end with the same weights, to the last bit.
-
-    Hosts of different kinds may round differently. There, a flag says so (checks.py).
-    """
+    """Check that ranks of one host end with the same weights; others may round differently."""
     ranks = [rank for rank in trial.record.ranks if rank.weights_digest and rank.witness]
     digests = {rank.rank: rank.weights_digest for rank in ranks}
     if not is_synchronous(trial.config) or trial.record.hosts > 1 or len(digests) < 2:
@@ -423,7 +419,7 @@ def _check_equal_weights(trial: _Trial) -> None:
 
 
 def _check_clocks(trial: _Trial) -> None:
-    """Check the window: work left after it, the sum of its steps, its samples, a second clock."""
+    """Check the window: work left, its steps, its samples, a second clock."""
     batch, steps = trial.config.batch_per_device(trial.record.trial.devices), trial.record.steps
     for sample in trial.record.ranks:
         rank, witness, window = sample.rank, sample.witness, max(sample.window_seconds, 1e-9)
@@ -452,7 +448,7 @@ def _check_clocks(trial: _Trial) -> None:
 
 
 def _check_random_samples(trial: _Trial, expectation: Expectation) -> None:
-    """Check that synthetic samples are random, because some hardware computes faster on zeros."""
+    """Check that synthetic samples are random: hardware may be faster on zeros."""
     facts = expectation.samples
     if facts is None or trial.config.data != SYNTHETIC:
         return
@@ -468,9 +464,8 @@ def _check_random_samples(trial: _Trial, expectation: Expectation) -> None:
 def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
     """Return the first problem of the samples of the ranks, or None.
 
-    The first epoch, finished or not, has no sample twice. Finished epochs have the right number of samples on every
-    rank, and no two ranks the same. One that leaves no sample over has every sample once, by the sum of hashes (a wrong
-    set passes with a probability of 2⁻⁶¹).
+    No sample comes twice in the first epoch. Finished epochs have the right number on every rank, and no two ranks the
+    same. Where no sample is left over, the sum of hashes shows that each came once.
     """
     try:
         first_epochs = {entry.rank: unpack_flags(entry.flags) for entry in ranks if entry.flags}
@@ -482,7 +477,7 @@ def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
 def _list_sample_problems(
     train: int, batch: int, ranks: Sequence[SeenByRank], first_epochs: Mapping[int, int]
 ) -> Iterator[str]:
-    """``first_epochs`` has by rank a number whose bit i is set if the first epoch had sample i."""
+    """``first_epochs`` has by rank a number whose bit i stands for sample i."""
     for entry in ranks:
         if entry.rank not in first_epochs or not entry.epochs:
             continue

@@ -2,7 +2,6 @@
 
 The batch is doubled until memory runs out, then bisected. On a CPU the workers of a host share its memory, and it may
 swap instead of failing. So a worker may allocate only its part of the free memory.
-
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class SearchFailed(TrainscaleError):
 
 
 def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], None]) -> RunContext:
-    """Return the context with a batch for every config. ``show`` gets a line for each attempt and result.
+    """Return the context with a batch for every config. ``show`` gets lines.
 
-    Configs that fit with no batch are appended to the journal as failed; those of missing frameworks are left out.
+    Configs that fit with no batch are appended to the journal as failed.
     """
     plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
     context = replace(context, plan=plan)
@@ -61,9 +60,9 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
 def find_batches(
     context: RunContext, directory: Path, show: Callable[[str], None] = lambda _: None
 ) -> dict[str, Search]:
-    """Return a finished search for every config whose batch is AUTO, by the key of the config.
+    """Return a finished search for every config whose batch is AUTO, by its key.
 
-    Each attempt is written when it ends. With ``retry_failed``, configs that fitted with no batch are searched anew.
+    With ``retry_failed``, configs that fitted with no batch are searched anew.
     """
     searches = read_batches(directory)
     for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
@@ -126,7 +125,7 @@ def try_batch(
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
-    """Return what a trial shows, or raise SearchFailed if it shows nothing about memory."""
+    """Return what a trial shows about memory, or raise SearchFailed."""
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
@@ -164,7 +163,7 @@ def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tu
 
 
 def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> float:
-    """Return the part of a host's free memory for each worker; 0 (no limit) on GPUs."""
+    """Return each worker's part of a host's free memory; 0 (no limit) on GPUs."""
     if config.device != "cpu":
         return 0.0
     workers = place_processes(config, counts[-1], plan.available)[: counts[-1]]
@@ -172,10 +171,7 @@ def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> f
 
 
 def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
-    """Return the plan with the batches that were found.
-
-    Configs that fit with no batch are left out, as are those that the plan would hold twice.
-    """
+    """Return the plan with the batches that were found, each config once."""
     ladders: dict[Config, tuple[int, ...]] = {}
     for config, counts in zip(plan.configs, plan.ladders, strict=True):
         search = searches.get(config.key) if config.batch == AUTO else None

@@ -61,10 +61,9 @@ def run_trial(
     memory_share: float = 0.0,
     save_weights: Path | None = None,
 ) -> TrialRecord:
-    """Return the record of a trial. If another program takes one of its ports, choose other ports.
+    """Return the record of a trial. If another program takes one of its ports, choose others.
 
-    ``jobs.TrialSettings`` explains the last three arguments. AllocationEnded is raised for a trial that failed because
-    the cluster took the hosts back.
+    AllocationEnded is raised if the trial failed because the cluster took the hosts back.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
@@ -98,10 +97,7 @@ def run_trial(
 
 
 def make_spec(plan: Plan) -> JsonObject:
-    """Return what makes two commands the same run: their configs, ladders, and how those are measured.
-
-    Timeouts are left out: a run may be continued with longer ones.
-    """
+    """Return what makes two commands the same run. A run may be continued with other timeouts."""
     work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
     spec: JsonObject = {
@@ -132,10 +128,7 @@ def make_spec(plan: Plan) -> JsonObject:
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObject) -> Path:
-    """Return the directory of a run, by default named after its spec, so the same command finds it.
-
-    With ``fresh`` a number is appended until the directory is new.
-    """
+    """Return the directory of a run, by default named after its spec. ``fresh`` appends a number."""
     if output is None:
         names = list(dict.fromkeys(config.model for config in plan.configs))
         text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"

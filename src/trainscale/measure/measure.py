@@ -1,7 +1,6 @@
 """Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal lacks.
 
 ``measure_experiment`` and ``measure_plan`` are the story of trainscale in two functions.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Decides which trial comes next: of a fixed list, by a budget or intervals, or in a search (analyse/race.py).
 
 Everything here is pure: it looks at the plan and at the records so far.
-
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
 
 
 def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
-    """Return the first of these trials that is not recorded and may succeed."""
+    """Return the first trial that is not recorded and may succeed."""
     measurement = plan.experiment.measurement
     recorded = {record.trial.key for record in records}
     hopeless = find_hopeless_points(records)
@@ -79,7 +78,7 @@ def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
 
 
 def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
-    """Return the next trial until the budget is spent, or all intervals are narrow enough."""
+    """Return the next trial, until the budget is spent or all intervals are narrow."""
     measurement = plan.experiment.measurement
     repeats = Counter(record.trial.point for record in records)
     point = _choose_most_useful_point(plan, repeats, records)
@@ -121,8 +120,8 @@ def _choose_most_useful_point(
 ) -> PointKey | None:
     """Return the point to repeat.
 
-    Every point is measured four times, in interleaved rounds. Then comes the one with the widest interval, or with
-    --until-interval the one on which device time is spent best.
+    After four interleaved rounds, that is the one with the widest interval, or with --until-interval the one on which
+    device time is spent best.
     """
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
@@ -161,7 +160,7 @@ MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, mo
 
 @dataclass(frozen=True)
 class Repeated:
-    """The speed of a point, the cost of one more trial, and the point that efficiencies refer to."""
+    """The speed of a point, the cost of one more trial, and its baseline."""
 
     speed: Estimate
     device_seconds: float
@@ -171,7 +170,7 @@ class Repeated:
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
     """Return the point whose next repeat narrows wide intervals most per device-second.
 
-    ``target`` is half an interval over its mean, of speeds and of efficiencies.
+    ``target`` is half an interval over its mean.
     """
     gains: defaultdict[PointKey, float] = defaultdict(float)
     for parts, width in list_intervals(points):
@@ -185,7 +184,7 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
 
 
 def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequence[PointKey], float]]:
-    """Yield every interval: the points in it, and half its width over its mean."""
+    """Yield the points of each interval, and half its width over its mean."""
     for key, point in points.items():
         baseline = point.baseline if point.baseline in points else None
         for parts in ((key,), *(((key, baseline),) if baseline else ())):
@@ -225,7 +224,7 @@ class TrialTimes:
 def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: Measure) -> Measure | None:
     """Return how many steps the next trial of a point takes; None while too little is known.
 
-    ``own`` are the point's trials, ``points`` those of its ladder: steps vary alike at all of them.
+    ``points`` are the trials of its ladder: steps vary alike at all of them.
     """
     ratio = compute_variance_ratio(points)
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
@@ -240,7 +239,7 @@ def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTime
 
 
 def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | None:
-    """Return the variance of steps within a process over that of run means, both relative."""
+    """Return the relative variance of steps within a process over that of run means."""
     within: list[float] = []
     excess, freedom = 0.0, 0
     for trials in points:
@@ -280,10 +279,7 @@ def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Rac
 
 
 def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
-    """Return the next trial of the first race that is not over.
-
-    Small batches come first, and every other round goes backwards, so that drift cancels out.
-    """
+    """Return the next trial of the first open race, small batches first in every other round."""
     race = next((race for race in races if race.state.waiting), None)
     if race is None:
         return None
@@ -293,7 +289,7 @@ def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -
 
 
 def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
-    """Return the plan of the trials in full: winners on their device counts and on one device."""
+    """Return the plan of the winners, on their device counts and on one device."""
     counts: defaultdict[Config, set[int]] = defaultdict(set)
     for race in races:
         if race.state.winner is not None:
@@ -316,10 +312,7 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
 
 
 def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return a record that says why a short trial is not tried, or None if it may fit.
-
-    Memory grows linearly with the batch, so it is estimated from two smaller ones.
-    """
+    """Return a record that says why a short trial is not tried, by the memory of two smaller batches."""
     message = _find_memory_problem(plan, trial, records) if trial.short else ""
     if not message:
         return None

@@ -41,10 +41,7 @@ _ROUND = 600  # seconds
 
 
 def plan_for_nodes(experiment: Experiment) -> Plan:
-    """Make a plan for nodes that are not allocated yet, from what Slurm says of its largest node.
-
-    It finds mistakes before the job waits in a queue, and estimates its time.
-    """
+    """Make a plan before the job waits in a queue, for Slurm's largest node."""
     partition = experiment.select_settings(SlurmSettings).partition
     cpus, gpus = _UNKNOWN_NODE
     with suppress(SlurmUnreachable, InputError):
@@ -70,20 +67,20 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
 
 def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
-    """Return the job's time limit in Slurm's notation: by default twice the estimate and ten minutes."""
+    """Return the job's time limit: by default twice the estimate and ten minutes."""
     limit = experiment.select_settings(SlurmSettings).time
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
 def select_directory_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that a directory is named after, as JSON has them."""
+    """Return the settings that a directory is named after."""
     values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
     settings = {key: value for key, value in values.items() if key not in _PATIENCE}
     return dict(json.loads(json.dumps(settings)))
 
 
 def _select_run_settings(experiment: Experiment) -> SettingValues:
-    """Return the settings that must be the same to continue a run in its directory."""
+    """Return the settings that a continued run must have too."""
     return {key: value for key, value in select_directory_settings(experiment).items() if key not in _MACHINE}
 
 
@@ -115,7 +112,7 @@ class JobPaths:
 
 
 def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> BatchScript:
-    """Return the batch script of a run. ``flags`` are those of the run that are not settings."""
+    """Return the batch script. ``flags`` are those of the run that are not settings."""
     seconds = parse_time(time)
     directory = str(paths.directory)
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
@@ -159,7 +156,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
 
 
 def choose_gres(experiment: Experiment) -> str | None:
-    """Return the generic resources to request: those of --gres, or the GPUs of --device and -g."""
+    """Return the resources to request: --gres, or the GPUs of --device and -g."""
     resources, gres = experiment.resources, experiment.select_settings(SlurmSettings).gres
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
@@ -259,7 +256,7 @@ def _call(
 
 
 def join_messages(stderr: str) -> str:
-    """Return Slurm's messages on one line, each once, without the names of its programs."""
+    """Return Slurm's messages on one line, each once."""
     lines = [re.sub(r"^\w+: (error: )?", "", line).strip() for line in stderr.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))
 

@@ -1,7 +1,6 @@
 """Shows a run that another process measures, by its journal, the lock on it, and what Slurm says of its job.
 
 What is measured now follows from the plan and the records, as it does for the run itself.
-
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class FollowedRun:
         return self.has_begun and self.find_next_trial() is None
 
     def has_every_record(self) -> bool:
-        """Return whether every trial has a record, even one that was to be repeated."""
+        """Return whether every trial has a record, even one to be repeated."""
         self.read_new_records()
         return self.has_begun and choose_next_trial(self.plan, self.records) is None
 

@@ -2,7 +2,6 @@
 
 Schema history
     1  first version
-
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Search:
-    """``config`` has the batch AUTO. ``most`` is the largest batch to try, ``bound`` says why it is not larger."""
+    """``config`` has the batch AUTO. ``bound`` says why ``most`` is not larger."""
 
     config: Config
     most: int

@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write bytes, or text as UTF-8, to a temporary file, sync it, and rename it to ``path``.
+    """Write to a temporary file, sync it, and rename it to ``path``.
 
-    Its name is random, so in a shared folder nobody can prepare a link in its place. An OSError names ``path``.
+    Its name is random, so in a shared folder nobody can prepare a link in its place.
     """
     make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -30,7 +30,7 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and those above it, and sync their entries, without which synced files are lost."""
+    """Make a directory and those above it, and sync their entries."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for path in missing:

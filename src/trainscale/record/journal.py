@@ -40,7 +40,7 @@ _SHOWN = 60  # letters of a value in a message
 
 
 class Journal:
-    """A journal that this process may write to; no other process can at the same time. Use ``open_journal``."""
+    """A journal that only this process may write to. Use ``open_journal``."""
 
     def __init__(self, directory: Path, run: RunInfo, descriptor: int, records: list[TrialRecord]) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class Journal:
         return self.directory / LOGS
 
     def append(self, record: TrialRecord) -> None:
-        """Write a record to the disk. It replaces an earlier one of the same trial."""
+        """Write a record to the disk. It replaces an earlier one of the trial."""
         line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
@@ -86,10 +86,7 @@ class Journal:
 
 
 def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -> Journal:
-    """Begin a run, or continue one of the same specification.
-
-    Another process that measures there now is waited for up to ``patience_seconds``.
-    """
+    """Begin a run or continue it. Wait for another process up to ``patience_seconds``."""
     check_directory(directory, run.spec)  # before anything is written there
     try:
         make_directory(directory)
@@ -116,7 +113,7 @@ def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -
 
 
 def check_directory(directory: Path, spec: JsonObject) -> bool:
-    """Return whether this run was begun there. Anything else there is an InputError."""
+    """Return whether this run was begun there. Refuse anything else there."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"output {directory}: this is a file, not a directory")
     names = {path.name for path in directory.iterdir()} if directory.exists() else set()
@@ -139,10 +136,7 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
 
 
 def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
-    """Return the settings in which two specifications differ, with both values.
-
-    Settings of series come with all their values. Where only the combinations differ, the number of series says so.
-    """
+    """Return the settings in which two specifications differ, with both values."""
 
     def format_values(values: list[Any]) -> str:
         texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
@@ -172,7 +166,7 @@ def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
 
 
 def _lock(descriptor: int, patience_seconds: float) -> bool:
-    """Return whether the journal is now locked. Try for a moment, as ``is_being_measured`` looks for a moment."""
+    """Return whether the journal is now locked. ``is_being_measured`` also locks it for a moment."""
     deadline = time.monotonic() + max(patience_seconds, _LOCK_TRIES * _LOCK_SECONDS)
     while True:
         try:
@@ -185,7 +179,7 @@ def _lock(descriptor: int, patience_seconds: float) -> bool:
 
 
 def is_being_measured(directory: Path) -> bool:
-    """Return whether a process whose lock this host sees writes to the journal."""
+    """Return whether a process holds the lock of the journal."""
     try:
         with open_regular(directory / TRIALS) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -204,9 +198,9 @@ def read_run(directory: Path) -> RunInfo:
 
 
 def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> list[TrialRecord]:
-    """Return all finished trials in order. If one was measured again, the last counts.
+    """Return all trials in order; the last record of a trial counts.
 
-    A damaged line is an InputError. ``skip`` gets its message instead, unless no line can be read.
+    Without ``skip``, a damaged line is an InputError, as are only damaged lines.
     """
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
@@ -241,7 +235,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
 
 
 def _read_complete_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file. The last one is left out if it was not written completely."""
+    """Yield the lines of a file, without an incomplete last one."""
     last = b""
     try:
         with open_regular(path) as file:

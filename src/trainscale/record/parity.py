@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. ``difference`` is relative, or absolute for counts; None if there is none."""
+    """One comparison. ``difference`` is relative, or absolute for counts."""
 
     name: str
     difference: float | None
@@ -45,7 +45,7 @@ class WitnessVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of one framework's build of one network with that of ``reference``."""
+    """The comparison of one build of a network with that of ``reference``."""
 
     framework: str
     model: str

@@ -117,7 +117,7 @@ class RunInfo:
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> RunInfo:
-        """Raise DecodingError if a value is missing, has the wrong type or cannot be what it says."""
+        """Raise DecodingError for a value that is missing or wrong."""
         run = convert(values, cls)
         run.read_spec()
         provenance = run.read_provenance()
@@ -132,16 +132,14 @@ class RunInfo:
         return run
 
     def read_spec(self) -> RecordedSpec:
-        """Raise DecodingError if a value has the wrong type."""
         return convert(self.spec, RecordedSpec)
 
     def read_provenance(self) -> Provenance:
-        """Raise DecodingError if a value has the wrong type."""
         return convert(_replace_keys(self.provenance), Provenance)
 
 
 def _replace_keys(value: Any) -> Any:
-    """Return the value with other keys in place of those that cannot be names of fields."""
+    """Replace the keys that cannot be names of fields."""
     if not isinstance(value, dict):
         return value
     names = {"memory GiB": "memory_gib", "gpu driver": "gpu_driver"}

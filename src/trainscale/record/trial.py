@@ -3,7 +3,6 @@
 Schema history
     1  first version; samples were called ``images``
     2  ``samples`` and ``valid_samples``, and ``unit``: what the network calls a sample
-
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class DamagedLine(InputError):
 
 
 def decode_record(line: str | bytes, where: str) -> TrialRecord:
-    """Decode one line of the journal. A DamagedLine says ``where`` and why it cannot be read."""
+    """Decode one line of the journal. ``where`` is for the message."""
     try:
         values = decode_object(line)
         check_schema(values, SCHEMA, where)
@@ -142,7 +141,7 @@ def decode_record(line: str | bytes, where: str) -> TrialRecord:
 
 
 def _check_counts(trial: Trial) -> None:
-    """Refuse a config or a number of devices that no statistic can use."""
+    """Refuse counts that no statistic can use."""
     config = trial.config
     for name, count in (("devices", trial.devices), ("config.batch", config.batch), ("config.classes", config.classes)):
         if not 1 <= count <= MOST:
