@@ -14,6 +14,7 @@ from factories import learning_config
 from submitted import plan_of_two_nodes, record
 from watched_runs import CONFIG, begin, records, run_info
 
+from trainscale.cluster.allocation import JobStatus
 from trainscale.errors import InputError
 from trainscale.measure import watching
 from trainscale.measure.context import make_spec
@@ -213,7 +214,10 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
 @pytest.mark.processes
 def test_a_run_that_has_not_begun_is_not_complete(plan: Plan, tmp_path: Path) -> None:
     run = FollowedRun(tmp_path / "none", plan)
-    assert [run.has_begun, run.is_complete, run.has_every_record(), run.has_new_records] == [False] * 4
+    assert not run.has_begun
+    assert not run.is_complete
+    assert not run.wait_for_records(JobStatus("RUNNING"))
+    assert not run.has_new_records
 
 
 @pytest.mark.processes
@@ -225,7 +229,7 @@ def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, j
     assert FollowedRun(journal.directory, plan).is_complete
     run = FollowedRun(journal.directory, plan, retry_failed=True)
     assert not run.is_complete
-    assert run.has_every_record()
+    assert run.wait_for_records(JobStatus("RUNNING"))
     journal.append(record(first))
     run.read_new_records()
     assert run.is_complete

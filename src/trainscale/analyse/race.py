@@ -180,20 +180,21 @@ def replay_races(
     races = []
     for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0]):
         not_started = tuple(Departure(config, 0, reasons[config]) for config in configs if config in reasons)
-        entries = [_make_entry(config, short[config, devices]) for config in configs if config not in reasons]
+        entries = []
+        for config in configs:
+            if config in reasons:
+                continue
+            measured = [record for record in short[config, devices] if is_measured(record)]
+            failed = [record for record in short[config, devices] if not is_measured(record)]
+            certain = [record for record in failed if record.status in _CERTAIN]
+            is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
+            obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
+            is_disturbed = any((record.machine.other_cores or 0.0) > OTHER_CORES for record in measured[:1])
+            speeds = tuple(map(compute_samples_per_second, measured))
+            entries.append(Entry(config, speeds, obstacle, is_disturbed))
         state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())
         races.append(Race(devices, tuple(configs), state, not_started))
     return races
-
-
-def _make_entry(config: Config, records: Sequence[TrialRecord]) -> Entry[Config]:
-    measured = [record for record in records if is_measured(record)]
-    failed = [record for record in records if not is_measured(record)]
-    certain = [record for record in failed if record.status in _CERTAIN]
-    is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
-    obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
-    is_disturbed = any((record.machine.other_cores or 0.0) > OTHER_CORES for record in measured[:1])
-    return Entry(config, tuple(map(compute_samples_per_second, measured)), obstacle, is_disturbed)
 
 
 def _describe(failure: Failure | None) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from operator import mul
 
 from ..record.parity import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
@@ -117,16 +116,10 @@ class _Trial:
         self.config = record.trial.config
         self.last = record.trial.devices - 1
         self.witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness}
-        self._checks: dict[str, list[tuple[Check, int | None]]] = {}
+        self.checks: dict[str, list[tuple[Check, int | None]]] = {}
 
     def add(
-        self,
-        name: str,
-        rank: int | None,
-        difference: float,
-        tolerance: float,
-        message: str,
-        group: str = "",
+        self, name: str, rank: int | None, difference: float, tolerance: float, message: str, group: str = ""
     ) -> None:
         finite = difference if math.isfinite(difference) else None
         size = f"by {difference:.1e}" if finite is not None else "without bound"
@@ -134,16 +127,7 @@ class _Trial:
         self.add_check(Check(name, finite, tolerance, words), rank, group)
 
     def add_check(self, check: Check, rank: int | None, group: str = "") -> None:
-        self._checks.setdefault(group or check.name, []).append((check, rank))
-
-    def list_worst(self) -> list[tuple[Check, int | None]]:
-        """Return of each group of checks the one of the rank that differs most."""
-
-        def find_size(item: tuple[Check, int | None]) -> tuple[bool, float]:
-            check, _ = item
-            return not check.ok, math.inf if check.difference is None else check.difference
-
-        return [max(group, key=find_size) for group in self._checks.values()]
+        self.checks.setdefault(group or check.name, []).append((check, rank))
 
 
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
@@ -181,7 +165,11 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
         problem = find_sample_problem(batch, record.samples_seen)
         trial.add_check(Check("samples", None if problem else 0.0, 0.0, problem or ""), None)
 
-    checks = trial.list_worst()
+    def find_size(item: tuple[Check, int | None]) -> tuple[bool, float]:
+        difference = item[0].difference
+        return not item[0].ok, math.inf if difference is None else difference
+
+    checks = [max(group, key=find_size) for group in trial.checks.values()]  # of the rank that differs most
     recorded = tuple(check for check, _ in checks)
     for check, rank in checks:
         if not check.ok:
@@ -215,12 +203,7 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
     count = len(expectation.losses)
     steps = "after one step" if count == 1 else f"after {count} steps"
     totals = {rank: witness.total for rank, witness in trial.witnesses.items() if witness.total}
-    tensor = _find_worst_tensor(
-        trial.record.sketches,
-        expectation.sketches,
-        expectation.spreads,
-        limits,
-    )
+    tensor = _find_worst_tensor(trial.record.sketches, expectation.sketches, expectation.spreads, limits)
     for rank, total in totals.items():
         where = f"{steps}, rank {rank}: the change of the weights"
         expected = _select_sketch(expectation.totals, rank)
@@ -280,12 +263,8 @@ def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
                 theirs = _select_sketch(expected, rank)
                 difference = max(_find_difference(gradient, theirs) for gradient in reported)
                 check_gradient(part, rank, difference, tolerance, part)
-    tensor = _find_worst_tensor(
-        trial.record.closing_sketches,
-        expectation.tensor_gradients,
-        expectation.tensor_gradient_spreads,
-        limits,
-    )
+    seen, expected_tensors = trial.record.closing_sketches, expectation.tensor_gradients
+    tensor = _find_worst_tensor(seen, expected_tensors, expectation.tensor_gradient_spreads, limits)
     if tensor:
         name, difference, tolerance = tensor
         check_gradient(name, trial.last, difference, tolerance, "each tensor")
@@ -302,12 +281,7 @@ def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
 
 
 def _check_loss(
-    trial: _Trial,
-    step: str,
-    rank: int,
-    loss: float | None,
-    expected: Sequence[float],
-    tolerance: float,
+    trial: _Trial, step: str, rank: int, loss: float | None, expected: Sequence[float], tolerance: float
 ) -> None:
     """Check the loss of a rank. None is a loss that is not finite."""
     if rank < len(expected):
@@ -497,6 +471,9 @@ def _list_sample_problems(
             yield f"ranks {other} and {rank} both trained on sample {lowest} ({shared.bit_count()} in common)"
         taken |= samples
     per_rank, left_over = divmod(train, batch * len(ranks))
+    import numpy as np
+
+    hash_sum = None if left_over else compute_hash_sum(np.arange(train))
     for epoch in sorted({seen.epoch for entry in ranks for seen in entry.epochs}):
         finished = {
             entry.rank: part for entry in ranks for part in entry.epochs if part.epoch == epoch and part.complete
@@ -508,12 +485,5 @@ def _list_sample_problems(
             elif part.count and (other := by_hash.setdefault(part.hash_sum, rank)) != rank:
                 yield f"ranks {other} and {rank} trained on the same samples in epoch {epoch}"
         total = sum(part.hash_sum for part in finished.values()) % HASH_MODULUS
-        if not left_over and len(finished) == len(ranks) and total != _compute_hash_sum_of_all(train):
+        if hash_sum is not None and len(finished) == len(ranks) and total != hash_sum:
             yield f"the ranks together did not train on every sample of epoch {epoch} once"
-
-
-@lru_cache(maxsize=4)
-def _compute_hash_sum_of_all(train: int) -> int:
-    import numpy as np
-
-    return compute_hash_sum(np.arange(train))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import TrainscaleError
@@ -17,10 +16,11 @@ from ..record.batches import Attempt, Search, read_batches, write_batches
 from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
 from ..spec.config import AUTO, Config, Trial
-from ..spec.devices import count_hosts, place_processes
+from ..spec.devices import place_processes
 from ..spec.plan import Plan
 from ..worker.job import Measure
 from .context import RunContext, run_trial, select_configs
+from .order import make_unmeasured
 
 MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
@@ -45,15 +45,13 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
     context = replace(context, plan=plan)
     searches = find_batches(context, journal.directory, show)
     recorded = {record.trial.key for record in journal.records}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     for config, devices in plan.points:
         search = searches.get(config.key) if config.batch == AUTO else None
         trial = Trial(replace(config, batch=1), devices, 0)
         if search is None or search.largest or not search.smallest_failing or trial.key in recorded:
             continue
         failure = Failure(OUT_OF_MEMORY, f"not even a batch of 1 fits: {search.smallest_failing.message}")
-        hosts = count_hosts(config, devices, plan.available)
-        journal.append(TrialRecord(trial, OUT_OF_MEMORY, now, 0.0, hosts=hosts, failure=failure))
+        journal.append(make_unmeasured(plan, trial, failure))
     return replace(context, plan=apply_searches(plan, searches))
 
 
@@ -109,13 +107,7 @@ def choose_next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int
     return middle if middle > largest_fitting else largest_fitting + grain
 
 
-def try_batch(
-    context: RunContext,
-    config: Config,
-    batch: int,
-    measure: Measure,
-    share: float,
-) -> TrialRecord:
+def try_batch(context: RunContext, config: Config, batch: int, measure: Measure, share: float) -> TrialRecord:
     """Take a few steps of the run's work, without its epochs."""
     short = replace(config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec import data
 from ..spec.choices import choose_network
 from ..spec.config import AUTO, Config, Trial
-from ..spec.devices import count_hosts
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
 from ..worker import models
@@ -40,7 +38,7 @@ from ..worker.inspection.host import HostFacts
 from ..worker.inspection.probe import ProbeRequest, run_probes
 from .context import RunContext, choose_directory, make_spec, run_trial, select_configs
 from .expectations import Expectations
-from .order import NextTrial, choose_next_trial, skip_for_memory
+from .order import NextTrial, choose_next_trial, make_unmeasured, skip_for_memory
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -182,10 +180,8 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
     for config, devices in context.plan.points:
         trial = Trial(config, devices, repeat=0)
         if config.framework in context.missing and trial.key not in recorded:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
             failure = Failure(MISSING, context.missing[config.framework])
-            hosts = count_hosts(config, devices, context.plan.available)
-            journal.append(TrialRecord(trial, MISSING, now, 0.0, hosts=hosts, failure=failure))
+            journal.append(make_unmeasured(context.plan, trial, failure))
     plan = context.usable_plan
     expectations = Expectations(context, listener.expectation_begins)
     while (step := choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:

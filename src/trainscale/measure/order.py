@@ -314,11 +314,14 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
 def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
     """Return a record that says why a short trial is not tried, by the memory of two smaller batches."""
     message = _find_memory_problem(plan, trial, records) if trial.short else ""
-    if not message:
-        return None
+    return make_unmeasured(plan, trial, Failure(SKIPPED, message)) if message else None
+
+
+def make_unmeasured(plan: Plan, trial: Trial, failure: Failure) -> TrialRecord:
+    """Return the record of a trial that is not started."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     hosts = count_hosts(trial.config, trial.devices, plan.available)
-    return TrialRecord(trial, SKIPPED, now, 0.0, hosts=hosts, failure=Failure(SKIPPED, message))
+    return TrialRecord(trial, failure.kind, now, 0.0, hosts=hosts, failure=failure)
 
 
 def _find_memory_problem(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> str:

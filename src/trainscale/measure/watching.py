@@ -114,19 +114,16 @@ class FollowedRun:
     def is_complete(self) -> bool:
         return self.has_begun and self.find_next_trial() is None
 
-    def has_every_record(self) -> bool:
-        """Return whether every trial has a record, even one to be repeated."""
-        self.read_new_records()
-        return self.has_begun and choose_next_trial(self.plan, self.records) is None
-
     def wait_for_records(self, status: JobStatus) -> bool:
-        """Return whether every trial has a record. After a job that completed, wait for them."""
+        """Return whether every trial has a record, even one to be repeated. After a completed job, wait for them."""
         deadline = time.monotonic() + (_ARRIVAL_SECONDS if status.state == "COMPLETED" else 0)
-        while not self.has_every_record():
-            if time.monotonic() > deadline:
+        while True:
+            self.read_new_records()
+            if self.has_begun and choose_next_trial(self.plan, self.records) is None:
+                return True
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(_POLL_SECONDS)
-        return True
 
     def open_view(self) -> Journal:
         """Return the journal without a descriptor, because only the run itself writes to it."""
