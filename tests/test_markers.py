@@ -54,35 +54,22 @@ def test_a_test_that_starts_hosts_without_the_marker_is_refused(pytester: pytest
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("body", "marker", "outcome"),
+    ("body", "marker", "outcome", "missing"),
     [
-        ("from environments import python_for; python_for('torch')", "", "failed"),
-        ("sys.modules['mxnet'] = sys", "", "errors"),
-        ("sys.modules['mxnet'] = sys", "@pytest.mark.framework", "passed"),
+        ("from environments import python_for; python_for('torch')", "", "failed", "framework"),
+        ("sys.modules['mxnet'] = sys", "", "errors", "framework"),
+        ("sys.modules['mxnet'] = sys", "@pytest.mark.framework", "passed", ""),
+        ("subprocess.run(['true'])", "", "errors", "processes"),
+        ("subprocess.run(['true'])", "@pytest.mark.processes", "passed", ""),
+        ("subprocess.run(['true'])", "@pytest.mark.hosts", "passed", ""),
     ],
-    ids=["an interpreter of a framework", "an import", "an import, marked"],
 )
-def test_a_test_that_uses_a_framework_without_the_marker_fails(
-    body: str, marker: str, outcome: str, pytester: pytest.Pytester
+def test_a_test_that_uses_a_framework_or_starts_a_process_without_the_marker_fails(
+    body: str, marker: str, outcome: str, missing: str, pytester: pytest.Pytester
 ) -> None:
-    pytester.makeini("[pytest]\nmarkers = framework")
-    pytester.makepyfile(f"import sys, pytest\n{marker}\ndef test_example():\n    {body}\n")
+    pytester.makeini("[pytest]\nmarkers =\n  framework\n  processes\n  hosts")
+    pytester.makepyfile(f"import subprocess, sys, pytest\n{marker}\ndef test_example():\n    {body}\n")
     done = run_with_our_conftest(pytester)
     assert done.parseoutcomes()[outcome] == 1
-    if outcome != "passed":
-        done.stdout.fnmatch_lines(["*must be marked: @pytest.mark.framework*"])
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("marker", "outcome"), [("", "errors"), ("@pytest.mark.processes", "passed"), ("@pytest.mark.hosts", "passed")]
-)
-def test_a_test_that_starts_a_process_without_a_marker_fails(
-    marker: str, outcome: str, pytester: pytest.Pytester
-) -> None:
-    pytester.makeini("[pytest]\nmarkers =\n  processes\n  hosts")
-    pytester.makepyfile(f"import subprocess, pytest\n{marker}\ndef test_example():\n    subprocess.run(['true'])\n")
-    done = run_with_our_conftest(pytester)
-    assert done.parseoutcomes()[outcome] == 1
-    if outcome != "passed":
-        done.stdout.fnmatch_lines(["*must be marked: @pytest.mark.processes*"])
+    if missing:
+        done.stdout.fnmatch_lines([f"*must be marked: @pytest.mark.{missing}*"])

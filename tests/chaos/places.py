@@ -139,12 +139,9 @@ class Place:
         """Return the processes of these roles, by one look at all processes."""
         targets = []
         for host, pid, program, line in self._processes():
-            rank = _rank(program)
             for role in roles:
-                if _plays(role, program, line) and (
-                    role not in (RANK, SERVER) or (rank == _SERVER_RANK) == (role == SERVER)
-                ):
-                    targets.append(Target(pid, _host_of(role, line, host), rank))
+                if _plays(role, program, line):
+                    targets.append(Target(pid, _host_of(role, line, host), _rank(program)))
         return targets
 
     def _processes(self) -> Iterator[tuple[str, int, str, str]]:

@@ -14,29 +14,30 @@ from trainscale.worker.frameworks.torch.adapter import TorchAdapter
 from trainscale.worker.frameworks.torch.network import SwitchableDropout
 
 
-class no_decay(TorchAdapter):
-    """Applies no weight decay to the parameters of batch norm, as some frameworks do by default."""
+class _Changed(TorchAdapter):
+    """PyTorch of which something is changed after it was built: its modules, unless ``change_all`` says otherwise."""
 
     def build(self) -> int:
         count = super().build()
+        self.change_all()
+        return count
+
+    def change_all(self) -> None:
+        for module in list(self.network.module.modules()):
+            self.change(module)
+
+    def change(self, module: nn.Module) -> None:
+        raise NotImplementedError
+
+
+class no_decay(_Changed):
+    """Applies no weight decay to the parameters of batch norm, as some frameworks do by default."""
+
+    def change_all(self) -> None:
         groups = self._optimizer.param_groups
         flat = [p for p in groups[0]["params"] if p.ndim == 1]
         groups[0]["params"] = [p for p in groups[0]["params"] if p.ndim > 1]
         self._optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
-        return count
-
-
-class _Changed(TorchAdapter):
-    """PyTorch whose modules are changed after they were built."""
-
-    def build(self) -> int:
-        count = super().build()
-        for module in list(self.network.module.modules()):
-            self.change(module)
-        return count
-
-    def change(self, module: nn.Module) -> None:
-        raise NotImplementedError
 
 
 class other_eps(_Changed):
@@ -53,18 +54,16 @@ class nearly_the_eps(other_eps):
     factor = 1.001
 
 
-class frozen_biases(TorchAdapter):
+class frozen_biases(_Changed):
     """Leaves the biases of convolutions out of the optimizer."""
 
     kind, parameter = nn.Conv2d, "bias"
 
-    def build(self) -> int:
-        count = super().build()
+    def change_all(self) -> None:
         modules = [module for module in self.network.module.modules() if isinstance(module, self.kind)]
         frozen = {id(getattr(module, self.parameter)) for module in modules}
         (group,) = self._optimizer.param_groups
         group["params"] = [parameter for parameter in group["params"] if id(parameter) not in frozen]
-        return count
 
 
 class frozen_scale_in_fp32(frozen_biases):
@@ -72,20 +71,19 @@ class frozen_scale_in_fp32(frozen_biases):
 
     kind, parameter = nn.BatchNorm2d, "weight"
 
-    def build(self) -> int:
-        return super().build() if self.config.precision == "fp32" else TorchAdapter.build(self)
+    def change_all(self) -> None:
+        if self.config.precision == "fp32":
+            super().change_all()
 
 
-class transposed(TorchAdapter):
+class transposed(_Changed):
     """Exchanges height and width of kernels, which changes the network but no count."""
 
-    def build(self) -> int:
-        count = super().build()
+    def change_all(self) -> None:
         with torch.no_grad():
             for parameter in self.network.module.parameters():
                 if parameter.ndim == 4 and parameter.shape[2] == parameter.shape[3]:
                     parameter.copy_(parameter.transpose(2, 3).clone())
-        return count
 
     def weights(self) -> dict:
         """Return the kernels exchanged back, so that the weights themselves look right."""
@@ -108,15 +106,13 @@ class wider(TorchAdapter):
         return super().build() + 10
 
 
-class other_init(TorchAdapter):
+class other_init(_Changed):
     """Starts from slightly different weights."""
 
-    def build(self) -> int:
-        count = super().build()
+    def change_all(self) -> None:
         with torch.no_grad():
             for parameter in self.network.module.parameters():
                 parameter.mul_(1 + 1e-12)
-        return count
 
 
 class dies(TorchAdapter):
@@ -173,14 +169,12 @@ class wrong_pixels(TorchAdapter):
         return super().place_pixels(pixels, labels, replace(normalization, mean=normalization.mean[::-1]))
 
 
-class hidden_bf16(TorchAdapter):
+class hidden_bf16(_Changed):
     """Computes in bfloat16 and calls it fp32."""
 
-    def build(self) -> int:
-        count = super().build()
+    def change_all(self) -> None:
         if self.config.precision == "fp32":
             self._autocast = torch.bfloat16
-        return count
 
 
 class hidden_tf32(_Changed):
@@ -198,14 +192,12 @@ def _ten_bits(values: torch.Tensor) -> torch.Tensor:
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
-class no_update_in_fp32(TorchAdapter):
+class no_update_in_fp32(_Changed):
     """Computes gradients and forgets to apply them, except in float64."""
 
-    def build(self) -> int:
-        count = super().build()
+    def change_all(self) -> None:
         if self.config.precision == "fp32":
             self._optimizer.step = lambda *arguments, **options: None
-        return count
 
 
 class other_momentum_in_fp32(other_momentum):
