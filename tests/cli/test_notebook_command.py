@@ -47,7 +47,7 @@ def test_the_notebook_of_a_run_executes_and_shows_tables_and_charts(tmp_path: Pa
     assert "loses" in str(shown[4]["text/markdown"])  # explain
     assert "runner-up" in str(shown[5]["text/markdown"])  # best
     assert "'oom'" in str(shown[6]["text/plain"])
-    assert "AlexNet · torch · allreduce" in str(shown[8]["text/html"])
+    assert "AlexNet · torch · allreduce" in str(shown[8]["text/plain"])
     assert "trainscale run --models alexnet:32" in str(shown[9]["text/plain"])
 
 

@@ -30,7 +30,7 @@ def explain(argv: list[str]) -> int:
     options = parser.read(argv)
     explanation = runs.explain(Run.open(options.directory, warn_of_damage))
     if options.json:
-        print(explanation.to_json())
+        print(explanation.to_json(), end="")
     elif options.markdown:
         print(explanation.to_markdown())
     else:

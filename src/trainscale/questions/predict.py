@@ -9,10 +9,9 @@ bench/prediction.py compares the law on published curves with what one would com
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import fill
@@ -25,6 +24,7 @@ from ..record.run import RunInfo
 from ..report.numbers import THIN, format_limits, format_number, format_percent
 from ..report.table import Grid, TerminalGrid, escape, render_markdown
 from ..spec.config import Config
+from .documents import pick, render_json
 from .published.curves import PublishedCurve, read_curves
 
 if TYPE_CHECKING:
@@ -296,19 +296,13 @@ def render_prediction_markdown(all_predicted: Sequence[PredictedSeries]) -> str:
 def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
     series = [
         {
-            "title": predicted.series.title,
-            "unit": predicted.series.unit,
-            "measured": [
-                {"devices": point.devices, "samples_per_second": asdict(point.samples_per_second)}
-                for point in predicted.series.good
-                if point.samples_per_second
-            ],
-            "predictions": [asdict(answer) for answer in predicted.predictions],
-            "refusals": [asdict(answer) for answer in predicted.refusals],
+            **pick(predicted.series, "title unit"),
+            "measured": [pick(point, "devices samples_per_second") for point in predicted.series.good],
+            **pick(predicted, "predictions refusals"),
         }
         for predicted in all_predicted
     ]
-    return json.dumps({"schema": SCHEMA, "method": explain_method(), "series": series}, indent=2) + "\n"
+    return render_json({"schema": SCHEMA, "method": explain_method(), "series": series})
 
 
 def _make_grid(predicted: PredictedSeries) -> Grid:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from textwrap import fill
 
 from ...analyse.statistics import Interval
@@ -14,6 +12,8 @@ from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...report.wording import format_device_count, join_names
 from ...worker.type_aliases import JsonObject
+from ..documents import pick
+from ..documents import render_json as encode_json
 from .best import (
     CLEAR,
     COST,
@@ -190,6 +190,20 @@ def render_markdown(best: BestChoices) -> str:
 
 def render_json(best: BestChoices) -> str:
     question = best.question
+    works = []
+    for work in best.works:
+        answers = [
+            {
+                **pick(choice, "devices verdict"),
+                "leader": _encode_candidate(choice.leader) if choice.leader else None,
+                "others": [
+                    {**_encode_candidate(other.candidate), **pick(other, "lead differs")} for other in choice.others
+                ],
+                "left_out": [pick(candidate, "name config reason") for candidate in choice.left_out],
+            }
+            for choice in work.choices
+        ]
+        works.append({"title": work.title, "answers": answers, "steps": work.steps})
     document = {
         "schema": SCHEMA,
         "by": question.by,
@@ -197,62 +211,11 @@ def render_json(best: BestChoices) -> str:
         "accuracy": question.accuracy,
         "definition": explain_numbers(question),
         "energy": explain_energy(best),
-        "works": [
-            {
-                "title": work.title,
-                "answers": [_encode_choice(choice) for choice in work.choices],
-                "steps": [
-                    {
-                        **asdict(step),
-                        "gained": _encode(step.gained),
-                        "factor": _encode(step.factor),
-                        "cost_per_million": _encode(step.cost_per_million),
-                    }
-                    for step in work.steps
-                ],
-            }
-            for work in best.works
-        ],
+        "works": works,
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _encode_choice(choice: BestChoice) -> JsonObject:
-    others = [
-        {**_encode_candidate(other.candidate), "lead": _encode(other.lead), "differs": other.differs}
-        for other in choice.others
-    ]
-    return {
-        "devices": choice.devices,
-        "verdict": choice.verdict,
-        "leader": _encode_candidate(choice.leader) if choice.leader else None,
-        "others": others,
-        "left_out": [
-            {"name": out.name, "config": out.config.to_dict(), "reason": out.reason} for out in choice.left_out
-        ],
-    }
+    return encode_json(document)
 
 
 def _encode_candidate(candidate: Candidate) -> JsonObject:
-    return {
-        "name": candidate.name,
-        "config": candidate.config.to_dict(),
-        "devices": candidate.devices,
-        "hosts": candidate.hosts,
-        "repeats": len(candidate.good),
-        "value": _encode(candidate.value),
-        "samples_per_second": _encode(candidate.samples_per_second),
-        "unit": candidate.unit,
-        "cost_per_million": _encode(candidate.cost_per_million),
-        "energy_per_million": _encode(candidate.energy_per_million),
-        "marks": list(candidate.marks),
-    }
-
-
-def _encode(interval: Interval | None) -> JsonObject | None:
-    """Encode an interval. JSON has no infinity; None stands for it."""
-    if interval is None:
-        return None
-    return {
-        name: value if value is not None and math.isfinite(value) else None for name, value in asdict(interval).items()
-    }
+    names = "name config devices hosts value samples_per_second unit cost_per_million energy_per_million marks"
+    return {**pick(candidate, names), "repeats": len(candidate.good)}

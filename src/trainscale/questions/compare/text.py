@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Estimate, Interval
+from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Interval
 from ...report import numbers, wording
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
+from ..documents import pick
+from ..documents import render_json as encode_json
 from .compare import (
     AT_LEAST,
     FAIL,
@@ -296,59 +296,43 @@ def render_markdown(comparison: RunComparison) -> str:
 
 def render_json(comparison: RunComparison, exit_code: int) -> str:
     gate = comparison.gate
-    of_gate = {**asdict(gate), "outcome": comparison.outcome, "sentence": describe_gate(comparison)} if gate else None
+    of_gate = {"outcome": comparison.outcome, "sentence": describe_gate(comparison)}
     document = {
         "schema": SCHEMA,
-        "verdict": comparison.verdict,
+        **pick(comparison, "verdict margin"),
         "headline": make_headline(comparison),
-        "margin": comparison.margin,
         "confidence": CONFIDENCE,
         "confidence_per_point": comparison.confidence,
-        "gate": of_gate,
+        "gate": {**pick(gate, "kind bound"), **of_gate} if gate else None,
         "exit_code": exit_code,
         "curves": [_encode_curve(curve, comparison.margin) for curve in comparison.curves],
         "notes": list_notes(comparison),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return encode_json(document)
 
 
 def _encode_curve(curve: Curve, margin: float) -> JsonObject:
     sides: JsonObject = {}
     for name, side in (("a", curve.a), ("b", curve.b)):
-        sides[name] = {"source": side.source, "title": side.title, "date": side.date or None}
+        sides[name] = {**pick(side, "source title"), "date": side.date or None}
         if side.citation:
             sides[name]["citation"] = side.citation
-
-    def encode_value(value: Estimate | None, devices: int, side: Side) -> JsonObject:
-        return {
-            "hosts": side.points[devices].hosts,
-            "status": side.points[devices].status,
-            "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
-            "repeats": value.repeats if value else 0,
-        }
-
+    points = []
+    for point in curve.points:
+        names = "devices ratio efficiency_ratio verdict outcome repeats_for_verdict repeats_for_gate"
+        encoded = pick(point, names)
+        for name, side, value in (("a", curve.a, point.a), ("b", curve.b, point.b)):
+            encoded[name] = {
+                **pick(side.points[point.devices], "hosts status"),
+                "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
+                "repeats": value.repeats if value else 0,
+            }
+        points.append(encoded)
     return {
         **sides,
-        "unit": curve.b.unit,
-        "quantity": curve.b.quantity,
-        "verdict": curve.verdict,
-        "within": curve.within,
+        **pick(curve.b, "unit quantity"),
+        **pick(curve, "verdict within only_a only_b"),
         "sentence": describe_curve(curve, margin),
-        "differences": [{"name": d.name, "field": d.field, "a": d.a, "b": d.b} for d in curve.differences],
-        "only_a": list(curve.only_a),
-        "only_b": list(curve.only_b),
-        "points": [
-            {
-                "devices": point.devices,
-                "a": encode_value(point.a, point.devices, curve.a),
-                "b": encode_value(point.b, point.devices, curve.b),
-                "ratio": asdict(point.ratio) if point.ratio else None,
-                "efficiency_ratio": asdict(point.efficiency_ratio) if point.efficiency_ratio else None,
-                "verdict": point.verdict,
-                "outcome": point.outcome,
-                "repeats_for_verdict": point.repeats_for_verdict,
-                "repeats_for_gate": point.repeats_for_gate,
-            }
-            for point in curve.points
-        ],
+        "differences": [pick(difference, "name field a b") for difference in curve.differences],
+        "points": points,
     }

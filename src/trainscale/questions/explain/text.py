@@ -5,10 +5,8 @@ The sentence on a cause has one form: its share of the step is what it is; what 
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...analyse.checks import OTHER_CORES
@@ -29,7 +27,8 @@ from ...report.wording import join_names
 from ...spec.config import STRONG
 from ...worker.data.facts import SYNTHETIC
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ...worker.type_aliases import JsonObject
+from ..documents import pick
+from ..documents import render_json as encode_json
 from . import causes, explain
 from .causes import COMMUNICATION, CONTENTION, ExplainedPart
 from .explain import PointExplanation, explain_records
@@ -395,20 +394,12 @@ def render_markdown(points: Sequence[PointExplanation], command: str) -> str:
 
 
 def render_json(points: Sequence[PointExplanation], command: str) -> str:
+    encoded = []
+    for point in points:
+        parts = [pick(part, "share measured seconds causes") for part in point.parts]
+        main = point.main.causes if point.main else None
+        sentences = {"sentence": describe_verdict(point), "notes": list_notes(point)}
+        own = {**vars(point), **pick(point, "config")}
+        encoded.append({**own, "main": main, "parts": parts, **sentences})
     missing = command if any(point.missing for point in points) else None
-    document = {"schema": 1, "points": [_encode_point(point) for point in points], "command_for_missing": missing}
-    return json.dumps(document, indent=2, allow_nan=False)
-
-
-def _encode_point(point: PointExplanation) -> JsonObject:
-    return {
-        **asdict(point),
-        "config": point.config.to_dict(),
-        "main": list(point.main.causes) if point.main else None,
-        "parts": [
-            {name: value for name, value in asdict(part).items() if name not in ("series", "devices", "part")}
-            for part in point.parts
-        ],
-        "sentence": describe_verdict(point),
-        "notes": list_notes(point),
-    }
+    return encode_json({"schema": 1, "points": encoded, "command_for_missing": missing})

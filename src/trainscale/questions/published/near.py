@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from ...record.run import RunInfo
 from ...report import numbers, wording
 from ...spec.config import Config
 from ...worker import models
+from ..documents import pick, render_json
 from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
 
 if TYPE_CHECKING:
@@ -332,33 +332,25 @@ def make_heading(comparison: NeighbourComparison) -> str:
 def render_like_json(comparisons: Sequence[NeighbourComparison]) -> str:
     all_series = []
     for comparison in comparisons:
-        assert comparison.point.efficiency is not None
         compared = comparison.compared
         points = [
             {
+                **pick(neighbour, "efficiency distance too_far"),
                 "id": neighbour.curve.id,
                 "devices": neighbour.point.devices,
-                "efficiency": neighbour.efficiency,
-                "distance": neighbour.distance,
-                "too_far": list(neighbour.too_far),
-                "differences": [asdict(trait) for trait in neighbour.traits],
+                "differences": neighbour.traits,
             }
             for neighbour in compared or comparison.neighbours
         ]
         all_series.append(
             {
+                **pick(comparison.point, "devices efficiency"),
+                **pick(comparison, "verdict places agree_in sources"),
                 "title": comparison.work.title,
-                "devices": comparison.point.devices,
-                "efficiency": asdict(comparison.point.efficiency),
-                "verdict": comparison.verdict,
-                "places": list(comparison.places),
                 "sentence": describe_comparison(comparison),
                 "near": len(compared),
-                "agree_in": list(comparison.agree_in),
-                "sources": comparison.sources,
                 "median": median(comparison.efficiencies) if compared else None,
                 "points": points,
             }
         )
-    document = {"schema": LIKE_SCHEMA, "series": all_series}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return render_json({"schema": LIKE_SCHEMA, "series": all_series})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...report.options import SPEEDUP, Overlay, OverlaySentence
 from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
+from ..documents import render_json
 from .curves import PREFIX, SENTENCES, PublishedCurve
 from .near import describe_work, list_traits
 
@@ -122,8 +122,7 @@ def render_published_json(curves: Sequence[PublishedCurve]) -> str:
         ]
         flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
         encoded.append({**asdict(curve), "title": curve.title, "flags": flags, "points": points})
-    document = {"schema": PUBLISHED_SCHEMA, "curves": encoded}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return render_json({"schema": PUBLISHED_SCHEMA, "curves": encoded})
 
 
 # ---- curves as series, for charts

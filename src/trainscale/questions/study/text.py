@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
@@ -18,11 +17,10 @@ from ...report.table import Grid, escape, render_markdown, split_grid
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
 from ...worker.type_aliases import JsonObject
+from ..documents import load_template, pick
+from ..documents import render_json as encode_json
 from ..predict import describe_held_out, explain_method
-from .study import Cost, Ladder, PredictedSize, Study, find_window_seconds, make_measuring_command
-
-if TYPE_CHECKING:
-    import jinja2
+from .study import Ladder, PredictedSize, Study, find_window_seconds, make_measuring_command
 
 COLUMNS = 80
 SCHEMA = 1
@@ -65,7 +63,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
     points = [point for ladder in study.ladders for point in ladder.series.points]
     repeats = sorted({point.repeats for point in points if point.ok})
     windows = [seconds for point in points if (seconds := find_window_seconds(point))]
-    text = _load_template("sections.j2").render(
+    text = load_template(__package__, "sections.j2").render(
         study=study,
         run=run,
         provenance=run.read_provenance(),
@@ -234,33 +232,13 @@ def render_studies(studies: Sequence[Study], name: str) -> str:
             "studies": [_encode_study(study, sections) for study, sections in zip(studies, documents, strict=True)],
             "command_for_missing": command if any(study.missing for study in studies) else None,
         }
-        return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return encode_json(document)
     return render_document(documents, name)
 
 
 def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
-    template = _load_template(f"study.{name}.j2", _FILTERS[name])
+    template = load_template(__package__, f"study.{name}.j2", _FILTERS[name])
     return template.render(studies=documents).rstrip() + "\n"
-
-
-def _load_template(name: str, filters: Mapping[str, Callable[..., Any]] | None = None) -> jinja2.Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainscale.questions.study"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-        autoescape=False,  # each format escapes in its own way
-    )
-    environment.filters.update(filters or {})
-    return environment.get_template(name)
 
 
 def convert_to_ascii(text: str, space: str = " ") -> str:
@@ -339,45 +317,26 @@ _FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
 
 def _encode_study(study: Study, sections: Sequence[Section]) -> JsonObject:
     """Return full precision. ``sections`` have the sentences of the other formats."""
-    return {
-        "title": sections[0].heading,
-        "devices": study.devices,
-        "knee_efficiency": study.efficiency,
-        "training": asdict(study.training) if study.training else None,
-        "energy_sources": list(study.energy_sources),
-        "not_measured": list(study.missing),
-        "ladders": [_encode_ladder(study, ladder) for ladder in study.ladders],
-        "sections": {section.heading: list(section.paragraphs) for section in sections},
-    }
-
-
-def _encode_ladder(study: Study, ladder: Ladder) -> JsonObject:
-    def encode(value: Interval | Cost | None) -> JsonObject | None:
-        return asdict(value) if value else None
-
-    return {
-        "series": ladder.series.title,
-        "scaling": ladder.scaling,
-        "unit": ladder.series.unit,
-        "config": ladder.series.config.to_dict(),
-        "knee": asdict(ladder.knee) if ladder.knee else None,
-        "points": [
+    ladders = []
+    for ladder in study.ladders:
+        names = "devices batch_per_device global_batch repeats status flags samples_per_second speedup efficiency"
+        points = [
             {
-                "devices": point.devices,
+                **pick(point, names),
                 "nodes": point.hosts,
-                "batch_per_device": point.batch_per_device,
-                "global_batch": point.global_batch,
-                "repeats": point.repeats,
-                "status": point.status,
-                "flags": list(point.flags),
                 "window_seconds": find_window_seconds(point),
-                "samples_per_second": encode(point.samples_per_second),
-                "speedup": encode(point.speedup),
-                "efficiency": encode(point.efficiency),
-                "joules_per_sample": encode(study.measure_energy(point)),
-                "cost": encode(study.compute_cost(point)),
+                "joules_per_sample": study.measure_energy(point),
+                "cost": study.compute_cost(point),
             }
             for point in ladder.series.points
-        ],
-        "predicted": asdict(ladder.predicted) if ladder.predicted else None,
+        ]
+        of_series = {"series": ladder.series.title, **pick(ladder.series, "unit config")}
+        ladders.append({**of_series, **pick(ladder, "scaling knee predicted"), "points": points})
+    return {
+        **pick(study, "devices training energy_sources"),
+        "title": sections[0].heading,
+        "knee_efficiency": study.efficiency,
+        "not_measured": study.missing,
+        "ladders": ladders,
+        "sections": {section.heading: section.paragraphs for section in sections},
     }

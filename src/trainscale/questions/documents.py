@@ -1,0 +1,48 @@
+"""What answers are written with: templates of sentences, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..worker.type_aliases import JsonObject
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def load_template(package: str, name: str, filters: Mapping[str, Callable[..., Any]] | None = None) -> jinja2.Template:
+    """Return a template of a question's folder, whose tags LaTeX and Markdown do not use."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        autoescape=False,  # each format escapes in its own way
+    )
+    environment.filters.update(filters or {})
+    return environment.get_template(name)
+
+
+def pick(answer: object, names: str) -> JsonObject:
+    """Return some attributes of an answer by name, for its JSON."""
+    picked = {name: getattr(answer, name) for name in names.split()}
+    if config := picked.get("config"):
+        picked["config"] = config.to_dict()
+    return picked
+
+
+def render_json(document: JsonObject) -> str:
+    """Return dataclasses, numbers and texts as JSON; infinity becomes null."""
+    import msgspec
+
+    encoded = msgspec.json.encode(document, enc_hook=float)  # numpy's numbers become Python's
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
