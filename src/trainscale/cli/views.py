@@ -26,7 +26,6 @@ from ..record.parity import UNPROVEN
 from ..record.run import RunInfo
 from ..record.trial import SKIPPED, Epoch, TrialRecord
 from ..report.numbers import format_plural, format_rough_duration
-from ..report.search_table import describe_departure
 from ..runs import Run
 from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
@@ -121,7 +120,11 @@ class RunProgress(RunListener):
 
     def find_departures(self) -> dict[PointKey, str]:
         """Return the points that left a search so far, and why."""
-        races = replay_races_of_plan(self.plan, self.journal.records) if self.is_search else []
+        if not self.is_search:
+            return {}
+        from ..report.search_table import describe_departure
+
+        races = replay_races_of_plan(self.plan, self.journal.records)
         return {
             (departure.key, race.devices): describe_departure(departure)
             for race in races
