@@ -145,7 +145,7 @@ def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
 
 def test_the_sizes_of_a_parity_check_are_those_of_the_code() -> None:
     from trainscale.launch.tasks import BATCH, PARITY_SECONDS, STEPS
-    from trainscale.measure.number_cache import KEEP_SECONDS
+    from trainscale.measure.expectations import KEEP_SECONDS
     from trainscale.measure.parity import _AT_ONCE
     from trainscale.worker.inspection.parity import _FOLD
 

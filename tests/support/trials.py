@@ -18,7 +18,7 @@ from trainscale.launch import tasks
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import context as one_trial
 from trainscale.measure.context import RunContext
-from trainscale.measure.number_cache import read_numbers
+from trainscale.measure.expectations import read_numbers
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.devices import Host

@@ -17,26 +17,24 @@ from .throughput import is_measured, is_synchronous
 if TYPE_CHECKING:
     from .series import Point
 
-# Only steps run in the window, so their times add up to it except for clock reads and the last wait. A difference of
-# 5 % means that something else ran in the window, or that step times were lost.
+# More means that something else ran in the window, or that step times were lost.
 STEPS_OFF_WINDOW = 0.05
 
-# An idle Linux machine, even a desktop, uses 0.01–0.1 of a core for other things. At 0.2 another program is running: if
-# every core is in use, it takes that share from one worker, and a synchronous step waits for that worker.
+# An idle machine uses 0.01–0.1 of a core. More is taken from a worker, for which a synchronous step waits.
 OTHER_CORES = 0.2
 
-# Readers draw conclusions from differences of a few per cent; an interval wider than ±5 % does not support them.
+# A wider interval does not support conclusions from differences of a few per cent.
 WIDE_INTERVAL = 0.05
 
-# One repeat has no interval, and may be fast by chance: on a quiet machine repeats agree within 2 %.
+# One repeat may be fast by chance: on a quiet machine repeats agree within 2 %.
 SUPERLINEAR_WITHOUT_INTERVAL = 1.02
 
-# More than repeats on a quiet machine differ by (2 %), because the window of the resident samples is shorter.
+# More than the 2 % of repeats, because the window of the resident samples is shorter.
 INPUT_BOUND = 0.05
 # One repeat has no interval, so the difference must be larger.
 INPUT_BOUND_WITHOUT_INTERVAL = 0.1
 
-# A network has learnt if its accuracy is this many standard errors above that of guesses.
+# Standard errors above the accuracy of guesses.
 CHANCE_ERRORS = 3
 
 
@@ -104,7 +102,6 @@ def _check_input(point: Point) -> Iterator[str]:
         symptoms = f"it waits for images {_format_percent(waits)} of the time{', ' * bool(slower)}{slower}"
         yield f"input-bound: {symptoms}; more --loaders, a faster disk, or smaller images would help"
     elif slower:
-        # No worker waits, so the input pipeline keeps up, but preparing and placing images takes time from training.
         yield (
             f"input-bound: {slower}, though images are ready in time: preparing them may take cores from training;"
             " more cores, fewer --loaders, smaller images or --no-augment would help"

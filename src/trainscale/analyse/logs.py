@@ -1,7 +1,6 @@
-"""Reading the logs of MXNet (ours have the same format) and of tf_cnn_benchmarks, and the journal, into rows of tables.
+"""Reads logs of MXNet (ours are alike) and of tf_cnn_benchmarks, and the journal, into rows of tables.
 
-Other lines are ignored. No pattern goes back over what it has read, so that reading a line takes time in proportion to
-its length, whatever it holds.
+No pattern goes back over what it has read, so the time is proportional to the length of a line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Whether two frameworks computed the same: every difference between their numbers against its tolerance.
 
-float64 is strict, because only the order of sums differs. Numbers in float32, the timed precision, are compared with
-the reference's float64. A single ReLU near zero may flip and change gradients, so these tolerances are wider, but no
-computation with fewer bits meets them.
+float64 is strict, because only the order of sums differs. Numbers in float32 are compared with the reference's
+float64; no computation with fewer bits meets their tolerances.
 """
 
 from __future__ import annotations
@@ -28,17 +27,16 @@ LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
 WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
 STATISTICS_64 = 1e-5
-# How far float32 may lie from float64 depends on the network: a deep one amplifies rounding a thousand times more than
-# one of three layers. So a framework may differ as much as the reference does, times a factor. TF32 has 2¹³ times the
-# rounding of float32 and bfloat16 2¹⁶ times. The reference is held to the same factor, and both to a limit.
+# A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times this, up
+# to a limit. The reference is held to the same. TF32 has 2¹³ times the rounding of float32.
 FLOAT32_FACTOR = 30.0
 LOGITS_32 = Allowance(3e-6, 5e-3)
-# The least is larger than for the others, because a single number may lie near the exact one by chance.
+# The least is larger: a single number may be near the exact one by chance.
 FIRST_LOSS_32 = Allowance(3e-5, 5e-4)
 FIRST_STATISTICS_32 = Allowance(3e-5, 1e-2)
 CLOSEST_TENSOR_32 = Allowance(3e-5, 1e-2)
-# A ReLU near zero that comes out on the other side changes the gradients of all layers before it, by far more than
-# rounding. So these only show whether the right update was made, of every tensor and in every step.
+# A ReLU near zero may flip, which changes gradients far more than rounding. So these only show whether the right
+# update was made.
 FIRST_UPDATE_32 = 0.1
 FIRST_TENSOR_32 = 0.5
 LOSSES_32 = 2e-2
@@ -65,7 +63,7 @@ class ParityNumbers:
         return {name: values for name, values in self.arrays.items() if name.startswith(start)}
 
 
-# Returns by how much two sides differ in the arrays whose names begin alike, and the array where they differ most.
+# Returns by how much two sides differ in arrays of one kind, and in which most.
 Measure = Callable[[ParityNumbers, ParityNumbers, str], tuple[float, str]]
 
 

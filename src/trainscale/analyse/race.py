@@ -1,21 +1,8 @@
-"""The races of a search, one for every device count and work: which candidates leave when, which trial is needed next,
-and who wins.
+"""The races of a search, one for every device count and work.
 
-In each round every candidate that is still in the race has one more short trial. After a round, a candidate leaves
-whose speed is below the leader's by more than noise:
-
-- after the first round, when it is slower than half of the leader. There is no spread yet; this supposes that runs of
-  the same configuration differ by a standard deviation of at most 10 %, so a trial that other programs disturbed does
-  not count here.
-- after later rounds, when the upper end of the interval of its ratio to the leader is below 1. Logs of speeds are
-  compared by a t interval. Two or three trials tell little about a spread, so its standard deviation is twice that of
-  all candidates together, or the candidate's own where that is larger; twice, because some candidates vary more than
-  others. Its level makes up for all comparisons: with k candidates and L looks after the first round, each has a
-  one-sided error of 5 % / ((k - 1) L).
-
-So the truly fastest candidate stays in the race with a probability of at least 95 %: it can only leave at one of L
-looks because of one of k - 1 others. The winner is the one with the highest mean of those that are left. All this is a
-pure function of the recorded speeds, so an interrupted race continues where it was.
+In each round every candidate has one more short trial. Then those leave that are slower than the leader by more than
+noise. docs/best.md has the rules and their level: the fastest candidate stays with a probability of at least 95 %.
+All this is a pure function of the recorded speeds, so an interrupted race continues where it was.
 """
 
 from __future__ import annotations

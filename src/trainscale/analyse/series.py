@@ -46,6 +46,11 @@ def column(meaning: str, unit: str = "", **options: Any) -> Any:
     return field(metadata={"meaning": meaning, "unit": unit}, **options)
 
 
+def maybe(meaning: str, unit: str = "") -> Any:
+    """Declare a field whose value may not exist."""
+    return column(meaning, unit, default=None)
+
+
 @dataclass(frozen=True)
 class EpochMeans:
     """One epoch over the repeats that reached it."""
@@ -104,39 +109,27 @@ class Point:
     repeats: int = column("trials with a result")
     unit: str = column("what the network calls a sample", default=IMAGES)
     failures: tuple[Failure, ...] = column("why trials have no result", default=())
-    samples_per_second: Interval | None = column("throughput of the whole cluster", "samples/s", default=None)
-    speedup: Interval | None = column("throughput over that of the series' own 1-device point", default=None)
-    efficiency: Interval | None = column("speed-up divided by devices", "share", default=None)
-    efficiency_versus_local: Interval | None = column(
-        "the same against the fastest 1-device `local` point", "share", default=None
-    )
-    step_seconds: float | None = column(
-        "median step; a synchronous one lasts as long as its slowest rank", "s", default=None
-    )
-    jitter: float | None = column(
-        "robust standard deviation of the throughput from step to step", "samples/s", default=None
-    )
-    startup_seconds: float | None = column("from the start of the slowest process to its first step", "s", default=None)
-    first_step_seconds: float | None = column("the first step of the slowest rank", "s", default=None)
+    samples_per_second: Interval | None = maybe("throughput of the whole cluster", "samples/s")
+    speedup: Interval | None = maybe("throughput over that of the series' own 1-device point")
+    efficiency: Interval | None = maybe("speed-up divided by devices", "share")
+    efficiency_versus_local: Interval | None = maybe("the same against the fastest 1-device `local` point", "share")
+    step_seconds: float | None = maybe("median step; a synchronous one lasts as long as its slowest rank", "s")
+    jitter: float | None = maybe("robust standard deviation of the throughput from step to step", "samples/s")
+    startup_seconds: float | None = maybe("from the start of the slowest process to its first step", "s")
+    first_step_seconds: float | None = maybe("the first step of the slowest rank", "s")
     compilation: str = column("cold: programs were compiled; warm: a cache had them; none: there were none", default="")
-    input_overhead: Interval | None = column(
-        "throughput that reading and preparing samples cost", "share", default=None
-    )
-    waiting_share: float | None = column("part of the window in which no samples were ready", "share", default=None)
-    device_peak_bytes: int | None = column(
-        "memory by the framework's allocator, largest over ranks", "bytes", default=None
-    )
-    device_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
-    nvml_peak_bytes: int | None = column("memory by the GPUs' driver, largest over ranks", "bytes", default=None)
-    nvml_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
+    input_overhead: Interval | None = maybe("throughput that reading and preparing samples cost", "share")
+    waiting_share: float | None = maybe("part of the window in which no samples were ready", "share")
+    device_peak_bytes: int | None = maybe("memory by the framework's allocator, largest over ranks", "bytes")
+    device_peak_bytes_sum: int | None = maybe("the same, sum over ranks", "bytes")
+    nvml_peak_bytes: int | None = maybe("memory by the GPUs' driver, largest over ranks", "bytes")
+    nvml_peak_bytes_sum: int | None = maybe("the same, sum over ranks", "bytes")
     nvml_note: str = column("why the driver's count is missing on a GPU", default="")
-    host_peak_bytes: int | None = column("memory of the process on its host, largest over ranks", "bytes", default=None)
-    host_peak_bytes_sum: int | None = column("the same, sum over ranks", "bytes", default=None)
-    loaders_peak_bytes: int | None = column(
-        "memory of a rank's loader processes, largest over ranks", "bytes", default=None
-    )
-    learning: Learning | None = column("what was learned, if it trains to an accuracy", default=None)
-    verdict: WitnessVerdict | None = column("whether all its trials did their work", default=None)
+    host_peak_bytes: int | None = maybe("memory of the process on its host, largest over ranks", "bytes")
+    host_peak_bytes_sum: int | None = maybe("the same, sum over ranks", "bytes")
+    loaders_peak_bytes: int | None = maybe("memory of a rank's loader processes, largest over ranks", "bytes")
+    learning: Learning | None = maybe("what was learned, if it trains to an accuracy")
+    verdict: WitnessVerdict | None = maybe("whether all its trials did their work")
     flags: tuple[str, ...] = column("what the checks found, one sentence each", default=())
     records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # its trials, good and failed, in journal order
 

@@ -97,7 +97,7 @@ def student_t(probability: float, freedom: float) -> float:
     return float(stdtrit(freedom, probability))
 
 
-# ---- speeds with their errors, at any confidence; a speed may come from a file without run means or be an exact number
+# ---- speeds with their errors, at any confidence
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """The verdict on a trial: whether it did the work that it was timed for.
 
-The first steps are compared with those of the reference network, and the closing steps, after the window, with the
-first one: losses, weights of all ranks, single tensors. The updates are counted, the clock is checked, and so are the
-samples of real data: by what the ranks saw and the sizes of data set and batch alone. Nothing of the code that shuffles
-samples and deals them out is called, so a mistake there is seen.
+The first steps are compared with those of the reference network, and the closing steps with the first one. Updates,
+clock and samples are checked. Nothing of the code that deals out samples is called, so a mistake there is seen.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .throughput import is_synchronous
 
-# Updates are counted to within half of one. Rounding grows with their number (Framework.update_count_error).
+# Rounding grows with the number of updates (Framework.update_count_error).
 _UPDATES = 0.45
 # Only fp32 gradients sum to zero over the classes precisely enough to count updates.
 _COUNTED_PRECISION = "fp32"
-# Work that the device may have left when the window ends: a share of the window, but no less than a scheduler's delay.
+# Of the window, but no less than a scheduler's delay.
 UNFINISHED_SHARE, _UNFINISHED_SECONDS = 0.01, 0.02
-# How long a busy machine may keep a process from running between two readings of the clock.
+# A busy machine may stop a process so long between two readings of the clock.
 _SECOND_CLOCK_SECONDS = 0.05
-# The values of synthetic samples are standard normal. An image of 28 pixels a side has a deviation of 1 ± 0.025.
+# Synthetic samples are standard normal. An image of 28 pixels a side has 1 ± 0.025.
 _DEVIATION = 0.2
 _SAME_BY_CHANCE = 1e-9  # how likely random labels may be all alike, where that refutes a trial
 _TINY = 1e-300  # in place of a divisor of 0
@@ -64,8 +62,7 @@ class Expectation:
     spreads: Mapping[str, float]  # of each tensor
     total_spread: float
     arithmetic: str = "fp64"  # of the reference; fp32 where there was no memory for fp64
-    # What a first step subtracts from the initial weights, divided by the learning rate: one sketch for all workers, or
-    # one for each.
+    # What a first step subtracts from the weights, divided by the learning rate: for all workers, or for each.
     gradients: tuple[Sketch, ...] = ()
     gradient_spread: float = 0.0
     head_gradients: tuple[Sketch, ...] = ()  # the same of the head's weights alone
@@ -89,19 +86,17 @@ class Tolerances:
     head_spreads: float  # in place of ``spreads`` there; other algorithms for convolutions may round that much more
 
 
-# By precision. Frameworks sum in other orders than the reference and choose other algorithms. A value next to zero
-# before a ReLU, or two equal ones in a max pool, may then be decided the other way, which changes the gradients of the
-# layers below: 8e-4 of the change of all weights was seen in fp32, 1.2e-2 of that of a tensor (docs/method.md).
+# By precision. Frameworks sum in other orders, so a value near zero before a ReLU may be decided the other way. That
+# changed all weights by up to 8e-4 of their change in fp32, and a tensor by 1.2e-2 (docs/method.md).
 TOLERANCES = {
     "fp32": Tolerances(10.0, 3e-6, 5e-4, 3e-3, 3e-2, 2e-4, 30.0),
     "tf32": Tolerances(8.0, 1e-4, 2e-3, 1e-2, 1e-1, 1e-2, 24.0),
     "bf16": Tolerances(4.0, 2e-3, 5e-3, 2e-2, 2e-1, 2e-1, 4.0),
     "fp16": Tolerances(4.0, 1e-3, 5e-3, 2e-2, 2e-1, 2e-1, 4.0),
 }
-# The share of a change of the loss that other decisions were seen to make, times ten: 5.2e-6 (JAX on CPUs, AlexNet with
-# a batch of 4, where all weights differ by 1.0e-3).
+# Ten times the share of a change of the loss that such decisions were seen to make.
 _OTHER_DECISIONS = 5e-5
-# A tensor that hardly changes is compared with this share of the typical change of the others.
+# A tensor that hardly changes is compared with this share of the typical change.
 _LEAST_CHANGE = 1e-2
 # Ranks that train together have the same weights, to the last bits of their sums.
 EQUAL = 1e-5
@@ -254,8 +249,7 @@ def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
         ("the weights", gradients, expectation.gradients, tolerance),
         ("the head's weights", of_head, expectation.head_gradients, head_tolerance),
     ):
-        # Where the velocity is far larger than the gradient, as if training diverged, the gradient is the small
-        # difference of two large updates.
+        # Where training diverges, the gradient is the small difference of two large updates.
         shortest = min((math.hypot(*gradient) for gradient in expected), default=0.0)
         tolerance = max(least, _UPDATE_ERROR * longest / shortest if shortest else 0.0)
         for rank, reported in own.items():

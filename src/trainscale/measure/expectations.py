@@ -1,26 +1,39 @@
-"""What the first steps of each trial must compute: once for each network, batch, number of workers and precision."""
+"""What the first steps of each trial must compute, and the cache of numbers that processes computed.
+
+There is an expectation for each network, batch, number of workers and precision.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..analyse.witness import Expectation, SampleFacts
+from ..folders import find_cache_folder
 from ..launch.launchers.base import ITS_START
-from ..launch.tasks import NumbersFailed, compute_numbers
+from ..launch.tasks import EncodedNumbers, NumbersFailed, compute_numbers
 from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
-from ..spec.config import Trial
+from ..record.files import write_atomically
+from ..spec.config import Trial, compute_digest
 from ..spec.plan import Plan
 from ..worker import models
 from ..worker.config import ALLOCATORS, TUNED
 from ..worker.frameworks.catalog import FRAMEWORKS, explain_foreign
-from ..worker.job import Measure, Task
+from ..worker.job import Measure, PluginReference, Task
+from ..worker.type_aliases import JsonObject
 from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
 from ..worker.witness.sketch import SIZE
-from . import number_cache
 from .context import RunContext
 
 _SECONDS = 3600.0  # that computing an expectation may take
@@ -30,6 +43,10 @@ _CODE = ("witness", "models", "data")  # folders of the worker that the numbers 
 _CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
 _TRAINING_FLOPS_PER_MAC = 6
 
+KEEP_SECONDS = 90 * 24 * 3600.0
+_WORKER = Path(__file__).resolve().parent.parent / "worker"
+
+Arrays = Mapping[str, Sequence[float]]
 Report = Callable[[str], None]
 
 
@@ -70,7 +87,7 @@ class Expectations:
         except NumbersFailed as error:
             self._report(f"  {error}")
             return str(error)
-        number_cache.write_cached(path, numbers)
+        write_cached(path, numbers)
         self._report(f"  took {numbers.seconds:.0f} s")
         return _read(path, trial.devices) or "its numbers are gone"
 
@@ -99,7 +116,7 @@ def find_expectation_file(plan: Plan, trial: Trial) -> Path:
         "seed": plan.experiment.work.seed,
     }
     name = f"{config.model}-n{trial.devices}-{config.precision}"
-    return number_cache.find_file("witness", name, identity, plugins, _CODE)
+    return find_numbers_file("witness", name, identity, plugins, _CODE)
 
 
 def estimate_seconds(plan: Plan) -> float:
@@ -119,7 +136,7 @@ def estimate_seconds(plan: Plan) -> float:
 
 
 def _read(path: Path, workers: int) -> Expectation | None:
-    cached = number_cache.read_cached(path)
+    cached = read_cached(path)
     if cached is None:
         return None
     head, arrays = cached
@@ -150,3 +167,79 @@ def _select_part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[s
 
 def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:
     return tuple(values[start : start + length] for start in range(0, len(values), length))
+
+
+# ---- the cache: a file for each set of numbers, as the process sent it
+
+
+def find_numbers_file(
+    kind: str, name: str, identity: JsonObject, plugins: Iterable[PluginReference], code: Sequence[str] = ("",)
+) -> Path:
+    """Return the file of a set of numbers. Its name depends on all that the numbers depend on."""
+    hashes = [_compute_code_hash(_WORKER / folder) for folder in code]
+    for plugin in plugins:
+        package = Path(plugin.folder) / plugin.package
+        if package.is_dir():
+            hashes.append(_compute_code_hash(package))
+        else:
+            hashes.append(hashlib.sha256(package.with_suffix(".py").read_bytes()).hexdigest())
+    return _prepare_folder(kind) / f"{name}-{compute_digest({**identity, 'code': hashes})}"
+
+
+def _prepare_folder(kind: str) -> Path:
+    """Return the folder of a kind of numbers, without those that were not used for three months.
+
+    A temporary folder stands in where the user's cache cannot be written.
+    """
+    folder = find_cache_folder() / kind
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for entry in folder.iterdir():
+            if time.time() - entry.stat().st_mtime > KEEP_SECONDS:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()  # earlier versions made folders
+    except OSError:
+        return _make_temporary_folder(kind)
+    return folder if os.access(folder, os.W_OK) else _make_temporary_folder(kind)
+
+
+@cache
+def _make_temporary_folder(kind: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"trainscale-{kind}-"))
+
+
+@cache
+def _compute_code_hash(folder: Path) -> str:
+    code = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        code.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return code.hexdigest()
+
+
+def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
+    """Return what describes the numbers, and the numbers by name; None if they cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = json.loads(file.readline())
+            arrays = read_numbers(file.read(), head["arrays"])
+        os.utime(path)
+    except (OSError, ValueError, KeyError):
+        return None
+    return head, arrays
+
+
+def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
+    """Read little-endian float64 arrays; ``index`` has the length of each, in order."""
+    values = array("d")
+    values.frombytes(data)
+    if len(values) != sum(index.values()):
+        raise ValueError("the numbers are not complete")
+    arrays: dict[str, Sequence[float]] = {}
+    start = 0
+    for name, count in index.items():
+        arrays[name] = values[start : start + count]
+        start += count
+    return arrays
+
+
+def write_cached(path: Path, numbers: EncodedNumbers) -> None:
+    write_atomically(path, numbers.head + b"\n" + numbers.values)

@@ -194,10 +194,8 @@ def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequen
 
 # ---- how many steps
 #
-# A longer window makes a run mean steadier, but only as far as steps vary within a process; a further process costs
-# its start again. With what a trial costs besides its window C, a step c, and the variances of steps within processes V
-# and of run means between processes B, the product of cost and variance is least for √(C/c · V/B) steps (Kalibera and
-# Jones, Rigorous benchmarking in reasonable time, 2013).
+# With what a trial costs besides its window C, a step c, and the variances of steps within processes V and of run means
+# between processes B, the product of cost and variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
 
 LEAST_STEPS = 5  # of a window
 _LEAST_FREEDOM = 3  # repeats beyond the first of each point, before the variance between processes is estimated

@@ -26,8 +26,8 @@ from ..spec.config import Config
 from ..worker import models
 from ..worker.frameworks.catalog import explain_foreign
 from ..worker.job import Device
-from . import number_cache
 from .context import RunContext
+from .expectations import find_numbers_file, read_cached, write_cached
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
@@ -125,11 +125,11 @@ def _find_file(context: RunContext, config: Config, precision: str) -> Path:
         "version": VERSION,
     }
     name = f"{config.framework}-{config.model}-{precision}"
-    return number_cache.find_file("parity", name, identity, list_plugins(config))
+    return find_numbers_file("parity", name, identity, list_plugins(config))
 
 
 def _read(path: Path) -> ParityNumbers | None:
-    cached = number_cache.read_cached(path)
+    cached = read_cached(path)
     if cached is None or not {"parameters", "macs"} <= cached[0].keys():
         return None
     head, arrays = cached
@@ -161,7 +161,7 @@ def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], 
             numbers = compute_parity_numbers(
                 launcher, host, context.pythons[config.framework], task, connections.append
             )
-            number_cache.write_cached(path, numbers)
+            write_cached(path, numbers)
             report(f"{name}: {numbers.seconds:.0f} s")
         except NumbersFailed as error:
             errors[config] = str(error)

@@ -205,8 +205,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    # Python would look at all records again whenever their number has grown by some share, which takes a third of the
-    # time of reading a large journal.
+    # The garbage collector would take a third of the time of reading a large journal.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
