@@ -166,7 +166,7 @@ def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedPro
         f"✗ {host['python']}: no Python: /opt/no/python3 cannot be started there → install Python 3.9 or newer there",
         f"✗ {host['old']}: Python too old: 3.8.18 → install Python 3.9 or newer there",
         f"✗ {host['module']}: set-up line failed: module load cuda (/bin/bash: line 1: module: command not found)",
-        f"✗ {host['hung']}: no answer: waited ",
+        f"✗ {host['hung']}: no answer in time → does it answer at once to: ssh ",
     ):
         assert message in text, message
 
