@@ -41,6 +41,9 @@ SMALL_LOSS = 0.05
 # One or two repeats have no interval, so a part must be larger to count.
 SMALL_WITHOUT_INTERVAL = 0.1
 
+# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
+FULL_CORE = 0.85
+
 LOCAL = "local"
 _DRAWS = 2000
 _SEED = 20261116

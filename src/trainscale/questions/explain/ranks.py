@@ -17,9 +17,7 @@ from ...analyse.throughput import compute_rank_step
 from ...record.trial import RankSample, TrialRecord
 from ...spec.config import Config
 from ...worker.data.facts import SYNTHETIC
-
-# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
-FULL_CORE = 0.85
+from .causes import FULL_CORE
 
 # Ranks on equal devices differ by a few per cent; one that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
