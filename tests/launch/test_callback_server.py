@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from processes import until
 
-from trainscale.launch.callback import CallbackServer
+from trainscale.launch.callback import CallbackServer, Caller
 
 TOKEN = "the-right-word"
 
@@ -31,6 +32,14 @@ def call(server: CallbackServer, sent: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", server.port), 10)
     connection.sendall(sent)
     return connection
+
+
+@contextmanager
+def accepted(server: CallbackServer, host: str) -> Iterator[Caller]:
+    caller = server.take(host, 20)
+    assert caller is not None
+    with caller.connection:
+        yield caller
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -62,50 +71,31 @@ def is_closed(connection: socket.socket) -> bool:
 )  # fmt: skip
 def test_wrong_callers_are_closed_and_keepers_are_still_accepted(server: CallbackServer, sent: bytes) -> None:
     assert is_closed(call(server, sent))
-    with call(server, f"{TOKEN} 0 somewhere\n".encode()):
-        caller = server.take("host0", 10)
-        assert caller is not None
+    with call(server, f"{TOKEN} 0 somewhere\n".encode()), accepted(server, "host0") as caller:
         assert (caller.index, caller.hostname, caller.address) == (0, "somewhere", "127.0.0.1")
-        caller.connection.close()
 
 
-def test_one_that_sends_nothing_does_not_delay_the_others(server: CallbackServer) -> None:
-    with call(server), call(server, b"half a gree"), call(server, f"{TOKEN} 1 there\n".encode()):
-        caller = server.take("host1", 5)
-        assert caller is not None
-        caller.connection.close()
-
-
-def test_one_that_leaves_before_it_identified_itself_is_forgotten(server: CallbackServer) -> None:
+def test_those_that_send_nothing_or_leave_early_do_not_delay_the_others(server: CallbackServer) -> None:
     call(server, b"half").close()
-    with call(server, f"{TOKEN} 1 there\n".encode()):
-        caller = server.take("host1", 10)
-        assert caller is not None
-        caller.connection.close()
+    right = f"{TOKEN} 1 there\n".encode()
+    with call(server), call(server, b"half a gree"), call(server, right), accepted(server, "host1"):
+        pass
 
 
 def test_a_host_that_calls_twice_is_accepted_once(server: CallbackServer) -> None:
     first = call(server, f"{TOKEN} 0 here\n".encode())
     assert len(server.wait_for_callers(1, 10)) == 1
     assert is_closed(call(server, f"{TOKEN} 0 here\n".encode()))
-    caller = server.take("host0", 10)
-    assert caller is not None
-    assert is_closed(call(server, f"{TOKEN} 0 here\n".encode()))
-    caller.connection.sendall(b"for the first")
-    with first:
+    with first, accepted(server, "host0") as caller:
+        assert is_closed(call(server, f"{TOKEN} 0 here\n".encode()))
+        caller.connection.sendall(b"for the first")
         assert first.recv(100) == b"for the first"
-    caller.connection.close()
 
 
 def test_nobody_is_let_in_once_all_have_called(server: CallbackServer) -> None:
-    both = [call(server, f"{TOKEN} {number} here\n".encode()) for number in (0, 1)]
-    callers = [server.take(f"host{number}", 10) for number in (0, 1)]
-    until(lambda: refused(server.port), "the door to close", 10)
-    for caller in callers:
-        assert caller is not None
-        caller.connection.close()
-    for connection in both:
-        connection.close()
+    first, second = (call(server, f"{TOKEN} {number} here\n".encode()) for number in (0, 1))
+    with first, second, accepted(server, "host0"), accepted(server, "host1"):
+        until(lambda: refused(server.port), "the door to close", 10)
 
 
 def refused(port: int) -> bool:
@@ -157,11 +147,8 @@ def test_a_leased_host_may_call_again_and_again() -> None:
     server = CallbackServer(TOKEN, lambda caller: str(caller.index))
     try:
         for _ in range(3):
-            with call(server, f"{TOKEN} 7 here and more\n".encode()):
-                caller = server.take("7", 10)
-                assert caller is not None
+            with call(server, f"{TOKEN} 7 here and more\n".encode()), accepted(server, "7") as caller:
                 assert caller.details == ("and", "more")
-                caller.connection.close()
     finally:
         server.close()
 
@@ -173,21 +160,16 @@ def test_only_the_address_that_keepers_call_is_open() -> None:
         assert refused(server.port)  # on 127.0.0.1
         with socket.create_connection(("127.0.0.2", server.port), 10) as connection:
             connection.sendall(f"{TOKEN} 7 here\n".encode())
-            caller = server.take("7", 10)
-            assert caller is not None
-            assert caller.called == "127.0.0.2"
-            caller.connection.close()
+            with accepted(server, "7") as caller:
+                assert caller.called == "127.0.0.2"
     finally:
         server.close()
 
 
 def test_keepers_are_accepted_among_more_strangers_than_are_tolerated(server: CallbackServer) -> None:
     strangers = [call(server, b"garbage" * (number % 3)) for number in range(600)]
-    with call(server, f"{TOKEN} 0 here\n".encode()), call(server, f"{TOKEN} 1 here\n".encode()):
-        callers = [server.take(f"host{number}", 20) for number in (0, 1)]
-        assert [caller.index for caller in callers if caller] == [0, 1]
-        for caller in callers:
-            assert caller is not None
-            caller.connection.close()
+    first, second = (call(server, f"{TOKEN} {number} here\n".encode()) for number in (0, 1))
+    with first, second, accepted(server, "host0"), accepted(server, "host1"):
+        pass
     for stranger in strangers:
         stranger.close()

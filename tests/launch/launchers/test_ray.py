@@ -59,25 +59,16 @@ BIG, SMALL = {"CPU": 16.0, "GPU": 4.0, "memory": 1e9}, {"CPU": 8.0, "memory": 1e
 
 
 @pytest.mark.hosts
-def test_all_of_every_node_is_taken_unless_told(choose: Callable[..., Any]) -> None:
+def test_all_of_every_node_is_taken_or_what_was_asked_for_and_gpus_where_some_have_them(
+    choose: Callable[..., Any],
+) -> None:
     assert choose(SMALL, {"CPU": 4.0}) == [{"CPU": 8}, {"CPU": 4}]
     assert choose(SMALL, BIG, device="cpu") == [{"CPU": 16}, {"CPU": 8}]
-
-
-@pytest.mark.hosts
-def test_where_some_nodes_have_gpus_those_are_meant_unless_told(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, BIG) == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, device="cuda") == [{"CPU": 16, "GPU": 4}]
     assert choose(SMALL, BIG, devices=2) == [{"CPU": 2, "GPU": 2}]
-
-
-@pytest.mark.hosts
-def test_dead_nodes_and_heads_without_cpus_are_left_out(choose: Callable[..., Any]) -> None:
+    # Dead nodes and heads without CPUs are left out.
     assert choose({"CPU": 0.0}, {"memory": 1.0}, {**SMALL, "dead": 1.0}, SMALL) == [{"CPU": 8}]
-
-
-@pytest.mark.hosts
-def test_no_more_is_taken_than_was_asked_for(choose: Callable[..., Any]) -> None:
     assert choose(SMALL, SMALL, SMALL, nodes=2) == [{"CPU": 8}, {"CPU": 8}]
     assert choose(SMALL, SMALL, devices=2, cores=3) == [{"CPU": 6}, {"CPU": 6}]
     assert choose(BIG, device="cuda", devices=2) == [{"CPU": 2, "GPU": 2}]
@@ -158,17 +149,8 @@ class RayHosts:
         return json.loads(done.stdout.splitlines()[-1])
 
     def command(self, verb: str, *arguments: str) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "trainscale",
-            verb,
-            "--launcher",
-            "ray",
-            "--remote-python",
-            str(self.python),
-            *arguments,
-        ]
+        command = [sys.executable, "-m", "trainscale", verb, "--launcher", "ray"]
+        return [*command, "--remote-python", str(self.python), *arguments]
 
     def complaints(self) -> str:
         """What Ray's head wrote about its clients."""

@@ -27,28 +27,14 @@ def launcher(**where: object) -> SlurmLauncher:
 def test_one_srun_starts_a_keeper_on_every_host_with_all_that_the_job_has_there() -> None:
     command = launcher().command(["node1", "node2"], CALL)
     assert command[:-3] == [
-        "srun",
-        "--overlap",
-        "--ntasks-per-node=1",
-        "--export=ALL",
-        "--cpu-bind=none",
-        "--mem=0",
-        "--mpi=none",
-        "--kill-on-bad-exit=1",
-        "--wait=0",
-        "--label",
-        "--nodes=2",
-        "--ntasks=2",
-        "--nodelist=node1,node2",
-    ]
+        "srun", "--overlap", "--ntasks-per-node=1", "--export=ALL", "--cpu-bind=none", "--mem=0", "--mpi=none",
+        "--kill-on-bad-exit=1", "--wait=0", "--label", "--nodes=2", "--ntasks=2", "--nodelist=node1,node2",
+    ]  # fmt: skip
     assert command[-3:-1] == [sys.executable, "-c"]
     assert 'os.environ["SLURM_PROCID"]' in command[-1]
     assert 'os.environ.get("SLURMD_NODENAME")' in command[-1]
     compile(command[-1], "keeper", "exec")
-
-
-def test_a_trial_on_fewer_hosts_starts_keepers_on_just_those() -> None:
-    command = launcher().command(["node2"], CALL)
+    command = launcher().command(["node2"], CALL)  # for a trial on fewer hosts
     assert {"--nodes=1", "--ntasks=1", "--nodelist=node2"} <= set(command)
 
 

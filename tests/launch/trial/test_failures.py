@@ -96,11 +96,13 @@ def test_samples_of_ranks_that_measured_are_kept_when_another_fails() -> None:
     assert [sample.rank for sample in record.ranks] == [0]
 
 
-def test_a_failure_is_known_at_once() -> None:
+@pytest.mark.parametrize("error", ["crash", "port"])
+def test_a_failure_is_known_at_once_and_a_taken_port_is_worth_another_try(error: str) -> None:
     trial = SimulatedTrial(2)
     assert not trial.state.has_failed
-    trial.send_error(1, "boom")
+    trial.send_error(1, "[Errno 98] Address already in use", error=error)
     assert trial.state.has_failed
+    assert trial.state.is_port_taken is (error == "port")
 
 
 def test_a_failing_server_is_blamed_by_its_rank() -> None:
@@ -110,34 +112,26 @@ def test_a_failing_server_is_blamed_by_its_rank() -> None:
     assert trial.failure.message == "rank 1: the server broke"
 
 
-def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came() -> None:
-    trial = SimulatedTrial(2)
-    trial.send_heartbeat(0, "measure", 9)
-    trial.send_heartbeat(1, "measure", 4)
-    trial.receive({"kind": "deadline", "seconds": 60.0})
-    assert trial.state.has_failed
-    failure = trial.failure
-    assert failure.kind == "timeout"
-    assert failure.message == "the trial passed its time limit in measure, step 4"
-
-
-def test_a_timeouts_log_comes_with_its_failure() -> None:
+def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came_with_the_log() -> None:
     trial = SimulatedTrial(2)
     trial.send_heartbeat(0, "measure", 9)
     trial.send_heartbeat(1, "measure", 4)
     trial.print_line(0, "all is well")
     trial.print_line(1, "this is slow")
     trial.receive({"kind": "deadline", "seconds": 60.0})
+    assert trial.state.has_failed
     trial.end_host()
-    assert trial.failure.tail == ("this is slow",)
+    failure = trial.failure
+    assert (failure.kind, failure.tail) == ("timeout", ("this is slow",))
+    assert failure.message == "the trial passed its time limit in measure, step 4"
 
 
 def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
-    trial = SimulatedTrial(1)
-    trial.lose_host("node7")
+    trial = SimulatedTrial(4, hosts=2)
+    trial.lose_host("node2")
     failure = trial.failure
-    assert failure.kind == "lost"
-    assert failure.message == "the keeper on node7 ended without a message"
+    assert (failure.kind, failure.host) == ("lost", "node2")
+    assert failure.message == "the keeper on node2 ended without a message"
 
 
 def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> None:
@@ -156,19 +150,6 @@ def test_where_somebody_ended_the_command_that_started_the_keepers_no_host_is_na
     assert (failure.kind, failure.message, failure.host) == ("lost", "srun was ended by SIGKILL", "")
 
 
-def test_a_taken_port_is_worth_another_try() -> None:
-    trial = SimulatedTrial(2)
-    trial.send_error(0, "[Errno 98] Address already in use", error="port")
-    assert trial.state.is_port_taken
-    assert trial.state.has_failed
-
-
-def test_an_ordinary_failure_is_no_taken_port() -> None:
-    trial = SimulatedTrial(2)
-    trial.send_error(0, "boom")
-    assert not trial.state.is_port_taken
-
-
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_record_of_a_failure_can_be_written_to_the_journal(failing: int) -> None:
     trial = SimulatedTrial(2)
@@ -178,23 +159,21 @@ def test_a_record_of_a_failure_can_be_written_to_the_journal(failing: int) -> No
     assert TrialRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
 
 
-@pytest.mark.parametrize(("limited", "kind"), [(True, "oom"), (False, "crash")])
+@pytest.mark.parametrize(
+    ("limited", "error", "kind"), [(True, "", "oom"), (False, "", "crash"), (True, "no such layer", "crash")]
+)
 @pytest.mark.parametrize("code", [-6, -11, 1])
-def test_a_rank_that_ends_without_a_word_under_a_limit_had_no_memory(limited: bool, kind: str, code: int) -> None:
+def test_a_rank_that_ends_without_a_word_under_a_limit_had_no_memory(
+    limited: bool, error: str, kind: str, code: int
+) -> None:
     trial = SimulatedTrial(1)
     if limited:
         trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
+    if error:
+        trial.send_error(0, error)
     trial.exit_rank(0, code)
     assert trial.failure.kind == kind
-    assert ("with no more than 3.0 GiB to allocate" in trial.failure.message) is limited
-
-
-def test_an_error_that_a_rank_names_under_a_limit_stays_what_it_is() -> None:
-    trial = SimulatedTrial(1)
-    trial.emit(0, "limit", memory_limit_bytes=3 * 1024**3)
-    trial.send_error(0, "no such layer")
-    trial.exit_rank(0, 1)
-    assert trial.failure.kind == "crash"
+    assert ("with no more than 3.0 GiB to allocate" in trial.failure.message) is (kind == "oom")
 
 
 # ---- the time limit on several hosts
@@ -231,21 +210,15 @@ def test_a_keeper_that_ends_after_the_time_limit_is_no_lost_host() -> None:
     assert trial.record().status == "timeout"
 
 
-def test_a_rank_that_failed_well_before_the_time_limit_is_blamed() -> None:
-    trial = SimulatedTrial(2, hosts=2)
-    trial.now = 58.5
-    trial.send_error(1, "the network does not like this image")
-    end_by_deadline(trial, "node1", 60.0)
-    failure = trial.failure
-    assert (failure.kind, failure.rank) == ("crash", 1)
-
-
-def test_a_rank_that_fails_before_its_own_keeper_reports_the_time_limit_is_blamed() -> None:
+@pytest.mark.parametrize(("failed_at", "host"), [(58.5, "node1"), (59.9, "node2")])
+def test_a_rank_that_failed_well_before_the_time_limit_or_before_its_own_keepers_is_blamed(
+    failed_at: float, host: str
+) -> None:
     """Events of one host arrive in order."""
     trial = SimulatedTrial(2, hosts=2)
-    trial.now = 59.9
+    trial.now = failed_at
     trial.send_error(1, "the network does not like this image")
-    end_by_deadline(trial, "node2", 60.0)
+    end_by_deadline(trial, host, 60.0)
     failure = trial.failure
     assert (failure.kind, failure.rank) == ("crash", 1)
 
@@ -272,9 +245,3 @@ def test_on_several_hosts_a_rank_is_named_with_its_host_and_device() -> None:
     failure = trial.failure
     assert failure.message == "rank 3 (node2, GPU 3) was ended by SIGKILL in measure, step 7"
     assert (failure.rank, failure.host) == (3, "node2")
-
-
-def test_a_lost_host_is_in_its_record() -> None:
-    trial = SimulatedTrial(4, hosts=2)
-    trial.lose_host("node2")
-    assert trial.failure.host == "node2"
