@@ -111,7 +111,7 @@ def test_a_signal_before_the_journal_opens_is_an_interruption_too(number: signal
         "import os, sys\n"
         "from trainscale import cli\n"
         "from trainscale.measure import measure\n"
-        f"measure.find_target = lambda *_, **__: os.kill(os.getpid(), {int(number)})\n"
+        f"measure.make_launcher = lambda *_, **__: os.kill(os.getpid(), {int(number)})\n"
         "sys.exit(cli.main(['run', '--models', 'mnist:8', '-o', 'out']))\n"
     )
     done = subprocess.run(

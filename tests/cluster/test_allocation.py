@@ -23,7 +23,7 @@ from trainscale.cluster.allocation import (
     read_legacy_settings,
 )
 from trainscale.errors import InputError
-from trainscale.launch.launchers.target import find_target
+from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.experiment import Experiment, make_experiment
 
 needs_slurm = pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm's scontrol is not installed")
@@ -66,10 +66,10 @@ def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
 @pytest.mark.usefixtures("configured")
 def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
-    place = find_target(make_experiment({}), inside)
-    assert (place.launcher, len(place.access.hosts)) == ("slurm", 4)
-    assert len(find_target(make_experiment({"hosts_count": 2}), inside).access.hosts) == 2
-    assert find_target(make_experiment({"launcher": "local"}), inside).is_local
+    place = make_launcher(make_experiment({}), environment=inside)
+    assert (place.name, len(place.access.hosts)) == ("slurm", 4)
+    assert len(make_launcher(make_experiment({"hosts_count": 2}), environment=inside).access.hosts) == 2
+    assert make_launcher(make_experiment({"launcher": "local"}), environment=inside).local
 
 
 @pytest.mark.processes

@@ -19,7 +19,7 @@ from trainscale.cluster.hosts import (
 )
 from trainscale.errors import InputError
 from trainscale.launch.launchers.settings import SshSettings
-from trainscale.launch.launchers.target import find_target
+from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS
@@ -170,9 +170,9 @@ def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "my config").write_text("Host *\n")
     experiment = Experiment.of((SshSettings,), hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
     with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
-        find_target(experiment, {})
+        make_launcher(experiment, environment={})
     monkeypatch.setenv("HOME", str(tmp_path))
-    place = find_target(Experiment.of((SshSettings,), hosts="~/nodes", ssh_config="~/my config"), {})
+    place = make_launcher(Experiment.of((SshSettings,), hosts="~/nodes", ssh_config="~/my config"), environment={})
     assert isinstance(place.settings, SshSettings)
     assert place.settings.config_path == tmp_path / "my config"
     assert [host.name for host in place.access.hosts] == ["node1"]
@@ -182,9 +182,9 @@ def test_a_python_that_only_the_hosts_have_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("node1\n")
     python = SETTINGS["python"].read_text("torch=/only/on/hosts/python", "--python")
     assert python == (("torch", "/only/on/hosts/python"),)
-    assert find_target(Experiment.of(python=python, hosts=str(tmp_path / "nodes")), {}).launcher == "ssh"
+    assert make_launcher(Experiment.of(python=python, hosts=str(tmp_path / "nodes")), environment={}).name == "ssh"
     with pytest.raises(InputError, match="--python: there is no Python at /only/on/hosts/python"):
-        find_target(Experiment.of(python=python), {})
+        make_launcher(Experiment.of(python=python), environment={})
 
 
 def a_machine(cores: int = 2, gpus: int = 0) -> Machine:

@@ -15,7 +15,8 @@ from this_machine import MACHINE, find_example_devices
 from trainscale import cli
 from trainscale.cluster.hosts import find_devices
 from trainscale.launch.hosts import Cluster as AllReached
-from trainscale.launch.launchers.target import Target, list_launcher_groups
+from trainscale.launch.launchers.base import Launcher
+from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.inspection.host import HostFacts
@@ -64,10 +65,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _reach(place: Target, experiment: Experiment, *_: object) -> AllReached:
+def _reach(how: Launcher, experiment: Experiment, *_: object) -> AllReached:
     """Every host answers, and is such a machine."""
-    how = place.make_launcher()
-    hosts = [replace(host, facts=HostFacts(MACHINE)) for host in place.access.hosts]
+    hosts = [replace(host, facts=HostFacts(MACHINE)) for host in how.access.hosts]
     return AllReached(how, find_devices(hosts, experiment) if hosts else find_example_devices(experiment), MACHINE)
 
 

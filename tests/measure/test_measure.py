@@ -24,7 +24,6 @@ from trainscale.launch.connection import HostError, KeeperConnection
 from trainscale.launch.hosts import connect_cluster
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.launch.launchers.target import Target
 from trainscale.measure.context import RunContext, make_spec
 from trainscale.measure.measure import RunListener, check_frameworks, make_probe_requests, measure_plan
 from trainscale.record.journal import Journal, open_journal
@@ -32,7 +31,6 @@ from trainscale.record.run import RunInfo
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
-from trainscale.spec.settings import SettingGroup
 from trainscale.worker.events import FrameworkFacts
 from trainscale.worker.inspection.host import HostFacts, Machine, read_machine
 
@@ -283,7 +281,7 @@ def test_a_probe_builds_the_users_networks_and_no_others() -> None:
 def test_a_host_that_does_not_answer_is_no_wrong_input() -> None:
     launcher = ThisMachineLauncher(["node1", "node2"], {"node2": "echo No route to host >&2; exit 255"})
     with pytest.raises(TrainscaleError) as raised:
-        connect_cluster(Target(ThisMachineLauncher, launcher.access, SettingGroup()), EXPERIMENT, {}, launcher)
+        connect_cluster(launcher, EXPERIMENT, {})
     assert raised.value.exit_code == 1
     first, last = str(raised.value).splitlines()
     assert first.startswith("node2: no route: ")

@@ -24,8 +24,9 @@ from ..cluster.hosts import (
 from ..errors import InputError, explain_unknown
 from ..launch import plugins
 from ..launch.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
+from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
-from ..launch.launchers.target import LAUNCHERS, Target, find_target, list_plugin_setting_keys
+from ..launch.launchers.target import LAUNCHERS, list_plugin_setting_keys, make_launcher
 from ..launch.survey import (
     Finding,
     Survey,
@@ -76,10 +77,10 @@ def check(argv: list[str]) -> int:
     for name in frameworks:
         if name not in FRAMEWORKS:
             raise explain_unknown("framework", name, FRAMEWORKS)
-    console, target = Console(highlight=False), find_target(experiment)
-    if target.is_local:
+    console, launcher = Console(highlight=False), make_launcher(experiment)
+    if launcher.local:
         return _check_machine(console, dict(experiment.resources.python or ()), frameworks or [*FRAMEWORKS])
-    return _check_hosts(console, target, experiment, frameworks)
+    return _check_hosts(console, launcher, experiment, frameworks)
 
 
 def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence[str]) -> int:
@@ -149,16 +150,16 @@ def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     return "\n".join(lines)
 
 
-def _check_hosts(console: Console, target: Target, experiment: Experiment, frameworks: Sequence[str]) -> int:
+def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, frameworks: Sequence[str]) -> int:
     """Return 0 if a run could use all hosts. ``frameworks`` are imported there, too."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
-    host_launcher = replace(target, access=replace(target.access, connect_seconds=_CONNECT_SECONDS)).make_launcher()
+    launcher.access = replace(launcher.access, connect_seconds=_CONNECT_SECONDS)
     try:
         with console.status("asking the hosts") if console.is_terminal else nullcontext():
-            result = survey(host_launcher, pythons, [ProbeRequest(name) for name in frameworks])
+            result = survey(launcher, pythons, [ProbeRequest(name) for name in frameworks])
     finally:
-        host_launcher.close()
+        launcher.close()
     problems, devices = find_problems(result, given), None
     try:
         devices = find_devices(result.usable, experiment) if result.usable else None

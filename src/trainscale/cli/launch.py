@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
-from ..launch.launchers.target import find_target, list_plugin_setting_keys
+from ..launch.launchers.target import list_plugin_setting_keys, make_launcher
 from ..launch.programs import (
     ALL_ROLES,
     Program,
@@ -69,8 +69,7 @@ def main(argv: list[str]) -> int:
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
-    target = find_target(experiment)
-    host_launcher = target.make_launcher()
+    host_launcher = make_launcher(experiment)
 
     def print_line(program: Program, text: str, error: bool) -> None:
         print(f"[{program.label}] {text}", file=sys.stderr if error else sys.stdout, flush=True)
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> int:
 
     try:
         with interrupt_on_signals():
-            hosts = (Host(LOCALHOST),) if target.is_local else host_launcher.hosts()
+            hosts = (Host(LOCALHOST),) if host_launcher.local else host_launcher.hosts()
             archive = pack_folder(Path.cwd()) if options.copy else None
             usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host

@@ -11,7 +11,7 @@ from rich.table import Table
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
 from ..launch.hosts import connect_cluster
-from ..launch.launchers.target import find_target, run_once_inside_mpi
+from ..launch.launchers.target import make_launcher, run_once_inside_mpi
 from ..launch.trial.jobs import place_trial
 from ..measure.context import choose_directory, make_short_measure, make_spec, should_submit
 from ..measure.expectations import estimate_seconds
@@ -41,8 +41,7 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
         plan = plan_for_nodes(experiment)
         spec = select_directory_settings(experiment)
     else:
-        target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
-        cluster = connect_cluster(target, experiment, {}, mpi.use_access(target.access) if mpi else None)
+        cluster = connect_cluster(make_launcher(experiment, mpi), experiment, {})
         try:
             plan = make_plan(experiment, cluster.supply)
         finally:

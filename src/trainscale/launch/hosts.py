@@ -23,7 +23,6 @@ from ..worker.inspection.probe import ProbeRequest
 from .connected_hosts import ConnectOptions
 from .connection import HostError, KeeperConnection, select_causes
 from .launchers.base import Launcher
-from .launchers.target import Target
 from .tasks import TaskAnswer, make_role_task, run_host_tasks
 
 _SECONDS = 150.0  # longer than a framework may take to be imported
@@ -38,27 +37,25 @@ class Cluster:
 
 
 def connect_cluster(
-    target: Target,
+    launcher: Launcher,
     experiment: Experiment,
     pythons: Mapping[str, str],
-    launcher: Launcher | None = None,
     probes: Sequence[ProbeRequest] = (),
 ) -> Cluster:
     """Visit all hosts; each must answer. ``pythons``: where to look first; ``probes``: what to import."""
-    machine = read_machine()
-    launcher = launcher or target.make_launcher()
-    if target.is_local:
+    machine, has_hosts = read_machine(), bool(launcher.access.hosts)
+    if launcher.local:
         return Cluster(launcher, find_local_devices(machine, experiment), machine)
     try:
         answers = visit_hosts(launcher, pythons, probes)
         errors = select_causes(answer for answer in answers.values() if isinstance(answer, HostError))
         if errors:
             lines = [str(error) for error in errors]
-            if target.access.hosts:
+            if has_hosts:
                 lines.append("  see: trainscale check --hosts FILE; --hosts-count N uses the first N only")
             raise TrainscaleError("\n".join(lines))
         facts = {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
-        hosts = [add_facts(host, facts[host.name], target.access) for host in launcher.hosts()]
+        hosts = [add_facts(host, facts[host.name], launcher.access) for host in launcher.hosts()]
         return Cluster(launcher, find_devices(hosts, experiment), machine, facts)
     except BaseException:
         launcher.close()  # the cluster may have its hosts back

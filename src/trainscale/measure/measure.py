@@ -19,7 +19,7 @@ from ..analyse.witness import apply_verdict
 from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, InputError, TrainscaleError
 from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
-from ..launch.launchers.target import find_target
+from ..launch.launchers.target import make_launcher
 from ..launch.trial.jobs import list_plugins
 from ..launch.trial.state import TrialState
 from ..record.journal import Journal, check_directory, open_journal
@@ -94,10 +94,9 @@ def measure_experiment(
     """Measure what the journal lacks. Yield it, still locked, and why the run was interrupted: None if it was not,
     empty if nobody knows. ``check`` is called before anything is measured.
     """
-    target = find_target(experiment, mpi_hosts=mpi.hosts() if mpi else ())
+    launcher = make_launcher(experiment, mpi)
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
-    launcher = mpi.use_access(target.access) if mpi else None
-    cluster = connect_cluster(target, experiment, pythons, launcher, make_probe_requests(experiment))
+    cluster = connect_cluster(launcher, experiment, pythons, make_probe_requests(experiment))
     try:
         plan = make_plan(experiment, cluster.supply)
         spec = make_spec(plan)

@@ -30,7 +30,7 @@ from trainscale.launch.launchers.inside_mpi import (
     group_by_machine,
     serve_as_host,
 )
-from trainscale.launch.launchers.target import find_target, run_once_inside_mpi
+from trainscale.launch.launchers.target import make_launcher, run_once_inside_mpi
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import make_experiment
 
@@ -74,14 +74,17 @@ def test_a_single_process_of_mpirun_is_a_plain_run_and_what_it_starts_knows_noth
     assert run_once_inside_mpi(["run"], main) == 5
 
 
-def test_inside_mpirun_its_hosts_are_meant_and_no_others(tmp_path: Path) -> None:
+def test_inside_mpirun_its_hosts_are_meant_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     met = (Host("10.0.0.1", "a", slots=2), Host("10.0.0.2", "b", slots=1))
-    place = find_target(make_experiment({}), {}, met)
-    assert (place.launcher, place.access.hosts, place.is_local) == ("mpi", met, False)
-    assert find_target(make_experiment({"hosts_count": 1, "launcher": "mpi"}), {}, met).access.hosts == met[:1]
+    launcher = InsideMpiLauncher(MpiWorld(0, 3), RendezvousFile.of(WORLD, []))
+    monkeypatch.setattr(launcher, "hosts", lambda: met)
+    assert make_launcher(make_experiment({}), launcher, {}) is launcher
+    assert (launcher.access.hosts, launcher.local) == (met, False)
+    make_launcher(make_experiment({"hosts_count": 1, "launcher": "mpi"}), launcher, {})
+    assert launcher.access.hosts == met[:1]
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
-            find_target(make_experiment(wrong), {}, met)
+            make_launcher(make_experiment(wrong), launcher, {})
 
 
 def test_inside_mpirun_set_up_lines_are_refused() -> None:

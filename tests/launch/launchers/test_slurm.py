@@ -169,7 +169,7 @@ def test_node_lists_as_slurm_writes_them(host: str, nodes: str, is_in: bool) -> 
 # Runs inside the allocation: asks a keeper on each host what it sees, by a process as it would start for a rank.
 REPORT = """
 import json, os, sys
-from trainscale.launch.launchers.target import find_target
+from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.experiment import make_experiment
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.job import Task
@@ -178,8 +178,7 @@ see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
 print(json.dumps(seen), flush=True)'''
-target = find_target(make_experiment(json.loads(sys.argv[1])))
-launcher = target.make_launcher()
+launcher = make_launcher(make_experiment(json.loads(sys.argv[1])))
 hosts = sys.argv[2].split(",")
 printed, exits = dict.fromkeys(hosts, ""), 0
 with launcher.connect(hosts) as connected:
@@ -192,7 +191,7 @@ with launcher.connect(hosts) as connected:
         if exits == len(hosts):
             break
 seen = {host: json.loads(text) for host, text in printed.items()}
-print(json.dumps({"launcher": target.launcher, "ports": ports, "seen": seen, "gpus": launcher.gpus}))
+print(json.dumps({"launcher": launcher.name, "ports": ports, "seen": seen, "gpus": launcher.gpus}))
 """
 
 

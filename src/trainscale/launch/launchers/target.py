@@ -1,5 +1,5 @@
-"""The launchers by name, and the target of an experiment: its launcher, the launcher's settings, and the hosts that it
-reaches. A plug-in may add a launcher (launch/plugins.py).
+"""The launchers by name, and the launcher of an experiment, with its settings and the hosts that it reaches. A plug-in
+may add a launcher (launch/plugins.py).
 """
 
 from __future__ import annotations
@@ -7,13 +7,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...cluster.allocation import MPI, choose_launcher, find_mpi_world
 from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
 from ...errors import InputError, explain_unknown
-from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from .base import Launcher
@@ -53,40 +51,19 @@ def list_plugin_setting_keys() -> tuple[str, ...]:
     return tuple(setting.key for name in names for setting in load_launcher(name).settings_type.settings())
 
 
-@dataclass(frozen=True)
-class Target:
-    """A launcher that is not made yet. Its hosts are unknown here if a cluster chooses them later."""
-
-    launcher_class: type[Launcher]
-    access: HostAccess
-    settings: SettingGroup
-
-    @property
-    def launcher(self) -> str:
-        return self.launcher_class.name
-
-    @property
-    def is_local(self) -> bool:
-        return self.launcher_class.local
-
-    def make_launcher(self) -> Launcher:
-        """Return the launcher. Who calls this closes it, so it may keep its connections until then."""
-        launcher = self.launcher_class(self.access, self.settings)
-        launcher.keeps_connections = True
-        return launcher
-
-
-def find_target(
-    experiment: Experiment, environment: Mapping[str, str] = os.environ, mpi_hosts: tuple[Host, ...] = ()
-) -> Target:
-    """Find the target. ``mpi_hosts`` are those of an mpirun that runs this command."""
-    name = choose_launcher(experiment, environment, bool(mpi_hosts))
+def make_launcher(
+    experiment: Experiment, mpi: InsideMpiLauncher | None = None, environment: Mapping[str, str] = os.environ
+) -> Launcher:
+    """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command. Its hosts are unknown
+    here if a cluster chooses them later.
+    """
+    name = choose_launcher(experiment, environment, mpi is not None)
     launcher_class = load_launcher(name)
-    if mpi_hosts:
+    if mpi is not None:
         if experiment.cluster.hosts or name != MPI:
             setting = f"hosts {experiment.cluster.hosts}" if experiment.cluster.hosts else f"launcher {name}"
             raise InputError(f"{setting}: inside an mpirun its hosts are used; type this command without mpirun")
-        host_list = HostList(mpi_hosts, "this mpirun")
+        host_list = HostList(mpi.hosts(), "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
     cluster, resources = experiment.cluster, experiment.resources
@@ -105,7 +82,11 @@ def find_target(
             patience_seconds=experiment.safety.timeout,
         ),
     )
-    return Target(launcher_class, access, experiment.select_settings(launcher_class.settings_type))
+    if mpi is not None:
+        return mpi.use_access(access)
+    launcher = launcher_class(access, experiment.select_settings(launcher_class.settings_type))
+    launcher.keeps_connections = True
+    return launcher
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
