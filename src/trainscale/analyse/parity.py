@@ -21,8 +21,7 @@ class Allowance:
     most: float
 
 
-# Relative differences. docs/method.md has the figures of all frameworks; deeper networks come closer. ResNet-152
-# amplifies the last bit of a float64 by seven orders of magnitude.
+# Relative differences. docs/method.md has the figures of all frameworks.
 LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
 WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
@@ -44,16 +43,13 @@ WEIGHTS_32 = 0.5
 DROPPED_DEVIATIONS = 5.0  # standard deviations of the share of zeros
 KEPT = 1e-6  # of the value that is not dropped
 PIXELS = 1e-6
-# A tensor that hardly changes (a bias before batch norm has no gradient, only weight decay) is compared with this share
-# of the other tensors' change.
+# A tensor that hardly changes (a bias before batch norm) is compared with this share of the others' change.
 _LEAST_CHANGE = 1e-3
 
 
 @dataclass(frozen=True)
 class ParityNumbers:
-    """What a framework computed in one precision: arrays ``before/NAME``, ``logits/0``, ``losses``, ``first/NAME``,
-    ``first-statistics/NAME``, ``after/NAME``, ``statistics/NAME`` and, in float32, ``dropout/NAME`` and ``pixels``.
-    """
+    """What a framework computed in one precision (worker/inspection/parity.py)."""
 
     parameters: int
     macs: int

@@ -25,7 +25,7 @@ from .throughput import compute_samples_per_second, is_measured
 
 Key = TypeVar("Key", bound=Hashable)
 
-# What a person may choose for the same work. Two configs that differ in anything else answer different questions.
+# What a person may choose for the same work.
 CHOICES = (
     "framework", "strategy", "servers", "server_placement", "servers_per_host", "placement", "batch", "precision",
     "layout", "compile", "loaders", "allocator", "learning_rate", "momentum", "weight_decay", "schedule",

@@ -30,7 +30,7 @@ from .witness import find_point_verdict
 if TYPE_CHECKING:
     import altair
 
-# A series that no other framework trained, or whose journal is older than the witness, has no mark.
+# A series that no other framework trained has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
 _UNPROVEN_WORK = " · work unproven"
@@ -183,8 +183,8 @@ class Series:
     config: Config = column("the configuration: framework, model, batch, strategy, precision and so on")
     points: tuple[Point, ...] = column("in order of devices")
     versions: dict[str, str] = column("of the framework and its libraries")
-    parameters: int | None = column("trainable values of the network", default=None)
-    verdict: Verdict | None = column("whether it trained the same network as other frameworks", default=None)
+    parameters: int | None = maybe("trainable values of the network")
+    verdict: Verdict | None = maybe("whether it trained the same network as other frameworks")
 
     @property
     def parity(self) -> str | None:
@@ -264,7 +264,8 @@ def build_series(
     best_local: dict[object, list[float]] = {}  # by work, the run speeds of the fastest 1-device `local` point
     for (config, devices), speeds in rates.items():
         if config.strategy == "local" and devices == 1 and speeds:
-            best_local[_make_work_key(config)] = max(best_local.get(_make_work_key(config), speeds), speeds, key=fmean)
+            work = _make_work_key(config)
+            best_local[work] = max(best_local.get(work, speeds), speeds, key=fmean)
     titles = make_series_titles(list(groups))
     all_series = []
     for config, records_by_devices in groups.items():
@@ -273,8 +274,6 @@ def build_series(
         for devices, of_point in sorted(records_by_devices.items()):
             speeds = rates[config, devices]
             sequential = by_budget or any(record.trial.short for record in of_point)
-            # Under weak and strong scaling, speed-ups are ratios of speeds; under strong scaling that is the ratio of
-            # times for the same work.
             overheads = [compute_input_overhead(record) for record in of_point if is_measured(record)]
             known_overheads = [share for share in overheads if share is not None]
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
@@ -429,7 +428,7 @@ def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
     )
 
 
-# ---- where a ladder leaves its first host; beyond that point, workers exchange data over a network
+# ---- where a ladder leaves its first host
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""The titles of series: short, and different from every other series of the run.
-
-They are made from the configs alone. Files and charts both use ``describe_differences`` to distinguish series.
-"""
+"""The titles of series, made from the configs alone: short, and unique within the run."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from ..record.decoding import remove_unprintable
 from ..spec.config import Config
 from ..worker.models import resolve
 
-# The traits in which series may differ, the most important first, and how a title writes them. Models have titles.
+# How a title writes the traits in which series may differ, the most important first.
 _TRAITS: dict[str, Callable[[Config], str]] = {
     "framework": lambda config: config.framework,
     "strategy_label": lambda config: config.strategy_label,

@@ -202,7 +202,9 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
     for rank, total in totals.items():
         where = f"{steps}, rank {rank}: the change of the weights"
         expected = _select_sketch(expectation.totals, rank)
-        size = _project(total, expected)
+        length = math.fsum(value * value for value in expected)
+        is_comparable = length and len(total) == len(expected)
+        size = math.fsum(map(mul, total, expected)) / length if is_comparable else math.inf  # in that direction
         tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
         words = f"{where} is {size:.5g} times the expected one"
         trial.add("size of the change", rank, abs(size - 1), tolerance, words)
@@ -320,12 +322,6 @@ def _find_difference(seen: Sequence[float], expected: Sequence[float]) -> float:
         return math.inf
     difference = math.dist(seen, expected) / max(math.hypot(*expected), _TINY)
     return difference if math.isfinite(difference) else math.inf
-
-
-def _project(seen: Sequence[float], expected: Sequence[float]) -> float:
-    """Return the seen change in the expected direction, in units of the expected one."""
-    length = math.fsum(value * value for value in expected)
-    return math.fsum(map(mul, seen, expected)) / length if length and len(seen) == len(expected) else math.inf
 
 
 def _format_share(difference: float) -> str:

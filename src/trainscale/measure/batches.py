@@ -26,8 +26,7 @@ MOST = 65_536  # no framework's kernels are made for more, and the search must e
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
 _PRECISION = 1 / 16  # of the largest batch that fits: the search ends when it is this close
 _GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: other batches are not worth using
-# Momentum is first allocated in the second step; the steps after it show that the memory suffices. The result of the
-# search is tried a second time, and longer, because fragmentation near the limit varies from process to process.
+# Momentum is allocated in the second step. The result is tried again, and longer, because fragmentation varies.
 _FIRST_MEASURE, _SECOND_MEASURE = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
 _TIMEOUT_SECONDS = 1800.0
 

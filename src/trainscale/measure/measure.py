@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
     from ..runs import Run
 
-# A job that Slurm requeued may have an earlier start on a host that is cut off, and that start may still run.
+# An earlier start of a requeued job may still run on a host that is cut off.
 _LOCK_PATIENCE = 300.0
 
 
@@ -160,7 +160,7 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
     except AllocationEnded as error:
         return str(error)
     except OSError as error:
-        # The terminal went away, and with it the view that was drawn on it: that is an interruption, not a failure.
+        # The terminal went away: that is an interruption, not a failure.
         if error.errno != errno.EIO:
             raise
         return ""

@@ -31,10 +31,9 @@ _PATIENCE = (
     *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
     *("explain", "cache"),
 )
-# These settings choose the machine, so the name of a directory depends on them. But a directory that -o names may be
-# continued on another machine.
+# These choose the machine and with it the name of a directory. One that -o names may be continued on another machine.
 _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup", "python")
-# Settings that came later. Where one is not set it is left out, so that directories of earlier runs keep their names.
+# Left out where they are not set, so that directories of earlier runs keep their names.
 _OMITTED_UNSET = ("study", "strong_batch")
 _UNKNOWN_NODE = (64, 8)  # CPUs and GPUs, where Slurm does not say
 _ROUND = 600  # seconds

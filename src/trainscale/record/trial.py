@@ -82,11 +82,11 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
-    # How the first steps changed single tensors of the last worker. The journal does not hold it.
+    # Not in the journal: how the first steps changed tensors of the last worker, the gradients of its closing steps,
+    # and the samples of a trial with real data.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    # The gradients by which its closing steps updated single tensors. The journal does not hold them either.
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    samples_seen: tuple[SeenByRank, ...] = ()  # of a trial with real data; nor does it hold these
+    samples_seen: tuple[SeenByRank, ...] = ()
 
     @property
     def ok(self) -> bool:
