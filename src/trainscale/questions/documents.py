@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..worker.type_aliases import JsonObject
@@ -10,8 +11,11 @@ from ..worker.type_aliases import JsonObject
 if TYPE_CHECKING:
     import jinja2
 
+Filter = Callable[..., Any]
 
-def load_template(package: str, name: str, filters: Mapping[str, Callable[..., Any]] | None = None) -> jinja2.Template:
+
+@cache
+def load_template(package: str, name: str, filters: tuple[tuple[str, Filter], ...] = ()) -> jinja2.Template:
     """Return a template of a question's folder, whose tags LaTeX and Markdown do not use."""
     import jinja2
 
@@ -28,7 +32,7 @@ def load_template(package: str, name: str, filters: Mapping[str, Callable[..., A
         comment_end_string="#>",
         autoescape=False,  # each format escapes in its own way
     )
-    environment.filters.update(filters or {})
+    environment.filters.update(filters)
     return environment.get_template(name)
 
 

@@ -25,13 +25,11 @@ from ...report.numbers import (
 )
 from ...report.table import Grid, escape
 from ...report.wording import join_names
-from ...spec.config import STRONG
-from ...worker.data.facts import SYNTHETIC
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ..documents import load_template, pick
 from ..documents import render_json as encode_json
 from . import explain
-from .causes import COMMUNICATION, CONTENTION, FULL_CORE, ExplainedPart
+from .causes import COMMUNICATION, FULL_CORE, ExplainedPart
 from .explain import PointExplanation, explain_records
 
 if TYPE_CHECKING:
@@ -41,9 +39,6 @@ COLUMNS = 100
 _BAR = 30  # characters of 100 %
 _MEASURES = "This command measures what is missing:"
 _NARROW = 0.005  # whole per cents would show less than this as 0
-_MOST_GPUS = 4  # more limited GPUs than these are described together
-# In windows of 0.2 s a missing core looked like a slow exchange (docs/method.md, planted causes), unless CPU time told.
-_SHORT_WINDOW_SECONDS = 0.5
 
 
 # ---- numbers
@@ -119,6 +114,19 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
 
     The subject is the network, or ``with_title`` the series.
     """
+    subject = point.title if with_title else find_model_title(point.config.model)
+    return _join_lines(_render("verdict.j2", point, subject=f"{subject} on {point.devices} devices"))
+
+
+def list_notes(point: PointExplanation) -> list[str]:
+    return [note for part in _render("notes.j2", point).split("\n\n") if (note := _join_lines(part))]
+
+
+def _join_lines(text: str) -> str:
+    return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
+
+
+def _render(template: str, point: PointExplanation, **further: str) -> str:
     framework = FRAMEWORKS.get(point.config.framework)
 
     def say_efficiency(less_seconds: float) -> str:
@@ -128,9 +136,8 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
             return format_milliseconds(step)
         return format_percent(min(1.0, point.work_seconds / max(step, point.work_seconds)))
 
-    text = load_template(__package__, "verdict.j2").render(
+    return load_template(__package__, template).render(
         point=point,
-        subject=f"{point.title if with_title else find_model_title(point.config.model)} on {point.devices} devices",
         within=sum(part.seconds for part in point.parts if part.causes == (COMMUNICATION,)),
         others_ran=point.other_cores > OTHER_CORES,
         can_compile=framework is not None and framework.compiles and not point.config.compile,
@@ -145,49 +152,8 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
         mhz=_format_mhz,
         limit=_describe_limit,
         join=join_names,
+        **further,
     )
-    return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
-
-
-# ---- notes
-
-
-def list_notes(point: PointExplanation) -> list[str]:
-    notes = []
-    if point.missing:
-        notes.append(f"not measured: {join_names(point.missing)}")
-    if point.has_few_repeats:
-        notes.append("a point was measured once or twice only, so the parts have no intervals; --repeats 5 gives them")
-    if point.other_cores > OTHER_CORES:
-        cores = format_number(point.other_cores, 2)
-        notes.append(f"other programs used {cores} cores meanwhile, so a part of it may be theirs")
-    window = point.shortest_window_seconds
-    has_cores = point.config.device == "cpu" and point.config.data == SYNTHETIC  # whose CPU time tells
-    if window and window < _SHORT_WINDOW_SECONDS and not (has_cores and point.core_share is not None):
-        steps = int(float(f"{point.steps / window:.1e}"))  # of about a second, to two digits
-        too_short = "too short to tell late ranks from a slow exchange"
-        notes.append(f"the shortest windows took {format_number(window, 2)} s, {too_short}; use --steps {steps}")
-    gpus = point.limited_gpus
-    if len(gpus) > _MOST_GPUS:
-        slowest, fastest = gpus[0], gpus[-1]
-        reasons = ", ".join(dict.fromkeys(reason for gpu in gpus for reason in gpu.reasons)) or "an unknown reason"
-        notes.append(
-            f"the GPUs of {len(gpus)} of {point.devices} ranks ran below their highest clock of"
-            f" {_format_mhz(slowest.highest_mhz)}, from {_format_mhz(slowest.mhz)} (rank {slowest.rank} on"
-            f" {slowest.host or 'its host'}) to {_format_mhz(fastest.mhz)}; limited by {reasons}"
-        )
-    else:
-        notes += [
-            f"the GPU of rank {gpu.rank} on {gpu.host or 'its host'} ran at {_describe_limit(gpu)}" for gpu in gpus
-        ]
-    for part in point.parts:
-        if part.is_impossible:
-            suspect = " (was the machine busy while one device was measured?)" if CONTENTION in part.causes else ""
-            measured = format_share(part.measured)
-            notes.append(f"{part.part} was measured as {measured}, which cannot be: it is shown as 0{suspect}")
-    if point.config.scaling == STRONG and not point.missing:
-        notes.append("under strong scaling, contention includes that smaller batches are computed less efficiently")
-    return notes
 
 
 def _describe_limit(gpu: LimitedGpu) -> str:

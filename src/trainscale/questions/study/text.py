@@ -237,7 +237,7 @@ def render_studies(studies: Sequence[Study], name: str) -> str:
 
 
 def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
-    template = load_template(__package__, f"study.{name}.j2", _FILTERS[name])
+    template = load_template(__package__, f"study.{name}.j2", tuple(_FILTERS[name].items()))
     return template.render(studies=documents).rstrip() + "\n"
 
 
