@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -117,10 +117,8 @@ def test_hosts_come_in_the_order_of_their_addresses_with_names_of_their_own(lend
 @pytest.mark.processes
 def test_a_name_that_is_made_up_is_not_that_of_another_host(tmp_path: Path) -> None:
     launcher = Lender(tmp_path, "1 node 10.0.0.1", "2 node 10.0.0.1", "3 node-1 10.0.0.2")
-    try:
+    with closing(launcher):
         assert [host.name for host in launcher.hosts()] == ["node-2", "node-3", "node-1"]
-    finally:
-        launcher.close()
 
 
 @pytest.mark.processes
@@ -188,15 +186,10 @@ def test_a_keeper_that_is_lost_ends_what_it_started_and_the_lender_says_why(lend
 
 
 @pytest.mark.processes
-def test_the_token_is_worth_nothing_once_all_have_called(lender: Lender) -> None:
+def test_the_token_is_worth_nothing_once_all_have_called_and_programs_do_not_find_it(lender: Lender) -> None:
     lender.hosts()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", lender.endpoint.port), 5)
-
-
-@pytest.mark.processes
-def test_programs_do_not_find_the_token_in_their_environment(lender: Lender) -> None:
-    lender.hosts()
     program = "import os; print([name for name in os.environ if name.startswith('TRAINSCALE_CALL')])"
     with lender.connect(["beta"]) as connected:
         connected.start([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0)
@@ -205,19 +198,18 @@ def test_programs_do_not_find_the_token_in_their_environment(lender: Lender) -> 
 
 
 @pytest.mark.processes
-def test_a_command_that_ends_says_why(tmp_path: Path) -> None:
-    launcher = Lender(tmp_path, "x alpha 10.0.0.1")  # whose program fails
-    with pytest.raises(TrainscaleError, match="it ended: ValueError: invalid literal for int"):
-        launcher.hosts()
-    assert marked(str(tmp_path)) == []
-
-
-@pytest.mark.processes
-def test_hosts_that_do_not_call_are_an_error_after_the_timeout(tmp_path: Path) -> None:
-    launcher = Lender(tmp_path, "1 alpha 10.0.0.1", wanted=2, patience_seconds=3.0)
-    with pytest.raises(
-        TrainscaleError, match=r"launcher lender: 1 of 2 hosts called back within 3 s \(--timeout\), on "
-    ):
+@pytest.mark.parametrize(
+    ("lent", "wanted", "message"),
+    [
+        ("x alpha 10.0.0.1", 1, "it ended: ValueError: invalid literal for int"),  # its program fails
+        ("1 alpha 10.0.0.1", 2, r"launcher lender: 1 of 2 hosts called back within 3 s \(--timeout\), on "),
+    ],
+    ids=["the command ends", "a host does not call"],
+)
+def test_without_all_hosts_the_error_says_why(lent: str, wanted: int, message: str, tmp_path: Path) -> None:
+    patience = 3.0 if wanted > 1 else 60.0
+    launcher = Lender(tmp_path, lent, wanted=wanted, patience_seconds=patience)
+    with pytest.raises(TrainscaleError, match=message):
         launcher.hosts()
     assert marked(str(tmp_path)) == []
 

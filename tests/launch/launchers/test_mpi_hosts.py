@@ -88,20 +88,6 @@ def runs(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
     return MpiRuns(lab, request.param, folder)
 
 
-@pytest.fixture
-def with_mpich(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
-    folder = lab.shared / request.node.name
-    folder.mkdir()
-    return MpiRuns(lab, "mpich", folder)
-
-
-@pytest.fixture
-def with_open_mpi(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
-    folder = lab.shared / request.node.name
-    folder.mkdir()
-    return MpiRuns(lab, "openmpi", folder)
-
-
 @pytest.mark.parametrize("runs", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
     log = runs.folder / "set up"
@@ -147,17 +133,13 @@ def token_of(runs: MpiRuns) -> str:
     raise AssertionError("no mpirun with a token")
 
 
-@pytest.mark.slow
-def test_a_host_that_loses_its_power_silently_is_a_lost_row_that_names_it(with_open_mpi: MpiRuns) -> None:
-    lose_power(with_open_mpi, silent=True)
-
-
-def test_a_host_whose_connections_break_is_a_lost_row_that_names_it(with_mpich: MpiRuns) -> None:
-    """mpirun ends all other keepers at once, and must not be taken at its word that those are lost."""
-    lose_power(with_mpich, silent=False)
-
-
-def lose_power(runs: MpiRuns, silent: bool) -> None:
+@pytest.mark.parametrize(
+    ("runs", "silent"), [pytest.param("openmpi", True, marks=pytest.mark.slow), ("mpich", False)], indirect=["runs"]
+)
+def test_a_host_that_loses_its_power_is_a_lost_row_that_names_it(runs: MpiRuns, silent: bool) -> None:
+    """Where connections break, MPICH ends all other keepers at once, and must not be taken at its word that those are
+    lost.
+    """
     popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
     try:
         runs.lab.kill("node2", silent=silent)

@@ -45,15 +45,12 @@ def test_one_rank_that_moves_keeps_the_trial_alive() -> None:
     assert not trial.state.has_failed
 
 
-def test_nothing_hangs_before_its_time() -> None:
+def test_nothing_hangs_before_its_time_and_a_change_of_phase_is_progress() -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
     trial.now = STALL
     trial.check_for_hang()
     assert not trial.state.has_failed
-
-
-def test_a_change_of_phase_is_progress() -> None:
     trial = SimulatedTrial(1)
     trial.send_heartbeat(0, "build", 0)
     trial.now = STALL - 1
