@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,15 @@ def load_template(package: str, name: str, filters: tuple[tuple[str, Filter], ..
     )
     environment.filters.update(filters)
     return environment.get_template(name)
+
+
+def join_lines(text: str) -> str:
+    """Return a rendered sentence in one line, without spaces before punctuation."""
+    return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
+
+
+def split_paragraphs(text: str) -> list[str]:
+    return [paragraph for part in text.split("\n\n") if (paragraph := join_lines(part))]
 
 
 def pick(answer: object, names: str) -> JsonObject:

@@ -11,7 +11,7 @@ from ...report import numbers, wording
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
-from ..documents import pick
+from ..documents import load_template, pick, split_paragraphs
 from ..documents import render_json as encode_json
 from .compare import (
     AT_LEAST,
@@ -132,33 +132,9 @@ def explain_intervals(comparison: RunComparison) -> str:
 
 
 def list_notes(comparison: RunComparison) -> list[str]:
-    lines = []
-    for curve in comparison.curves:
-        a, b = curve.a, curve.b
-        for difference in curve.differences:
-            if difference.a == difference.b:
-                lines.append(f"{difference.field} of A and B: both {difference.a}; {difference.needed} (--despite)")
-            else:
-                lines.append(f"A and B differ in {difference.field}: {difference.a} and {difference.b} (--despite)")
-        if a.citation:
-            lines.append(f"A is published ({a.citation}): its figures are taken as exact, its network is not proven")
-        elif a.host_names and b.host_names and a.host_names != b.host_names:
-            lines.append("A and B were measured on different hosts of the same kind, which adds to the difference")
-        claims = comparison.outcome == FAIL or curve.verdict in (FASTER, SLOWER, MIXED)
-        if claims and not a.citation and a.source != b.source:
-            lines.append("a drift of the machine between the two runs would look the same; runs in turns would tell")
-        for name, side in (("A", a), ("B", b)):
-            if any(value and value.is_sequential for value in side.values.values()):
-                lines.append(
-                    f"the results of {side.source} decided how often it was repeated, so its intervals are wider"
-                )
-            if side.disturbance:
-                lines.append(f"{name}: {side.disturbance}")
-        for name, counts in (("A", curve.only_a), ("B", curve.only_b)):
-            if counts:
-                lines.append(f"only {name} has measured {_join_counts(counts)} of {b.title}")
-        lines += _list_losses(curve)
-    return list(dict.fromkeys(lines))
+    template = load_template(__package__, "notes.j2")
+    context = {"comparison": comparison, "join_counts": _join_counts, "list_losses": _list_losses}
+    return list(dict.fromkeys(split_paragraphs(template.render(context))))
 
 
 def describe_side(side: Side) -> str:

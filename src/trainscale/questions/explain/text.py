@@ -5,7 +5,6 @@ The sentence on a cause has one form: its share of the step is what it is; what 
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from ...report.numbers import (
 from ...report.table import Grid, escape
 from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ..documents import load_template, pick
+from ..documents import join_lines, load_template, pick, split_paragraphs
 from ..documents import render_json as encode_json
 from . import explain
 from .causes import COMMUNICATION, FULL_CORE, ExplainedPart
@@ -115,15 +114,11 @@ def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
     The subject is the network, or ``with_title`` the series.
     """
     subject = point.title if with_title else find_model_title(point.config.model)
-    return _join_lines(_render("verdict.j2", point, subject=f"{subject} on {point.devices} devices"))
+    return join_lines(_render("verdict.j2", point, subject=f"{subject} on {point.devices} devices"))
 
 
 def list_notes(point: PointExplanation) -> list[str]:
-    return [note for part in _render("notes.j2", point).split("\n\n") if (note := _join_lines(part))]
-
-
-def _join_lines(text: str) -> str:
-    return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
+    return split_paragraphs(_render("notes.j2", point))
 
 
 def _render(template: str, point: PointExplanation, **further: str) -> str:
