@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import base64
+import json
 import sys
 
 import vl_convert
@@ -11,17 +12,17 @@ import vl_convert
 def main() -> None:
     # V8 needs half a second for its first chart; the other process computes its tables meanwhile.
     vl_convert.vegalite_to_svg({"data": {"values": [{"x": 1}]}, "mark": "point"})
-    while True:
-        try:
-            name, arguments = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
+    for line in sys.stdin.buffer:
+        name, *arguments = json.loads(line)
         try:
             answer = getattr(vl_convert, name)(*arguments)
+            kind = "text"
+            if isinstance(answer, bytes):
+                kind, answer = "bytes", base64.b64encode(answer).decode()
         except Exception as error:
-            answer = ValueError(f"{name}: {error}")
-        pickle.dump(answer, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+            kind, answer = "error", f"{name}: {error}"
+        sys.stdout.write(f"{json.dumps([kind, answer])}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

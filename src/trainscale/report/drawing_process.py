@@ -7,8 +7,9 @@ and a run whose charts cannot be drawn has its tables all the same.
 from __future__ import annotations
 
 import atexit
+import base64
+import json
 import os
-import pickle
 import resource
 import subprocess
 import sys
@@ -60,17 +61,20 @@ def call_vl_convert(name: str, *arguments: Any) -> Any:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        pickle.dump((name, arguments), process.stdin)
+        process.stdin.write(f"{json.dumps([name, *arguments])}\n".encode())
         process.stdin.flush()
-        answer = pickle.load(process.stdout)
-    except (BrokenPipeError, EOFError):
-        raise ChartsUnavailable(_explain_end(process.wait(), errors)) from None
+        line = process.stdout.readline()
+    except BrokenPipeError:
+        line = b""
     except BaseException:  # such as Ctrl-C: the next answer would be the one to this request
         process.kill()
         raise
-    if isinstance(answer, ValueError):
-        raise answer
-    return answer
+    if not line:
+        raise ChartsUnavailable(_explain_end(process.wait(), errors))
+    kind, answer = json.loads(line)
+    if kind == "error":
+        raise ValueError(answer)
+    return base64.b64decode(answer) if kind == "bytes" else answer
 
 
 def _explain_end(code: int, errors: IO[bytes]) -> str:
