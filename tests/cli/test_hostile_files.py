@@ -156,7 +156,7 @@ def test_large_numbers_in_experiment_files_are_refused(
     [
         (f"node1 slots={5000 * '9'}", "hosts:2: this line has 5012 characters"),
         (f"node1 slots={3000 * '9'}", "hosts:2: slots '"),
-        ("node1 python=/a\0b", "hosts:2: 'node1 python=/a\\x00b' has a NUL character"),
+        ("node1 python=/a\0b", "hosts:2: 'node1 python=/a\\x00b': it has a NUL character"),
         ("node1 port=99999999999", "hosts:2: port '99999999999'; valid: 1 … 65535"),
     ],
     ids=["slots in a long line", "slots", "NUL", "port"],
