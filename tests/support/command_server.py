@@ -13,8 +13,6 @@ import pkgutil
 import sys
 from pathlib import Path
 
-import framework_server
-
 
 def import_libraries() -> None:
     """Import the controller's modules and the libraries that its commands import when they need them."""
@@ -66,6 +64,9 @@ def become_command(request: dict) -> int:
 
 
 if __name__ == "__main__":
+    # Here, because what a command spawns reads this file again, without this folder on its path.
+    import framework_server
+
     import_libraries()
     framework_server.KEPT = framework_server.open_descriptors()
     gc.collect()
