@@ -5,7 +5,7 @@ sources and a real Hadoop 3.3.6 showed: the client's options and messages, a lau
 double quotes, the containers' variables without the client's environment, files in the user's folder. Containers are
 processes of this machine. ``folder/cluster.json`` describes the cluster: "nodes", "full" (an application waits for
 ever), "queues", "refuses" (the message with which the client fails), "failing" (numbers of containers that end at
-once), "silent" (the client prints no id).
+once), "silent" (the client prints no id), "maximum" (memory and cores of a container).
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ def client(cluster: SimulatedCluster, argv: list[str]) -> int:
     if cluster.facts.get("refuses"):
         return fail(cluster.facts["refuses"])
     log("Running Client")
+    memory, cores = cluster.facts.get("maximum", (8192, 4))
+    log(f"Max mem capability of resources in this cluster {memory}")
+    log(f"Max virtual cores capabililty of resources in this cluster {cores}")
     number = len(list((cluster.folder / "applications").glob("*.json"))) + 1
     name = f"application_{CLUSTER}_{number:04d}"
     queue, label = given.get("queue", "default"), given.get("appname", "DistributedShell")

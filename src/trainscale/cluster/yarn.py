@@ -164,7 +164,9 @@ class ResourceManager:
         """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
         apps = self._request(f"apps?states={','.join(_LIVE_STATES)}", "apps")
         if apps is not None:
-            return next((str(app["id"]) for app in apps.get("app") or () if app["name"] == name), "")
+            listed = apps.get("app")
+            found = [app for app in listed if isinstance(app, dict)] if isinstance(listed, list) else []
+            return next((str(app.get("id", "")) for app in found if app.get("name") == name), "")
         text = self._run("application", "-list", "-appStates", ",".join(_LIVE_STATES)) if by_program else ""
         match = re.search(rf"^\s*(application_\d+_\d+)\s+{re.escape(name)}\s", text, re.MULTILINE)
         return match[1] if match else ""
@@ -175,8 +177,8 @@ class ResourceManager:
         return self._request("info", "clusterInfo") is not None or self._has_answered
 
     def count_pending_containers(self) -> int | None:
-        metrics = self._request("metrics", "clusterMetrics") or {}
-        return metrics.get("containersPending")
+        pending = (self._request("metrics", "clusterMetrics") or {}).get("containersPending")
+        return pending if isinstance(pending, int) else None
 
     def describe_free_resources(self) -> str:
         metrics = self._request("metrics", "clusterMetrics")
@@ -187,7 +189,14 @@ class ResourceManager:
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
     def _request(self, path: str, key: str) -> JsonObject | None:
-        """Return the object ``key`` of the answer; None if nobody answers over HTTP, nothing for an unknown path."""
+        """Return the object ``key`` of the answer, empty if it has none; None if nobody answers over HTTP."""
+        answer = self._request_json(path)
+        if answer is None:
+            return None
+        found = answer.get(key)
+        return found if isinstance(found, dict) else {}
+
+    def _request_json(self, path: str) -> JsonObject | None:
         import http.client  # slow to import, as above
         import urllib.error
         import urllib.request
@@ -209,7 +218,7 @@ class ResourceManager:
             except (OSError, ValueError, http.client.HTTPException, RecursionError):
                 continue
             if isinstance(answer, dict):
-                return answer.get(key) or {}
+                return answer
         return None
 
     def _run(self, *arguments: str) -> str:

@@ -53,7 +53,7 @@ class LauncherProcess:
             )
         except OSError as error:
             raise TrainscaleError(f"cannot start {command[0]}: {error.strerror}") from None
-        self.program = Path(command[0]).name
+        self.command, self.program = command, Path(command[0]).name
         self._lock = threading.Lock()
         self._output = b""
         self._reader = threading.Thread(target=self._read_output, name="launcher output", daemon=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from keepers import try_ready
 from processes import program
 
+import trainscale.launch.launchers.mpi
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connection import HostError
@@ -97,6 +99,33 @@ def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> Non
     assert argv[-7 - len(KEEPER) - 3 :] == [
         ":", "-n", "1", "-wdir", "/", "other", "command", ":", "-n", "1", "-wdir", "/", *KEEPER,
     ][-7 - len(KEEPER) - 3 :]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "network", "address"),
+    [
+        ("eth1", "eth1", "10.1.0.250"),
+        ("10.1.0.0/16", "10.1.0.0/16", "10.1.0.250"),
+        ("ib0", None, ADDRESS),
+        ("10.9.0.0/16", None, ADDRESS),
+        (None, None, ADDRESS),
+    ],
+)
+def test_mpirun_uses_the_network_of_training_where_this_machine_is_on_it(
+    wanted: str | None, network: str | None, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"lo": "127.0.0.1", "eth0": ADDRESS, "eth1": "10.1.0.250"}
+    monkeypatch.setattr(trainscale.launch.launchers.mpi, "list_addresses", lambda: own)
+
+    def list_options(mpi: MpiImplementation, *names: str) -> dict[str, str]:
+        argv = launcher(mpi=mpi, interface=wanted).command(["node1", "node2"], CALL)
+        return {name: value for name, value in pairwise(argv) if name in names}
+
+    tcp = ("oob_tcp_if_include", "btl_tcp_if_include", "prte_if_include")
+    used = {tcp[1]: network} if network else {}
+    assert list_options(OpenMpi("mpirun", 4), *tcp) == ({tcp[0]: network, **used} if network else {})
+    assert list_options(OpenMpi("mpirun", 5), *tcp) == ({tcp[2]: network, **used} if network else {})
+    assert list_options(Mpich("mpirun"), "-localhost") == {"-localhost": address}
 
 
 def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:

@@ -144,10 +144,13 @@ def test_a_controller_that_is_killed_leaves_no_container(cluster: YarnCluster, t
 
 @pytest.mark.processes
 def test_a_full_queue_is_told_and_the_application_does_not_stay_in_it(cluster: YarnCluster, tmp_path: Path) -> None:
-    cluster.set(nodes=["node1"], full=True)
-    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", *SHORT)
+    """Also told: that containers would get less than was requested."""
+    cluster.set(nodes=["node1"], full=True, maximum=[3000, 4])
+    run = YarnRun(cluster, tmp_path / "run", "--nodes", "2", "--timeout", "4s", "--cores-per-device", "8", *SHORT)
     done = run.finish()
     assert done.returncode == 1
+    assert "yarn: a container gets 3000 MB of memory, not 4096: this is the cluster's maximum\n" in done.stderr
+    assert "yarn: a container gets 4 cores, not 8: this is the cluster's maximum\n" in done.stderr
     (name, app), *_ = cluster.applications.items()
     assert "0 of 2 hosts called back within 4 s (--timeout), on " in done.stderr
     assert f"{name} is ACCEPTED in queue 'default': it waits for its turn" in done.stderr

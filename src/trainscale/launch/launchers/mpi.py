@@ -22,9 +22,12 @@ from pathlib import Path
 from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
 from ...errors import InputError
+from ...spec.devices import Host
 from ...spec.settings import SettingGroup
+from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
+from ..hosts import choose_network
 from .callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
@@ -47,6 +50,7 @@ _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
     "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
     "orte_leave_session_attached": "prte_leave_session_attached",
+    "oob_tcp_if_include": "prte_if_include",
 }
 
 # What the wrappers of ssh and of the keeper print, and what parts of mpirun print when they lose a host, or end because
@@ -100,11 +104,13 @@ class MpiImplementation(ABC):
         self.program = program
 
     @abstractmethod
-    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
+    def make_command(
+        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
+    ) -> list[str]:
         """Return the command. Process n is on the n-th host. The variable is passed on by its name.
 
-        The hosts reach this machine by ``address``. Without ``ssh_wrapper``, which is called like ssh, mpirun finds its
-        own way to them.
+        mpirun's own connections use ``address`` of this machine and ``network``, an interface or a range. Without
+        ``ssh_wrapper``, which is called like ssh, mpirun finds its own way to the hosts.
         """
 
 
@@ -119,7 +125,9 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
+    def make_command(
+        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
+    ) -> list[str]:
         argv = [self.program]
         if os.geteuid() == 0:
             argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
@@ -130,6 +138,9 @@ class OpenMpi(MpiImplementation):
             # their ssh, so that their output and their end are known here.
             argv += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
             argv += self._make_runtime_option("orte_leave_session_attached", "1")
+        if network:
+            argv += self._make_runtime_option("oob_tcp_if_include", network)
+            argv += ["--mca", "btl_tcp_if_include", network]
         tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
         # The worker binds each rank to its own cores.
         argv += ["--bind-to", "none", "--map-by", "node", *tag_output]
@@ -148,7 +159,9 @@ class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
 
-    def make_command(self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None) -> list[str]:
+    def make_command(
+        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
+    ) -> list[str]:
         argv = [self.program]
         if ssh_wrapper:
             argv += ["-launcher", "ssh", "-launcher-exec", ssh_wrapper]
@@ -256,7 +269,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
         by_command = groupby(keepers, lambda keeper: keeper[1])
         groups = [HostGroup(tuple(host for host, _ in group), command) for command, group in by_command]
-        return self.mpi.make_command(groups, endpoint.address, self._ssh_wrapper)
+        address, network = endpoint.address, self.access.interface or ""
+        if network:
+            try:
+                address, _ = choose_network(Host("this machine"), list_addresses(), network)
+            except InputError:  # this machine is not on it: it connects the hosts only
+                network = ""
+        return self.mpi.make_command(groups, address, self._ssh_wrapper, network)
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Return the keeper's command, which drops all MPI variables: ranks are not part of this job."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from ...cluster.yarn import Application, ResourceManager, YarnClient
@@ -17,7 +18,10 @@ from ..callback import LauncherProcess
 
 _APPLICATION_ID = re.compile(r"application_\d+_\d+")
 _COPIES_FILES = "Copy App Master jar"
-_RETRYING = "Retrying connect to server"
+_RETRYING = re.compile(r"Retrying connect to server: (\S+?)[.]? Already tried (\d{1,9}) time")
+# What a container gets at most. The spelling of the word differs between versions.
+_MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources in this cluster (\d{1,18})(?!\d)")
+_UNITS = {"container_memory": "MB of memory", "container_vcores": "cores"}
 _STATE_SECONDS = 5.0  # between questions to the ResourceManager while an application waits
 _DOWN_SECONDS = 60.0  # for a ResourceManager to answer before the application is submitted
 _REACH_SECONDS = 3.0  # after which it is asked whether a ResourceManager answers at all
@@ -46,11 +50,12 @@ class SubmittedApplication:
         self.id = ""
         self._client, self._containers = client, containers
         self._state: Application | None = None
-        self._began = time.monotonic()
         self._checked_at = 0.0
+        self._unreachable_since: float | None = None
         self._has_copied = False  # whether the client has written files
         self._incomplete_since: float | None = None  # since when there are too few containers
         self._has_lost_containers = False
+        self._printed: set[str] = set()  # what containers get less of than requested
 
     @cached_property
     def manager(self) -> ResourceManager:
@@ -63,14 +68,7 @@ class SubmittedApplication:
             return
         self._checked_at = time.monotonic()
         if not self.id:
-            # The client tries for hours to reach a ResourceManager.
-            has_waited = time.monotonic() - self._began > _DOWN_SECONDS
-            if has_waited and _RETRYING in process.output and not self.manager.is_reachable():
-                raise TrainscaleError(
-                    f"launcher yarn: no ResourceManager answers at {', '.join(self._client.managers)}, nor to the"
-                    f" client: {find_error(process.output)}"
-                    "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
-                )
+            self._check_manager(process)
             return
         before, now = self._state, self.manager.read_application(self.id)
         self._state = now
@@ -92,11 +90,35 @@ class SubmittedApplication:
                 f" before they called back\n  what they printed: yarn logs -applicationId {self.id}"
             )
 
+    def _check_manager(self, process: LauncherProcess) -> None:
+        """Report a ResourceManager that is down; raise TrainscaleError if that lasts. The client tries for hours."""
+        retries = _RETRYING.findall(process.output)
+        if not retries or self.manager.is_reachable():
+            self._unreachable_since = None
+            return
+        server, count = retries[-1]
+        where, tries = ", ".join(self._client.managers), f"({server}, tried {int(count) + 1} times)"
+        if self._unreachable_since is None:
+            self._unreachable_since = time.monotonic()
+            _print(f"no ResourceManager answers at {where}; the client tries again {tries}")
+        elif time.monotonic() - self._unreachable_since > _DOWN_SECONDS:
+            raise TrainscaleError(
+                f"launcher yarn: no ResourceManager answers at {where}, nor to the client {tries}"
+                "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
+            )
+
     def read_output(self, process: LauncherProcess) -> None:
-        output = process.output
+        """Read the application's id, and print of what containers get less than was requested."""
+        output, command = process.output, process.command
         if not self.id and (match := _APPLICATION_ID.search(output)):
             self.id = match[0]
         self._has_copied = self._has_copied or _COPIES_FILES in output
+        for name, most in _MAXIMUM.findall(output):
+            option = "container_memory" if name == "mem" else "container_vcores"
+            requested = [value for key, value in pairwise(command) if key.lstrip("-") == option]
+            if option not in self._printed and requested and _exceeds(requested[0], int(most)):
+                self._printed.add(option)
+                _print(f"a container gets {most} {_UNITS[option]}, not {requested[0]}: this is the cluster's maximum")
 
     def release(self, process: LauncherProcess, complete: bool) -> None:
         """Wait for the client: it ends with the application, that with its containers, and they with their connections.
@@ -137,6 +159,10 @@ class SubmittedApplication:
             beside = Path(self._client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
             _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.name)
+
+
+def _exceeds(requested: str, most: int) -> bool:
+    return re.fullmatch(r"\d{1,18}", requested) is not None and int(requested) > most
 
 
 def _print(text: str) -> None:
