@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mutation import SOURCES, Mutation, MutationRun
-from runs import MNIST
+from catalog import SOURCES, Mutation, MutationRun
 
 SUPPORT = Path(__file__).parents[1] / "support"
 _NETWORKS = "graph_nets"
@@ -72,8 +71,8 @@ class Workshop:
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(SOURCES, folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        if mutation is not None:
-            mutation.apply(folder / "src")
+        for file, text in mutation.patch_files().items() if mutation else ():
+            (folder / "src" / "trainscale" / file).write_text(text)
         output = folder / "results"
         environment = {
             **os.environ,
@@ -102,7 +101,7 @@ class Workshop:
         return (self.folder if shared else folder) / "cache"
 
     def _arguments(self, run: MutationRun) -> list[str]:
-        options = [f"mnist:{self.mnist}" if option == MNIST else option for option in run.options]
+        options = [f"mnist:{self.mnist}" if option == "mnist:DIR" else option for option in run.options]
         counts = () if "--epochs" in options else _COUNTS
         network = ["--frameworks", run.frameworks, "--models", run.model, "--strategies", run.strategy]
         return ["run", *network, "--devices", str(run.devices), *_SETTINGS, *counts, *options]

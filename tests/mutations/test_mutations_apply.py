@@ -10,9 +10,8 @@ import json
 from collections import Counter
 
 import pytest
-from catalog import FAST, MUTATIONS, PARTS, controls
+from catalog import FAST, MUTATIONS, PARTS, SOURCES, Edit, Mutation, PatchError, controls
 from make_table import PAGE, RESULTS, insert_table, make_table
-from mutation import SOURCES, Edit, Mutation, PatchError
 
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
@@ -24,7 +23,7 @@ def syntax_of_source(file: str) -> str:
 
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS)
 def test_the_mutation_changes_its_files_into_other_valid_python(mutation: Mutation) -> None:
-    for file, text in mutation.patched_files().items():
+    for file, text in mutation.patch_files().items():
         assert ast.dump(ast.parse(text)) != syntax_of_source(str(file)), f"{file} does the same as before"
 
 

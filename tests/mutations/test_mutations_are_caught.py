@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 import tiers
-from catalog import FAST, MUTATIONS
+from catalog import FAST, MUTATIONS, Edit, Mutation, MutationRun
 from harness import CRASHED, WITNESS, Workshop, try_control, try_mutation
-from mutation import single
-from runs import local
 
 pytestmark = pytest.mark.framework
 
@@ -32,12 +30,7 @@ def test_the_command_is_proven_without_the_mistake(name: str, workshop: Workshop
 
 
 def test_the_processes_of_a_trial_run_the_mutated_copy(workshop: Workshop) -> None:
-    crash = single(
-        "crash",
-        "The loop crashes",
-        local("torch"),
-        "worker/training/loop.py",
-        ('    heartbeat.phase = "first step"\n', '    raise RuntimeError("this is the copy")\n'),
-    )
-    outcome = try_mutation(workshop, crash)
+    edit = Edit("worker/training/loop.py", 'heartbeat.phase = "first step"', 'raise RuntimeError("this is the copy")')
+    run = MutationRun("torch", "plain-graph:4", "local")
+    outcome = try_mutation(workshop, Mutation("crash", "The loop crashes", run, (edit,)))
     assert (outcome.caught_by, outcome.message) == (CRASHED, "rank 0: this is the copy")
