@@ -16,6 +16,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...worker.inspection.host import list_addresses
 from ..callback import CallbackServer, LauncherProcess
@@ -134,24 +135,28 @@ class CallbackSession:
             self._server.close()
             raise
         self._started = time.monotonic()
-        self._not_called, self._not_stopped = dict.fromkeys(hosts), set(hosts)
-        self._cancelled: set[str] = set()
+        self._not_called = dict.fromkeys(hosts)
+        self._not_stopped = set(hosts)
         self._report_deadline: float | None = None  # None until a keeper is lost
-        self._last_output, self._last_report = "", CommandReport()
+        self._read_output = lru_cache(1)(lambda output: launcher.read_output(output, hosts))
         self._lock = threading.Lock()
+
+    @property
+    def report(self) -> CommandReport:
+        return self._read_output(self._process.output)
 
     def wait_for(self, host: str, deadline: float) -> socket.socket:
         """Return the connection of this host's keeper; a HostError if it does not call."""
         while (caller := self._server.take(host, _POLL_SECONDS)) is None:
-            if host in self._cancelled:
+            if host not in self._not_stopped:
                 raise HostError(host, "was not waited for")
-            failed = self.read_report().failed
-            if self._process.has_ended or failed:
+            has_ended, failed = self._process.has_ended, self.report.failed
+            if has_ended or failed:
                 # A command that cannot start one keeper may start none of them.
-                is_hopeless = self._process.has_ended or host in failed
+                is_hopeless = has_ended or host in failed
                 caller = self._server.take(host, _POLL_SECONDS if is_hopeless else _LATE_SECONDS)
                 if caller is None:
-                    raise self._explain_missing_keeper(host)
+                    raise self.explain_end(host)
                 break
             if time.monotonic() > deadline:
                 raise self._explain_late_call(host)
@@ -167,12 +172,14 @@ class CallbackSession:
         process = self._process
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS
-        while not (self.read_report().failed or process.has_ended or time.monotonic() > self._report_deadline):
+        while not (self.report.failed or process.has_ended or time.monotonic() > self._report_deadline):
             time.sleep(_POLL_SECONDS / 4)
         if reason := self._find_own_failure():
             return "", reason
-        has_ended, report = process.has_ended, self.read_report()
-        for other in (*report.failed, host, *(self._hosts if has_ended else ())):
+        has_ended, report = process.has_ended, self.report
+        with self._lock:
+            candidates = [host, *self._not_called] if host in self._not_called else [*report.failed, host]
+        for other in (*candidates, *self._not_called, *(self._hosts if has_ended else ())):
             if other in report.by_host:
                 return other, report.by_host[other]
         if has_ended:
@@ -181,26 +188,15 @@ class CallbackSession:
             return "", f"a keeper was told to end, and {process.program} has not said why"
         return host, ""
 
-    def cancel(self, host: str) -> None:
-        self._cancelled.add(host)
-
-    def release(self, host: str, patience_seconds: float) -> int | None:
-        """Note that this connection stopped. With the last, end the command and return its exit code."""
-        with self._lock:
-            self._cancelled.add(host)
-            self._not_stopped.discard(host)
-            if self._not_stopped:
-                return None
-        self._server.close()
-        return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
-
-    def read_report(self) -> CommandReport:
-        output = self._process.output
-        with self._lock:
-            if output != self._last_output:
-                self._last_report = self._launcher.read_output(output, self._hosts)
-                self._last_output = output
-            return self._last_report
+    def explain_end(self, host: str) -> HostError:
+        """Explain why this host has no keeper, or no longer, perhaps because of another host."""
+        cause, reason = self.find_cause(host)
+        if not cause:
+            return CommandError(host, reason)
+        error = explain_ssh_error(reason, cause, self._launcher.access.remote_dir)
+        if cause != host:
+            return HostError(host, f"not started because of {cause}: {error.reason}", consequence=True)
+        return HostError(host, error.reason, remedy=error.remedy)
 
     def _find_own_failure(self) -> str:
         """Say that somebody ended or stopped the command itself; empty if nobody did."""
@@ -209,32 +205,30 @@ class CallbackSession:
             return process.explain_exit()
         if process.is_stopped:
             return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
-        return self.read_report().end_notice
+        return self.report.end_notice
 
     def _explain_late_call(self, host: str) -> HostError:
         if reason := self._find_own_failure():
             return CommandError(host, reason)
         within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
-        lines = self.read_report().by_host.get(host, "").splitlines()
+        lines = self.report.by_host.get(host, "").splitlines()
         if not lines and len(self._not_called) == len(self._hosts):  # the command may hang, or be too slow
             message = f"no keeper that {self._process.program} should start called {within}"
             return CommandError(host, message, OTHER_ADDRESS)
         return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)
 
-    def _explain_missing_keeper(self, host: str) -> HostError:
-        """Explain why this host has no keeper. One unreachable host can end the command for all."""
-        if reason := self._find_own_failure():
-            return CommandError(host, reason)
-        report = self.read_report()
+    def cancel(self, host: str) -> bool:
+        """Note that nobody waits for this host any more. Return whether it was the last one."""
         with self._lock:
-            candidates = [host, *self._not_called]
-        for other in candidates:
-            if other in report.by_host:
-                error = explain_ssh_error(report.by_host[other], other, self._launcher.access.remote_dir)
-                if other == host:
-                    return HostError(host, error.reason, remedy=error.remedy)
-                return HostError(host, f"not started because of {other}: {error.reason}", consequence=True)
-        return CommandError(host, report.summary or self._process.explain_exit())
+            self._not_stopped.discard(host)
+            return not self._not_stopped
+
+    def release(self, host: str, patience_seconds: float) -> int | None:
+        """Note that this connection stopped. With the last, end the command and return its exit code."""
+        if not self.cancel(host):
+            return None
+        self._server.close()
+        return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
 
 
 class CallbackConnection(SocketConnection):
@@ -249,19 +243,13 @@ class CallbackConnection(SocketConnection):
         super().become_ready(deadline)
 
     def stderr_text(self) -> str:
-        return self._session.read_report().by_host.get(self.host, "")
+        return self._session.report.by_host.get(self.host, "")
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
         return self._session.find_cause(self.host, was_told_to_end)
 
     def _explain_end(self) -> HostError:
-        """Explain the end of a keeper that had called, perhaps because of another host."""
-        cause, reason = self._session.find_cause(self.host)
-        if not cause:
-            return CommandError(self.host, reason)
-        if cause != self.host and reason:
-            return HostError(self.host, f"not started because of {cause}: {reason}", consequence=True)
-        return super()._explain_end()
+        return self._session.explain_end(self.host)
 
     def cut(self) -> None:
         self._session.cancel(self.host)
