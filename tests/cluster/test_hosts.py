@@ -18,7 +18,7 @@ from trainscale.cluster.hosts import (
     select_first_hosts,
 )
 from trainscale.errors import InputError
-from trainscale.launch.launchers.settings import SshSettings
+from trainscale.launch.launchers.base import SshSettings
 from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment

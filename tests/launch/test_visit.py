@@ -17,8 +17,7 @@ from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch import connected_hosts
 from trainscale.launch.connected_hosts import ConnectOptions
-from trainscale.launch.connection import HostError, SocketConnection
-from trainscale.launch.events import decode_line
+from trainscale.launch.connection import HostError, SocketConnection, decode_line
 from trainscale.launch.hosts import (
     add_facts,
     choose_network,

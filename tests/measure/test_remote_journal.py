@@ -8,7 +8,7 @@ import pytest
 from watched_runs import begin, records
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.settings import SshSettings
+from trainscale.launch.launchers.base import SshSettings
 from trainscale.measure import watching
 from trainscale.measure.watching import RemoteJournal
 from trainscale.record.journal import read_run, read_trials

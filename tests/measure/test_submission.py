@@ -11,7 +11,7 @@ import pytest
 
 from trainscale.cluster.allocation import JobStatus, parse_status
 from trainscale.errors import InputError
-from trainscale.launch.launchers.settings import SlurmSettings
+from trainscale.launch.launchers.base import SlurmSettings
 from trainscale.measure.context import should_submit
 from trainscale.measure.submission import (
     JobPaths,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.settings import SlurmSettings
+from trainscale.launch.launchers.base import SlurmSettings
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment, read_experiment_file

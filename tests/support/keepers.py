@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from trainscale.launch.connected_hosts import EventReader, ask_all
-from trainscale.launch.connection import HostError, KeeperConnection, select_causes, stop_all
-from trainscale.launch.events import AnyEvent, ReceivedEvent
+from trainscale.launch.connection import AnyEvent, HostError, KeeperConnection, ReceivedEvent, select_causes, stop_all
 from trainscale.launch.launchers.base import Launcher
 
 

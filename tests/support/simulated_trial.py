@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainscale.launch.events import HostLost, ReceivedEvent, decode_line
-from trainscale.launch.trial.failures import find_hang
-from trainscale.launch.trial.state import RankPlace, TrialState
+from trainscale.launch.connection import HostLost, ReceivedEvent, decode_line
+from trainscale.launch.trial.state import RankPlace, TrialState, find_hang
 from trainscale.launch.trial.trial import build_record
 from trainscale.record.trial import Failure, TrialRecord
 from trainscale.spec.config import Config, Trial

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from trainscale.launch.events import UnknownEvent, decode_line
+from trainscale.launch.connection import UnknownEvent, decode_line
 from trainscale.record.decoding import convert
 from trainscale.worker import events
 from trainscale.worker.events import (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter, write_file
-from ..launch.launchers.settings import SlurmSettings, SshSettings
+from ..launch.launchers.base import SlurmSettings, SshSettings
 from ..launch.notebook_host import NotebookRequest
 from ..launch.notebooks import JupyterTarget, open_notebook
 from ..measure.watching import RemoteJournal

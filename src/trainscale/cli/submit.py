@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
-from ..launch.launchers.settings import SlurmSettings
+from ..launch.launchers.base import SlurmSettings
 from ..measure.context import choose_directory
 from ..measure.submission import (
     JobPaths,

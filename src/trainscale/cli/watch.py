@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import InputError
-from ..launch.launchers.settings import SshSettings
+from ..launch.launchers.base import SshSettings
 from ..measure.measure import RunListener
 from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, watch_run
 from ..record.journal import Journal, read_run

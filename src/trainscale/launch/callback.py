@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..errors import TrainscaleError
 from ..worker.listening import Greeting, GreetingReader, listen
-from .events import describe_exit
+from .connection import describe_exit
 
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05

@@ -28,13 +28,15 @@ from ..worker.job import EndTasksRequest, SignalRequest, Task, TasksRequest, enc
 from .connection import (
     READY_SECONDS,
     HostError,
+    HostLost,
     KeeperConnection,
     NoFreePorts,
     Readable,
+    ReceivedEvent,
+    name_signal,
     select_causes,
     stop_all,
 )
-from .events import HostLost, ReceivedEvent, name_signal
 
 POLL_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0

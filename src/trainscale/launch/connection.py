@@ -1,12 +1,14 @@
 """The connection to one keeper: the handshake, requests and events, and its end. There are two kinds: over the pipes of
 a command of this machine, as a rule an ssh, and over a socket on which the keeper called back. connected_hosts.py
-handles all keepers of a trial.
+handles all keepers of a trial. Events are decoded from the keeper's lines into the dataclasses of worker/events.py.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -14,18 +16,89 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import IO, Protocol
+from dataclasses import dataclass
+from typing import IO, Protocol, TypeVar
 
 from ..errors import TrainscaleError
-from ..worker.events import MARK, Bootstrap, Ports
+from ..record.decoding import DecodingError, convert
+from ..worker.events import EVENTS, MARK, Bootstrap, Event, Ports
 from ..worker.job import PortsRequest, encode_request
-from .events import AnyEvent, ReceivedEvent, decode_line
 
 READY_SECONDS = 120.0  # to connect, to wake up a file system, to copy the worker over a slow link
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
 _CLOCK_QUESTIONS = 5
 _STDERR_BYTES = 4096  # that are kept
 _REUSE_SECONDS = 10.0  # for an idle keeper to answer
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+# ---- events, as they are decoded from the lines of a keeper; the types of their fields are checked
+
+
+@dataclass(frozen=True)
+class UnknownEvent(Event):
+    """An event of a kind that this version does not know, or, with a ``problem``, one that cannot be decoded."""
+
+    event_kind: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ReceivedEvent:
+    """An event with the host that sent it. Events of a task carry its rank, those of a rank a sequence number too."""
+
+    host: str
+    event: Event
+    rank: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True)
+class HostLost(Event):
+    """A keeper has ended without its last event. ``culprit`` is the host that caused it, or empty if no host did or if
+    that cannot be known; ``stderr_tail`` is what its program had printed. A keeper that a signal told to end
+    (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
+    """
+
+    culprit: str
+    stderr_tail: tuple[str, ...] = ()
+    was_ended: bool = False
+
+
+def decode_line(line: str, host: str = "") -> ReceivedEvent | None:
+    """Return the event in a line, or None if the line holds none."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        values = json.loads(line[len(MARK) :])
+    except (ValueError, RecursionError):  # a rank may print anything
+        return None
+    if not isinstance(values, dict) or "kind" not in values:
+        return None
+    kind, rank, sequence = str(values["kind"]), values.get("rank"), values.get("seq")
+    event: Event
+    try:
+        event = convert(values, EVENTS[kind]) if kind in EVENTS else UnknownEvent(kind)
+    except DecodingError as error:
+        event = UnknownEvent(kind, str(error))
+    rank = rank if isinstance(rank, int) else None
+    return ReceivedEvent(host, event, rank, sequence if isinstance(sequence, int) else None)
+
+
+def name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_exit(code: int) -> str:
+    """Return "was ended by SIGKILL" for a negative exit code, else "ended with exit code 3"."""
+    return f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+# ---- errors of hosts
 
 
 class HostError(TrainscaleError):
@@ -56,6 +129,9 @@ def select_causes(errors: Iterable[HostError]) -> list[HostError]:
     """Return the errors without consequences of others, unless there is nothing else."""
     all_errors = list(errors)
     return [error for error in all_errors if not error.consequence] or all_errors
+
+
+# ---- connections
 
 
 class Readable(Protocol):

@@ -20,7 +20,7 @@ from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
 from ..spec.devices import Host
 from . import notebook_host
-from .launchers.settings import SlurmSettings, SshSettings
+from .launchers.base import SlurmSettings, SshSettings
 from .launchers.ssh import make_shell_command, make_ssh_command
 from .notebook_host import NotebookRequest
 from .ssh_errors import explain_ssh_error

@@ -27,8 +27,7 @@ from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import SCHEDULER, SERVER, WORKER, Task
 from ..worker.keeper.program import FolderRequest, ProgramJob
 from .connected_hosts import ConnectedHosts, ConnectOptions
-from .connection import HostError, select_causes
-from .events import HostLost, ReceivedEvent, describe_exit
+from .connection import HostError, HostLost, ReceivedEvent, describe_exit, select_causes
 from .hosts import add_facts, decode_facts
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .tasks import make_role_task, run_host_tasks

@@ -23,8 +23,7 @@ from ..worker.events import (
 )
 from ..worker.job import Device, Measure, Task
 from .connected_hosts import ConnectedHosts, find_hurry_limit
-from .connection import HostError
-from .events import AnyEvent, HostLost, describe_exit
+from .connection import AnyEvent, HostError, HostLost, describe_exit
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .trial.jobs import TrialSettings, build_jobs, count_ports
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, parse_exit_code, parse_status
 from ..cluster.hosts import find_devices
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.settings import SlurmSettings
+from ..launch.launchers.base import SlurmSettings
 from ..record.files import write_atomically
 from ..record.journal import RUN, SLURM, check_directory
 from ..spec.devices import Host

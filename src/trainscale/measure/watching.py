@@ -20,7 +20,7 @@ from typing import IO
 from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.settings import SshSettings
+from ..launch.launchers.base import SshSettings
 from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
 from ..record.batches import read_batches

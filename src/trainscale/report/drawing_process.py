@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from ..errors import TrainscaleError
 from ..folders import find_cache_folder
-from ..launch.events import describe_exit
+from ..launch.connection import describe_exit
 from ..record.files import write_atomically
 
 _PROGRAM = Path(__file__).resolve().with_name("draw_charts.py")

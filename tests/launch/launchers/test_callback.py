@@ -12,8 +12,7 @@ from keepers import events_of, opened, read_until, ready, try_ready
 from processes import marked
 
 from trainscale.errors import TrainscaleError
-from trainscale.launch.connection import CommandError, HostError, select_causes
-from trainscale.launch.events import HostLost
+from trainscale.launch.connection import CommandError, HostError, HostLost, select_causes
 from trainscale.launch.launchers.callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,

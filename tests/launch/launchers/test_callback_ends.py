@@ -19,8 +19,7 @@ from keepers import events_of, opened, read_until, ready
 from processes import marked, program, until
 
 from trainscale.launch.callback import LauncherProcess
-from trainscale.launch.connection import KeeperConnection
-from trainscale.launch.events import HostLost, ReceivedEvent
+from trainscale.launch.connection import HostLost, KeeperConnection, ReceivedEvent
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task, TasksRequest, encode_request
 

@@ -20,8 +20,7 @@ from this_machine_launcher import shared_copies
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import TrainscaleError
 from trainscale.launch.callback import LauncherProcess
-from trainscale.launch.connection import HostError, NoFreePorts
-from trainscale.launch.events import HostLost
+from trainscale.launch.connection import HostError, HostLost, NoFreePorts
 from trainscale.launch.hosts import visit_hosts
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program

@@ -19,6 +19,7 @@ import trainscale.launch.launchers.mpi
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connection import HostError
+from trainscale.launch.launchers.base import SshSettings
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import (
     HostGroup,
@@ -30,7 +31,6 @@ from trainscale.launch.launchers.mpi import (
     identify_mpi,
     make_ssh_wrapper_script,
 )
-from trainscale.launch.launchers.settings import SshSettings
 from trainscale.launch.ssh_errors import explain_ssh_error
 from trainscale.spec.devices import Host
 

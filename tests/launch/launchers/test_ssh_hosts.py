@@ -22,8 +22,7 @@ from processes import until
 
 from lab import Lab
 from trainscale.launch.connection import HostError, stop_all
-from trainscale.launch.launchers.base import ITS_PYTHON
-from trainscale.launch.launchers.settings import SshSettings
+from trainscale.launch.launchers.base import ITS_PYTHON, SshSettings
 from trainscale.spec.devices import Host
 from trainscale.worker.job import Task, TasksRequest, encode_request
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from simulated_trial import SimulatedTrial
 
-from trainscale.launch.events import HostLost, ReceivedEvent
+from trainscale.launch.connection import HostLost, ReceivedEvent
 from trainscale.record.trial import TrialRecord
 
 

@@ -1,4 +1,5 @@
-"""Contract 6, the launcher: how keepers are started on hosts. A launcher is one small file that gives the command.
+"""Contract 6, the launcher: how keepers are started on hosts. A launcher is one small file that gives the command. The
+settings of all are here.
 
 ``command`` has no side effects, so tests can compare its whole result. The launchers here run one command for every
 host, connected by pipes; those in callback.py run one command for all hosts, whose keepers call back.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +19,7 @@ from ...cluster.hosts import HostAccess, HostList, read_hosts
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
-from ...spec.settings import SettingGroup
+from ...spec.settings import LINES, NAME, SWITCH, SettingGroup, setting
 from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
 from ..connection import KeeperConnection, PipeConnection
 
@@ -87,3 +89,77 @@ class PipeLauncher(Launcher):
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         folder = None if self.local else self.access.remote_dir
         return [self._idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]
+
+
+# ---- the settings that launchers declare: a command needs all of them for its flags, but only one launcher
+
+
+@dataclass(frozen=True)
+class SshSettings(SettingGroup):
+    """The settings of every launcher that uses ssh."""
+
+    table: ClassVar[str] = "ssh"
+    title: ClassVar[str] = "ssh"
+
+    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
+    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
+
+    @property
+    def config_path(self) -> Path | None:
+        return Path(self.ssh_config).expanduser() if self.ssh_config else None
+
+
+@dataclass(frozen=True)
+class SlurmSettings(SettingGroup):
+    """The settings of a job that is submitted."""
+
+    table: ClassVar[str] = "slurm"
+    title: ClassVar[str] = "Slurm"
+
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
+    time: str | None = setting(
+        NAME,
+        "time limit of a submitted job, such as 2:00:00",
+        default_text="estimated from the plan",
+        metavar="TIME",
+    )
+    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
+    gres: str | None = setting(
+        NAME,
+        "generic resources of a submitted job",
+        default_text="gpu:N with --device cuda and -g N",
+        metavar="LIST",
+    )
+    sbatch: tuple[str, ...] = setting(
+        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
+    )
+
+
+@dataclass(frozen=True)
+class YarnSettings(SettingGroup):
+    table: ClassVar[str] = "yarn"
+    title: ClassVar[str] = "YARN"
+
+    queue: str | None = setting(NAME, "YARN queue", default_text="default")
+    yarn: tuple[str, ...] = setting(
+        LINES,
+        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
+        default=(),
+        metavar="OPTION",
+    )
+
+
+@dataclass(frozen=True)
+class RaySettings(SettingGroup):
+    table: ClassVar[str] = "ray"
+    title: ClassVar[str] = "Ray"
+
+    ray_address: str | None = setting(
+        NAME,
+        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
+        default_text="RAY_ADDRESS, else the cluster of this machine",
+        metavar="ADDRESS",
+    )
+
+
+LAUNCHER_SETTINGS = (SshSettings, SlurmSettings, YarnSettings, RaySettings)

@@ -28,6 +28,7 @@ from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
 from ..hosts import choose_network
+from .base import SshSettings
 from .callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,
@@ -36,7 +37,6 @@ from .callback import (
     find_outward_address,
     make_callback_program,
 )
-from .settings import SshSettings
 from .ssh import UsesSsh, make_shell_command, make_ssh_command
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")

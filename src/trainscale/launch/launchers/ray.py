@@ -17,10 +17,10 @@ from pathlib import Path
 from ...errors import InputError, TrainscaleError
 from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
 from ..callback import LauncherProcess
-from ..events import AnyEvent, decode_line
+from ..connection import AnyEvent, decode_line
+from .base import RaySettings
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
-from .settings import RaySettings
 
 CLIENT = Path(__file__).resolve().parent / "ray_client.py"
 # ray_client.py sets the variables.

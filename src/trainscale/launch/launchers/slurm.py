@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from ...cluster.allocation import read_gpus_per_host
 from ..connection import KeeperConnection
+from .base import SlurmSettings
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
-from .settings import SlurmSettings
 from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs

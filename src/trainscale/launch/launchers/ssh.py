@@ -10,8 +10,7 @@ from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ..worker_archive import RUN_FIRST_LINE
-from .base import Launcher, PipeLauncher
-from .settings import SshSettings
+from .base import Launcher, PipeLauncher, SshSettings
 
 # A user's configuration must not change these, because a program uses the connection, not a person.
 _OPTIONS = (

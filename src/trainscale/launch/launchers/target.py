@@ -14,8 +14,7 @@ from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hos
 from ...errors import InputError, explain_unknown
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
-from .base import Launcher
-from .settings import LAUNCHER_SETTINGS
+from .base import LAUNCHER_SETTINGS, Launcher
 
 if TYPE_CHECKING:
     from .inside_mpi import InsideMpiLauncher

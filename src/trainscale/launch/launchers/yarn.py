@@ -20,9 +20,9 @@ from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
 from ...spec.settings import SettingGroup
 from ..callback import Caller, LauncherProcess
+from .base import YarnSettings
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address, make_callback_program
 from .leased import LeasedHostsLauncher
-from .settings import YarnSettings
 from .yarn_application import SubmittedApplication, find_error, summarise_diagnostics
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"

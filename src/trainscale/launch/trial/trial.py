@@ -1,7 +1,7 @@
 """One trial: starts its processes, reads their events, ends them, and returns the record. No process is left.
 
-jobs.py says what every process gets, state.py follows the ranks by their events, failures.py notices ranks that hang
-and finds why a trial failed.
+jobs.py says what every process gets; state.py follows the ranks by their events, notices those that hang, and finds why
+a trial failed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from ...spec.devices import Slot
 from ...worker.events import LogLine
 from ...worker.sample import Report
 from ..connected_hosts import ConnectedHosts, ConnectOptions
-from ..connection import READY_SECONDS, CommandError, HostError, NoFreePorts
-from ..events import ReceivedEvent
+from ..connection import READY_SECONDS, CommandError, HostError, NoFreePorts, ReceivedEvent
 from ..launchers.base import Launcher
-from .failures import find_failure, find_hang
 from .jobs import TrialSettings, build_tasks, count_ports, describe_device
-from .state import RankPlace, TrialState
+from .state import RankPlace, TrialState, find_failure, find_hang
 
 _SECONDS_AFTER_FAILURE = 2.0  # for the other ranks to report: the first error is not always the cause
 # Some frameworks wait for their peers at exit, when the measurement is over. They may wait so long for the next rank to
