@@ -18,7 +18,7 @@ from trainscale.runs import run
 DOCS = Path(__file__).parents[2] / "docs"
 FUNCTIONS = ("load", "run", "explain", "best", "compare")
 REFERENCE = "\n## Reference\n"
-COLUMN_HEAD = "| column | type | unit | meaning |\n| --- | --- | --- | --- |\n"
+COLUMN_HEAD = "| column | type, unit | meaning |\n| --- | --- | --- |\n"
 
 
 def public_object(name: str) -> Any:
@@ -35,7 +35,7 @@ def make_reference() -> str:
 
 def make_column_table() -> str:
     """Return the table of the columns of the tidy table."""
-    rows = [f"| `{c.name}` | {c.kind.__name__} | {c.unit} | {c.meaning} |\n" for c in COLUMNS]
+    rows = [f"| `{c.name}` | {c.kind.__name__}{f', {c.unit}' if c.unit else ''} | {c.meaning} |\n" for c in COLUMNS]
     return COLUMN_HEAD + "".join(rows)
 
 
@@ -53,29 +53,25 @@ def _signature(function: Callable[..., Any], of_class: bool = False) -> str:
 
 def _class(name: str) -> str:
     kind = public_object(name)
-    lines = [f"### {name}\n\n{_text(kind)}\n"]
+    text = f"### {name}\n\n{_text(kind)}\n"
     if name == "TrialRow":
-        return f"{lines[0]}\nIts fields are the [columns of the tidy table](export.md#columns).\n"
-    if is_dataclass(kind):
-        lines += _field_table(kind)
-    members = list(_members(kind))
-    if members:
-        lines.append("\n| member | |\n| --- | --- |\n" + "".join(members))
-    return "".join(lines)
+        return f"{text}\nIts fields are the [columns of the tidy table](export.md#columns).\n"
+    entries = [*_fields(kind), *_members(kind)]
+    return text + "\n" + "".join(f"- {entry}\n" for entry in entries) if entries else text
 
 
-def _field_table(kind: Any) -> Iterator[str]:
-    described = [field for field in fields(kind) if not field.name.startswith("_")]
-    has_units = any(field.metadata.get("unit") for field in described)
-    if all("meaning" in field.metadata for field in described):
-        unit, rule = (" unit |", " --- |") if has_units else ("", "")
-        yield f"\n| field | type |{unit} meaning |\n| --- | --- |{rule} --- |\n"
-        for field in described:
-            unit = f" {field.metadata['unit']} |" if has_units else ""
-            yield f"| `{field.name}` | {_type(field.type)} |{unit} {field.metadata['meaning']} |\n"
-    else:
-        names = ", ".join(f"`{field.name}` ({_type(field.type)})" for field in described)
-        yield f"\nFields: {names}.\n"
+def _fields(kind: Any) -> Iterator[str]:
+    """Yield an entry for each field that has a meaning, and one for all fields of a type that have none."""
+    described = [field for field in fields(kind) if not field.name.startswith("_")] if is_dataclass(kind) else []
+    by_type: dict[str, list[str]] = {}
+    for field in described:
+        meaning, unit = field.metadata.get("meaning"), field.metadata.get("unit")
+        if meaning:
+            yield f"`{field.name}` ({_type(field.type)}{f', {unit}' if unit else ''}): {meaning}"
+        else:
+            by_type.setdefault(_type(field.type), []).append(f"`{field.name}`")
+    for type_name, names in by_type.items():
+        yield f"{', '.join(names)} ({type_name})"
 
 
 def _type(annotation: Any) -> str:
@@ -84,14 +80,14 @@ def _type(annotation: Any) -> str:
 
 
 def _members(kind: type) -> Iterator[str]:
-    """Yield a row for each public property and method that the class itself defines."""
+    """Yield an entry for each public property and method that the class itself defines."""
     for name, value in vars(kind).items():
         if name.startswith("_") or not getattr(value, "__doc__", None):
             continue
         if inspect.isfunction(value):
-            yield f"| `{name}{_signature(value, of_class=True)}` | {_text(value)} |\n".replace(" | None", " or None")
+            yield f"`{name}{_signature(value, of_class=True)}`: {_text(value)}".replace(" | None", " or None")
         elif isinstance(value, property) or type(value).__name__ == "cached_property":
-            yield f"| `{name}` | {_text(value)} |\n"
+            yield f"`{name}`: {_text(value)}"
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ class InstanceType:
     gpu: str
     cpus: int  # virtual CPUs of a type without GPUs, else 0
     efa: int  # network cards with an Elastic Fabric Adapter
-    batches: Mapping[str, int] = field(default_factory=dict)  # per device, by model; otherwise see docs/defaults.md
+    batches: Mapping[str, int] = field(default_factory=dict)  # per device, by model; otherwise see docs/models.md
 
     @property
     def family(self) -> str:
