@@ -26,9 +26,9 @@ from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.compiled_programs import COLD, WARM
 from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.job import Measure
+from trainscale.worker.sample import COLD, WARM
 
 
 def main() -> None:

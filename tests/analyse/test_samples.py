@@ -32,14 +32,12 @@ def deal(train: int = TRAIN, workers: int = 2, epochs: int = 2) -> Epochs:
 
 
 def report(rank: int, epochs: list[Batches], train: int = TRAIN, complete: bool = True) -> SeenByRank:
-    tracker = SamplesTracker(train)
+    tracker = SamplesTracker(train, share=0)
     for epoch, batches in enumerate(epochs):
-        tracker.begin(epoch)
         for batch in batches:
             tracker.add(epoch, np.array(batch), compute_hash_sum(batch))
-        if complete:
-            tracker.end(epoch)
-    return SeenByRank(rank, train, tuple(tracker.epochs.values()), pack_flags(tracker.flags))
+    seen = tuple(replace(seen, complete=complete) for seen in tracker.epochs.values())
+    return SeenByRank(rank, train, seen, pack_flags(tracker.flags))
 
 
 def judge(dealt: Epochs, train: int = TRAIN, complete: bool = True) -> str | None:

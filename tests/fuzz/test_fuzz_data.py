@@ -57,12 +57,8 @@ def data_refusal(read: object) -> str:
 def test_mnist_files(content: bytes, axes: int) -> None:
     path = FOLDER / "some-ubyte.gz"
     path.write_bytes(content)
-    for read in (
-        lambda: published_files._read_idx(str(path), axes),
-        lambda: published_files._count_images_in_file(str(path)),
-    ):
-        message = data_refusal(read)
-        assert not message or str(path) in message
+    message = data_refusal(lambda: published_files._read_idx(str(path), axes))
+    assert not message or str(path) in message
 
 
 @given(st.binary(max_size=40), st.sampled_from([0, 1, 3073, 6146]), st.sampled_from([".bin", ""]))
@@ -70,9 +66,8 @@ def test_cifar10_files(content: bytes, length: int, ending: str) -> None:
     path = FOLDER / f"some_batch{ending}"
     path.write_bytes((content * 200)[:length] if length else content)
     read = published_files._read_records if ending else published_files._read_pickle
-    for call in (lambda: read(str(path)), lambda: published_files._count_images_in_file(str(path))):
-        message = data_refusal(call)
-        assert not message or str(path) in message
+    message = data_refusal(lambda: read(str(path)))
+    assert not message or str(path) in message
 
 
 CHECKSUMS = {name: (folder / published_files.CHECKSUMS).read_bytes() for name, folder in SETS.items()}

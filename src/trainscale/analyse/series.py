@@ -12,7 +12,7 @@ from ..record.decoding import find_first_line
 from ..record.parity import FAILED, PROVEN, UNPROVEN, Verdict, WitnessVerdict, find_verdict
 from ..record.trial import IMAGES, LOST, Failure, TrialRecord
 from ..spec.config import Config, PointKey
-from ..worker.compiled_programs import COLD, NONE, WARM
+from ..worker.sample import COLD, NONE, WARM
 from .checks import find_point_flags
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, field
 
 from ..errors import InputError
 from ..spec.config import STRONG, WEAK, Config, Trial
-from ..worker.compiled_programs import COLD, NONE, WARM
 from ..worker.events import Epoch, ServerResult
-from ..worker.sample import BatchTime, ExchangeTime, GpuState, RankSample, SeenByRank
+from ..worker.sample import COLD, NONE, WARM, BatchTime, ExchangeTime, GpuState, RankSample, SeenByRank
 from ..worker.type_aliases import JsonObject
 from .decoding import DecodingError, check_schema, convert, decode_object, leave_out_nones
 from .parity import WitnessVerdict

@@ -9,7 +9,7 @@ from typing import Any
 from ..analyse.series import Interval, Point, Series
 from ..record.parity import REFUTED
 from ..spec.config import Config
-from ..worker.compiled_programs import NONE
+from ..worker.sample import NONE
 from . import numbers
 from .numbers import format_efficiency, format_integer, format_milliseconds, format_size, format_times
 

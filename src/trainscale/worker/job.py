@@ -87,7 +87,7 @@ class Job:
     memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
     keeps_compiled: bool = True  # whether compiled programs are kept for later trials
     secret: str = field(default="", repr=False)  # by which the ranks recognise each other
-    compiled_folder: str = ""  # where they are; the rank itself sets it, see compiled_programs.py
+    compiled_folder: str = ""  # where they are; the rank itself sets it
 
     @property
     def world(self) -> int:

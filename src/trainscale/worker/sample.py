@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .data.seen import SamplesSeen
+# Whether a rank compiled a program, read all programs that it needed from the cache, or needed none.
+COLD, WARM, NONE = "cold", "warm", "none"
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,18 @@ class RankSample:
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
     # From the keeper. None on CPUs, in older journals, and where no sample was taken in the window.
     gpu: GpuState | None = None
-    compilation: str = ""  # see compiled_programs.py; empty: unknown
+    compilation: str = ""  # COLD, WARM or NONE; empty: unknown
     witness: RankWitness | None = None
+
+
+@dataclass(frozen=True)
+class SamplesSeen:
+    """The samples of one epoch that a rank has trained on."""
+
+    epoch: int
+    count: int
+    hash_sum: int  # modulo 2⁶¹ - 1
+    complete: bool  # the rank was given every batch that it asked for
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,13 @@ class Report:
         if self.sample.witness is None:
             self.sample.witness = RankWitness()
         return self.sample.witness
+
+
+def describe_compilation(needed: int, cached: int) -> str:
+    """Return the state of a rank that needed ``needed`` programs, of which a cache had ``cached``."""
+    if not needed:
+        return NONE
+    return WARM if cached >= needed else COLD
 
 
 def keep_finite(value: float) -> float | None:

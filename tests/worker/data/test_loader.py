@@ -17,7 +17,7 @@ import pytest
 from processes import MARK, marked, until
 from small_sets import write_cifar10, write_folder, write_mnist
 
-from trainscale.worker.data.batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
+from trainscale.worker.data.batches import BatchSettings, count_validation_steps, load_dataset
 from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
 from trainscale.worker.data.seen import compute_hash_sum
 
@@ -129,26 +129,6 @@ def test_a_batch_stays_as_it_is_until_three_more_were_taken(shared_loader: Calla
     for pixels, *_ in itertools.islice(shared_loader(2).load_batches(requests), 60):
         held = [*held[-3:], (pixels, pixels.copy())]
         assert all(np.array_equal(now, then) for now, then in held)
-
-
-@pytest.mark.processes
-def test_what_comes_next_is_begun_early_and_nothing_is_lost_or_mixed_up(
-    cifar: str, shared_loader: Callable[..., Loader]
-) -> None:
-    def training(number: int) -> list[BatchRequest]:
-        return [BatchRequest(step, number) for step in range(count_steps_per_epoch(TRAIN, 4, 1))]
-
-    validating = [*map(BatchRequest, range(4))]
-    plain = shared_loader(2)
-    with loading(cifar, 2) as eager:
-        for number in range(3):
-            for wanted, then in ((training(number), validating), (validating, training(number + 1))):
-                batches = [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in eager.load_batches(wanted, then)]
-                assert same(
-                    batches, [(pixels.copy(), labels.tolist()) for pixels, labels, *_ in plain.load_batches(wanted)]
-                )
-        assert len(eager._pending) > 0  # the epoch that did not come
-        assert same(epoch(eager, 9), epoch(plain, 9))
 
 
 @pytest.mark.processes

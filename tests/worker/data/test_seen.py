@@ -15,9 +15,9 @@ from test_source import job, opened
 from trainscale.analyse.witness import find_sample_problem
 from trainscale.worker.data import batches, seen
 from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
-from trainscale.worker.data.seen import SamplesSeen, SamplesTracker, compute_hash_sum, pack_flags, unpack_flags
+from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, pack_flags, unpack_flags
 from trainscale.worker.job import Job
-from trainscale.worker.sample import SeenByRank
+from trainscale.worker.sample import SamplesSeen, SeenByRank
 
 TRAIN, BATCH, WORKERS = 45, 4, 2
 
@@ -55,7 +55,7 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
         list(itertools.islice(source.batches(), 7))
         counted = list(source.tracker.epochs.values())
         assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
-        next(source.batches())  # as the loop does for steps on one batch
+        source.load_first_batch()  # as the loop does for steps on one batch
         assert list(source.tracker.epochs.values()) == counted
         flags = unpack_flags(pack_flags(source.tracker.flags))
         first = [number for number in range(TRAIN) if flags >> number & 1]
@@ -83,14 +83,12 @@ def make_epochs(folder: Path, epochs: int = 2) -> list[SeenByRank]:
     for rank in range(WORKERS):
         settings = BatchSettings("cifar10", 28, BATCH, rank, WORKERS, 7, augment=False)
         maker = BatchMaker(load_dataset("cifar10", str(folder)), settings)
-        tracker = SamplesTracker(TRAIN)
+        steps = batches.count_steps_per_epoch(TRAIN, BATCH, WORKERS)
+        tracker = SamplesTracker(TRAIN, steps * BATCH)
         pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)
-        for epoch in range(epochs):
-            tracker.begin(epoch)
-            for step in range(batches.count_steps_per_epoch(TRAIN, BATCH, WORKERS)):
-                samples = maker.write_training_batch(epoch, step, pixels, labels)
-                tracker.add(epoch, samples, compute_hash_sum(samples))
-            tracker.end(epoch)
+        for epoch, step in itertools.product(range(epochs), range(steps)):
+            samples = maker.write_training_batch(epoch, step, pixels, labels)
+            tracker.add(epoch, samples, compute_hash_sum(samples))
         reports.append(report(rank, tracker))
     return reports
 
@@ -141,8 +139,7 @@ def test_a_mistake_in_dealing_out_is_found(
 
 def test_flags_of_a_very_large_set_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen, "MOST_SAMPLES", 10)
-    tracker = SamplesTracker(11)
-    tracker.begin(0)
+    tracker = SamplesTracker(11, 11)
     tracker.add(0, np.array([3, 7]), compute_hash_sum([3, 7]))
     assert tracker.flags is None
     assert list(tracker.epochs.values()) == [SamplesSeen(0, 2, compute_hash_sum([3, 7]), False)]

@@ -58,23 +58,18 @@ def test_pixels_become_numbers_by_mean_and_deviation_of_each_channel() -> None:
 
 
 @pytest.mark.processes
-def test_an_endless_stream_goes_through_epoch_after_epoch(tmp_path: Path) -> None:
-    with opened(job(write_cifar10(tmp_path, 20, 5))) as real:
-        assert real.steps == 5
-        stream = [labels.tolist() for _, labels in itertools.islice(real.batches(), 10)]
-        epochs = [[labels.tolist() for _, labels in real.load_epoch(number)] for number in range(2)]
-        assert stream == epochs[0] + epochs[1]
-        assert epochs[0] != epochs[1]
-        assert real.waited_seconds > 0
-
-
-@pytest.mark.processes
-def test_training_and_validation_in_turns_as_epochs_go(tmp_path: Path) -> None:
+def test_epochs_with_validation_between_have_the_batches_of_the_endless_stream(tmp_path: Path) -> None:
     with opened(job(write_cifar10(tmp_path, 20, 6), loaders=2)) as real:
+        assert real.steps == 5
+        stream = [labels.tolist() for _, labels in itertools.islice(real.batches(), 15)]
+        epochs = []
         for number in range(3):
-            assert len(list(real.load_epoch(number))) == 5
-            counted = [counted for _, _, counted in real.load_validation_set()]
-            assert counted == [4, 2]
+            epochs.append([labels.tolist() for _, labels in real.load_epoch(number)])
+            assert [counted for _, _, counted in real.load_validation_set()] == [4, 2]
+        assert stream == [labels for epoch in epochs for labels in epoch]
+        assert epochs[0] != epochs[1]
+        assert real.load_first_batch()[1].tolist() == stream[0]  # although the next epoch is being loaded
+        assert real.waited_seconds > 0
 
 
 @pytest.mark.processes

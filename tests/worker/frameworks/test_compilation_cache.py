@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trials import TrialOutcome, run_trial
 
-from trainscale.worker.compiled_programs import COLD, NONE, WARM
+from trainscale.worker.sample import COLD, NONE, WARM
 
 pytestmark = pytest.mark.framework
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trials import run_trial
 
-from trainscale.worker.compiled_programs import COLD, WARM
 from trainscale.worker.inspection.host import read_machine
+from trainscale.worker.sample import COLD, WARM
 
 GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0
 pytestmark = [pytest.mark.framework, pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")]

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 from jobs import make_config, make_job
 
-from trainscale.worker.compiled_programs import COLD, NONE, WARM, choose_compiler_folder, describe_state, open_cache
 from trainscale.worker.frameworks.environments import (
+    choose_compiler_folder,
     make_jax_variables,
     make_keras_variables,
     make_mxnet_variables,
     make_network_variables,
     make_tensorflow_variables,
     make_torch_variables,
+    open_cache,
 )
 from trainscale.worker.job import SCHEDULER, SERVER, WORKER, Device, Job
+from trainscale.worker.sample import COLD, NONE, WARM, describe_compilation
 
 GPU = Device("cuda", 0)
 NAMED_BY_USERS = ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TF_XLA_FLAGS", "TRITON_CACHE_DIR")
@@ -229,4 +231,4 @@ def test_a_folder_that_the_user_named_stays_unless_nothing_is_to_be_kept(monkeyp
 
 @pytest.mark.parametrize(("needed", "cached", "state"), [(0, 0, NONE), (3, 3, WARM), (3, 2, COLD), (1, 0, COLD)])
 def test_a_single_program_that_was_compiled_makes_a_rank_cold(needed: int, cached: int, state: str) -> None:
-    assert describe_state(needed, cached) == state
+    assert describe_compilation(needed, cached) == state

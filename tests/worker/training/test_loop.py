@@ -125,6 +125,9 @@ class FakeSource:
             self.waited_seconds += ENQUEUE
             yield number
 
+    def load_first_batch(self) -> int:
+        return 0
+
 
 class FakeHeartbeat:
     step = 0

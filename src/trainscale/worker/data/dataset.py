@@ -39,8 +39,8 @@ class DatasetSource:
         settings = BatchSettings(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
         self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
-        self._next_epoch = 0
-        self.tracker = SamplesTracker(self.facts.train)
+        self._validation_steps = count_validation_steps(self.facts.valid, job.batch, job.workers)
+        self.tracker = SamplesTracker(self.facts.train, self.steps * job.batch)
         with _name_host_in_errors(job):
             stored = load_dataset(config.data, job.data_dir)
         self._loader = Loader(stored, settings, shape, choose_loader_count(job))
@@ -51,49 +51,41 @@ class DatasetSource:
 
     def batches(self) -> Iterator[Any]:
         """Yield epoch after epoch without end."""
-        return self._train(itertools.chain.from_iterable(map(self._make_training_requests, itertools.count())))
+        return self._train(self._load_batches(self._make_requests(validation_steps=0)))
 
     def load_epoch(self, number: int) -> Iterator[Any]:
-        self._next_epoch = number + 1
-        return self._train(self._make_training_requests(number), then=self._make_validation_requests())
+        """Yield the batches of an epoch. Epochs are taken in order, and the validation set after each."""
+        if number == 0:
+            self._stream = self._load_batches(self._make_requests(self._validation_steps))
+        return self._train(itertools.islice(self._stream, self.steps))
 
     def load_validation_set(self) -> Iterator[tuple[Any, Any, int]]:
         """Yield placed batches, with their labels and how many of their images count."""
-        following = self._make_training_requests(self._next_epoch)
-        for batch in self._load_batches(self._make_validation_requests(), following):
+        for batch in itertools.islice(self._stream, self._validation_steps):
             yield self._place(batch), batch.labels, batch.counted
 
     def load_first_batch(self) -> Any:
         """Return the batch of the first step again. Its samples are not counted as seen."""
-        return self._place(next(self._load_batches([BatchRequest(0, 0)], ())))
+        return self._place(next(self._load_batches([BatchRequest(0, 0)])))
 
-    def _train(self, requests: Iterator[BatchRequest], then: Iterable[BatchRequest] = ()) -> Iterator[Any]:
+    def _train(self, batches: Iterator[LoadedBatch]) -> Iterator[Any]:
         """Yield placed training batches, and count their samples as they are handed out."""
-        tracker, epoch, is_counted = self.tracker, -1, False
-        for batch in self._load_batches(requests, then):
+        for batch in batches:
             assert batch.epoch is not None
-            if batch.epoch != epoch:
-                if is_counted:
-                    tracker.end(epoch)
-                epoch, is_counted = batch.epoch, tracker.begin(batch.epoch)
-            if is_counted:
-                tracker.add(epoch, batch.samples, batch.hash_sum)
+            self.tracker.add(batch.epoch, batch.samples, batch.hash_sum)
             yield self._place(batch)
-        if is_counted:
-            tracker.end(epoch)
 
     def _place(self, batch: LoadedBatch) -> Any:
         return self._adapter.place_pixels(batch.pixels, batch.labels, self._normalization)
 
-    def _load_batches(self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
+    def _load_batches(self, requests: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
         with _name_host_in_errors(self._job):
-            yield from self._loader.load_batches(requests, then)
+            yield from self._loader.load_batches(requests)
 
-    def _make_training_requests(self, epoch: int) -> Iterator[BatchRequest]:
-        return (BatchRequest(step, epoch) for step in range(self.steps))
-
-    def _make_validation_requests(self) -> Iterator[BatchRequest]:
-        return map(BatchRequest, range(count_validation_steps(self.facts.valid, self._job.batch, self._job.workers)))
+    def _make_requests(self, validation_steps: int) -> Iterator[BatchRequest]:
+        for epoch in itertools.count():
+            yield from (BatchRequest(step, epoch) for step in range(self.steps))
+            yield from map(BatchRequest, range(validation_steps))
 
     def close(self) -> None:
         self._loader.close()

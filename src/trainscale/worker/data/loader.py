@@ -54,14 +54,6 @@ class LoadedBatch(NamedTuple):
     hash_sum: int  # of ``samples``, by seen.py
 
 
-class _Pending(NamedTuple):
-    """A batch that a process is making."""
-
-    request: BatchRequest
-    process: int
-    slot: int
-
-
 class Loader:
     """``waited_seconds`` is how long the training waited for batches that were not ready."""
 
@@ -69,19 +61,14 @@ class Loader:
         slots = _AHEAD * processes + _IN_USE
         self.waited_seconds = 0.0
         self._stored = stored
-        self._batches = SharedArrays.allocate(
-            {
-                "pixels": ("|u1", (slots, settings.batch, *shape)),
-                "labels": ("<i8", (slots, settings.batch)),
-                "samples": ("<i8", (slots, settings.batch)),
-            }
-        )
+        numbers = ("<i8", (slots, settings.batch))
+        shapes = {"pixels": ("|u1", (slots, settings.batch, *shape)), "labels": numbers, "samples": numbers}
+        self._batches = SharedArrays.allocate(shapes)
         self._arrays = tuple(self._batches[name] for name in _ARRAYS)
         self._free = deque(range(slots))
         self._in_use: deque[int] = deque()
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[tuple[BatchRequest, int, int]] = deque()  # with their process and slot
         self._next_process = 0
-        self._ahead = _AHEAD * processes
         start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
         self._processes = [
             subprocess.Popen(
@@ -94,59 +81,37 @@ class Loader:
             for _ in range(processes)
         ]
         for number in range(processes):
-            self._send(
-                number,
-                {
-                    "stored": [stored.descriptor, stored.layout],
-                    "batches": [self._batches.descriptor, self._batches.layout],
-                    "settings": asdict(settings),
-                    "path": [entry for entry in sys.path if entry],
-                },
-            )
+            arrays = [[shared.descriptor, shared.layout] for shared in (stored, self._batches)]
+            self._send(number, [asdict(settings), *arrays, [entry for entry in sys.path if entry]])
 
-    def load_batches(
-        self, requests: Iterable[BatchRequest], then: Iterable[BatchRequest] = ()
-    ) -> Iterator[LoadedBatch]:
-        """Yield the batch of every request, in order. One such iterator may be active at a time.
+    def load_batches(self, requests: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
+        """Yield the batch of every request, in order. This ends any such iterator from before.
 
-        A batch may be used until three more have been taken. ``then`` holds the requests that
-        will probably come next: they are started when ``requests`` runs out.
+        A batch may be used until three more have been taken.
         """
-        upcoming, following = iter(requests), iter(then)
-        first = deque(itertools.islice(upcoming, self._ahead))
-        if [pending.request for pending in self._pending] != list(itertools.islice(first, len(self._pending))):
-            while self._pending:  # nobody needs them, but their slots are written to until then
-                pending = self._pending.popleft()
-                self._free.append(pending.slot)
-                try:
-                    self._wait_for(pending.process)
-                except LoaderError:
-                    pass  # the next request to that process reports it
-        outstanding = len(self._pending)  # of ``requests``, not of ``then``
-        for _ in range(outstanding):
-            first.popleft()
-        upcoming = itertools.chain(first, upcoming)
+        while self._pending:  # nobody needs them, but their slots are written to until then
+            _, process, slot = self._pending.popleft()
+            self._free.append(slot)
+            try:
+                self._wait_for(process)
+            except LoaderError:
+                pass  # the next request to that process reports it
+        upcoming, ahead = iter(requests), _AHEAD * len(self._processes)
         while True:
-            while len(self._pending) < self._ahead and self._free:
-                request = next(upcoming, None)
-                if request is not None:
-                    outstanding += 1
-                elif (request := next(following, None)) is None:
-                    break
-                pending = _Pending(request, self._next_process, self._free.popleft())
-                self._send(pending.process, [pending.slot, request.step, request.epoch])
-                self._pending.append(pending)
-                self._next_process = (self._next_process + 1) % len(self._processes)
-            if not outstanding:
-                return
-            outstanding -= 1
-            pending = self._pending.popleft()
-            self._in_use.append(pending.slot)
-            counted, hash_sum = self._wait_for(pending.process)
-            pixels, labels, samples = (array[pending.slot] for array in self._arrays)
-            yield LoadedBatch(pixels, labels, counted, pending.request.epoch, samples, hash_sum)
             while len(self._in_use) >= _IN_USE:
                 self._free.append(self._in_use.popleft())
+            for request in itertools.islice(upcoming, ahead - len(self._pending)):
+                process, slot = self._next_process, self._free.popleft()
+                self._next_process = (process + 1) % len(self._processes)
+                self._send(process, [slot, *request])
+                self._pending.append((request, process, slot))
+            if not self._pending:
+                return
+            request, process, slot = self._pending.popleft()
+            self._in_use.append(slot)
+            counted, hash_sum = self._wait_for(process)
+            pixels, labels, samples = (array[slot] for array in self._arrays)
+            yield LoadedBatch(pixels, labels, counted, request.epoch, samples, hash_sum)
 
     def _send(self, number: int, message: Any) -> None:
         pipe = self._processes[number].stdin
@@ -199,13 +164,11 @@ def main(arguments: list[str]) -> int:
     first = lines.readline()
     if not first:
         return 1
-    settings = json.loads(first)
-    sys.path[:] = settings["path"]
-    stored, batches = SharedArrays(*settings["stored"]), SharedArrays(*settings["batches"])
-    batch_settings = BatchSettings(**settings["settings"])
-    is_folder = parse_data_kind(batch_settings.data) == FOLDER
-    maker = (PhotoBatchMaker if is_folder else BatchMaker)(stored, batch_settings)
-    arrays = tuple(batches[name] for name in _ARRAYS)
+    values, stored, batches, sys.path[:] = json.loads(first)
+    settings, shared = BatchSettings(**values), SharedArrays(*batches)
+    is_folder = parse_data_kind(settings.data) == FOLDER
+    maker = (PhotoBatchMaker if is_folder else BatchMaker)(SharedArrays(*stored), settings)
+    arrays = tuple(shared[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
         pixels, labels, samples = (array[slot] for array in arrays)

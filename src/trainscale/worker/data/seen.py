@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass, replace
 from typing import Any
+
+from ..sample import SamplesSeen
 
 MOST_SAMPLES = 16_000_000  # of a data set whose samples have flags: 16 MB of memory, 2 MB to send
 HASH_MODULUS = 2**61 - 1
-
-
-@dataclass(frozen=True)
-class SamplesSeen:
-    """The samples of one epoch that a rank has trained on."""
-
-    epoch: int
-    count: int
-    hash_sum: int  # modulo 2⁶¹ - 1
-    complete: bool  # the rank was given every batch that it asked for
 
 
 def compute_hash_sum(samples: Any) -> int:
@@ -44,33 +35,25 @@ def compute_hash_sum(samples: Any) -> int:
 
 
 class SamplesTracker:
-    """Counts the samples of a rank. An epoch that is begun a second time is not counted again.
+    """Counts the samples of a rank, which has ``share`` of the ``train`` samples in an epoch.
 
     ``flags`` say which samples the first epoch had; None for a very large data set.
     """
 
-    def __init__(self, train: int) -> None:
+    def __init__(self, train: int, share: int) -> None:
         import numpy as np
 
         self.flags: Any = np.zeros(train, np.bool_) if train <= MOST_SAMPLES else None
         self.epochs: dict[int, SamplesSeen] = {}
-
-    def begin(self, epoch: int) -> bool:
-        """Start to count an epoch. Return False if it was begun before."""
-        is_new = epoch not in self.epochs
-        self.epochs.setdefault(epoch, SamplesSeen(epoch, 0, 0, False))
-        return is_new
+        self._share = share
 
     def add(self, epoch: int, samples: Any, hash_sum: int) -> None:
         """Count the samples of a batch, with the sum of their hashes."""
-        seen = self.epochs[epoch]
-        total = (seen.hash_sum + hash_sum) % HASH_MODULUS
-        self.epochs[epoch] = SamplesSeen(epoch, seen.count + len(samples), total, False)
+        seen = self.epochs.get(epoch, SamplesSeen(epoch, 0, 0, False))
+        count, total = seen.count + len(samples), (seen.hash_sum + hash_sum) % HASH_MODULUS
+        self.epochs[epoch] = SamplesSeen(epoch, count, total, count == self._share)
         if self.flags is not None and epoch == next(iter(self.epochs)):
             self.flags[samples] = True
-
-    def end(self, epoch: int) -> None:
-        self.epochs[epoch] = replace(self.epochs[epoch], complete=True)
 
 
 def pack_flags(flags: Any) -> str:

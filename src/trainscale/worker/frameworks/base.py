@@ -24,11 +24,11 @@ from functools import partial
 from importlib import metadata
 from typing import Any
 
-from ..compiled_programs import NONE
 from ..config import Config, compute_learning_rate
 from ..events import ServerResult
 from ..job import Job
 from ..models import CROSS_ENTROPY, Graph, Layer, build, find_samples, resolve
+from ..sample import NONE
 from ..type_aliases import NamedArrays
 
 # A user's network may return several outputs: the main head and two auxiliary ones, weighted as in torchvision.

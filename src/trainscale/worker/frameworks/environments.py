@@ -7,14 +7,15 @@ job, for a probe, a framework may look for GPUs but must not take their memory.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
-from ..compiled_programs import choose_compiler_folder
 from ..inspection.gpus import find_visible_gpu
+from ..job import WORKER, Job
 from .catalog import WITH_SERVERS
-
-if TYPE_CHECKING:
-    from ..job import Job
 
 XLA_CACHE_FLAG = "--tf_xla_persistent_cache_directory="
 
@@ -24,6 +25,42 @@ _JAX_PRECISIONS = {"fp64": "highest", "fp32": "highest", "tf32": "tensorfloat32"
 # MXNet's servers: larger arrays are cut evenly over them; smaller ones go to a server by their number. MXNet's own
 # 1,000,000 values would give one of four servers 3.7 times its share of Inception-BN; with this it is 1.0 times.
 _CUT_ABOVE_VALUES = 10_000
+_ALWAYS_COMPILE = ("jax", "keras-jax")
+
+
+@contextmanager
+def open_cache(job: Job) -> Iterator[Job]:
+    """Yield the job with the folder in which a rank that compiles keeps programs for the next trial.
+
+    It is in the user's cache folder on the rank's host. With ``--no-cache`` every rank has an empty one of its own,
+    which is removed when the rank ends.
+    """
+    if job.role != WORKER or not (job.config.compile or job.config.framework in _ALWAYS_COMPILE):
+        yield job
+    elif job.keeps_compiled:
+        # As for the controller (folders.py), a relative path counts as unset.
+        home = os.environ.get("XDG_CACHE_HOME", "")
+        home = home if os.path.isabs(home) else os.path.expanduser("~/.cache")
+        folder = f"{home}/trainscale/compiled"
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError:
+            pass
+        # If it cannot be written to, frameworks compile, and keep nothing.
+        yield replace(job, compiled_folder=folder if os.access(folder, os.W_OK | os.X_OK) else "")
+    else:
+        folder = tempfile.mkdtemp(prefix="trainscale-compiled-")
+        try:
+            yield replace(job, compiled_folder=folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def choose_compiler_folder(job: Job, name: str, variable: str = "") -> str:
+    """Return the folder of a compiler; empty if the user's own ``variable`` names one."""
+    if not job.compiled_folder or (variable and job.keeps_compiled and os.environ.get(variable)):
+        return ""
+    return f"{job.compiled_folder}/{name}"
 
 
 def make_torch_variables(framework: str, job: Job | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from functools import cache
 
 from ..events import FrameworkFacts, HostFactsPiece, claim_stdout, encode
 from .probe import ProbeRequest, run_probes
-from .usage import read_line, read_number
+from .usage import list_usable_cores, read_line, read_number
 
 _NVIDIA_COLUMNS = "--query-gpu=index,name,memory.total,driver_version,uuid"
 _MIB = 1024 * 1024
@@ -70,19 +70,6 @@ def read_machine() -> Machine:
         load=os.getloadavg()[0],
         pressure=float(pressure) if pressure else None,
     )
-
-
-def list_usable_cores() -> tuple[int, ...]:
-    """Return the cores that this process may use, limited by a container's quota."""
-    allowed = list(range(os.cpu_count() or 1))
-    if hasattr(os, "sched_getaffinity"):
-        allowed = sorted(os.sched_getaffinity(0))
-    limit, _, period = read_line("/sys/fs/cgroup/cpu.max").partition(" ")
-    if not limit:  # version 1
-        limit = read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    quota = int(limit) / int(period) if limit.isdigit() and period.isdigit() else len(allowed)
-    return tuple(allowed[: max(1, int(quota))])
 
 
 def _query_gpus() -> tuple[tuple[Gpu, ...], str]:

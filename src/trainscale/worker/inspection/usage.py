@@ -96,7 +96,20 @@ def count_available_bytes() -> int:
     return min(available)
 
 
-# ---- CPU time
+# ---- CPU
+
+
+def list_usable_cores() -> tuple[int, ...]:
+    """Return the cores that this process may use, limited by a container's quota."""
+    allowed = list(range(os.cpu_count() or 1))
+    if hasattr(os, "sched_getaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+    limit, _, period = read_line("/sys/fs/cgroup/cpu.max").partition(" ")
+    if not limit:  # version 1
+        limit = read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    quota = int(limit) / int(period) if limit.isdigit() and period.isdigit() else len(allowed)
+    return tuple(allowed[: max(1, int(quota))])
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def measure_resident(
     The difference is the cost of the input pipeline.
     """
     heartbeat.phase, heartbeat.step = "resident", 0
-    batch = next(source.batches())
+    batch = source.load_first_batch()
     count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, len(sample.step_seconds) // 2))
     for _ in range(RESIDENT_WARMUP):
         adapter.wait(adapter.step(batch))

@@ -12,13 +12,13 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from .. import plugins
-from ..compiled_programs import open_cache
 from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
 from ..events import Emitter, HeartbeatSender, Hello, MemoryLimit, RankError, Ready, claim_stdout
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
+from ..frameworks.environments import open_cache
 from ..inspection.usage import (
     EnergyCounter,
     limit_memory,

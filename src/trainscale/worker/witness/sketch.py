@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..inspection.host import list_usable_cores
+from ..inspection.usage import list_usable_cores
 
 if TYPE_CHECKING:
     import numpy

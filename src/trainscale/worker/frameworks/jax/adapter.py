@@ -24,9 +24,9 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ...compiled_programs import describe_state
 from ...config import Config
 from ...job import Job
+from ...sample import describe_compilation
 from ...type_aliases import NamedArrays
 from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
 from . import network as networks
@@ -215,7 +215,7 @@ class JaxAdapter(Adapter, Proof):
         return np.asarray(self._inference(*self._gathered[1], batch[0].addressable_data(0)), np.float32)
 
     def compilation(self) -> str:
-        return describe_state(self._events[_NEEDED], self._events[_CACHED])
+        return describe_compilation(self._events[_NEEDED], self._events[_CACHED])
 
     def device_peak_bytes(self) -> int | None:
         return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"] if self.cuda else None

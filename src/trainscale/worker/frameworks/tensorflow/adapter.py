@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...compiled_programs import COLD, NONE, WARM
 from ...config import Config
 from ...job import Job
+from ...sample import COLD, NONE, WARM
 from ...type_aliases import NamedArrays
 from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
 from ..environments import XLA_CACHE_FLAG

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from ...compiled_programs import NONE, describe_state
 from ...config import Config
 from ...job import Job
 from ...models import find_samples
+from ...sample import NONE, describe_compilation
 from ...type_aliases import NamedArrays
 from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
 from ..environments import make_network_variables
@@ -254,7 +254,7 @@ class TorchAdapter(Adapter, Proof):
         counts = counters["inductor"]
         cached = counts["fxgraph_cache_hit"]
         needed = cached + counts["fxgraph_cache_miss"] + counts["fxgraph_cache_bypass"]
-        return describe_state(max(1, needed), cached)
+        return describe_compilation(max(1, needed), cached)
 
     def device_peak_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.device) if self.cuda else None
