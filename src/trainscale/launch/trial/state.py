@@ -53,7 +53,6 @@ _MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for the
 _FIRST_STEP_PATIENCE = 4
 _HEARTBEATS_APART = 2.0  # seconds between the last heartbeats of ranks that became silent together
 _BUSY_CORES, _IDLE_CORES = 0.5, 0.1
-_RENDEZVOUS = "rendezvous.py:"  # a call in this file waits for other workers
 
 
 @dataclass(frozen=True)
@@ -255,9 +254,7 @@ class TrialState:
 
     def note_stayed_ranks(self) -> None:
         stayed = [f"{rank.name} in {rank.position}" for rank in self.ranks if rank.exit_code is None]
-        others = len(stayed) - _NAMED_RANKS
-        listed = ", ".join(stayed[:_NAMED_RANKS]) + (f" and {others} more" if others > 0 else "")
-        note = f"ended by force after all results were in: {listed}"
+        note = f"ended by force after all results were in: {_join_names(stayed)}"
         if note not in self.notes:  # several hosts may have reported that the time is over
             self.notes.append(note)
 
@@ -272,6 +269,11 @@ class TrialState:
         self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
 
 
+def _join_names(names: Sequence[str]) -> str:
+    others = len(names) - _NAMED_RANKS
+    return ", ".join(names[:_NAMED_RANKS]) + (f" and {others} more" if others > 0 else "")
+
+
 # ---- ranks that hang
 
 
@@ -280,74 +282,57 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
     if that can be known.
     """
     alive = [rank for rank in state.ranks if rank.exit_code is None]
-    if any(now - rank.last_event > stall_seconds for rank in alive):
-        silent = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
-        seconds = max(now - rank.last_event for rank in silent)
-        host = silent[0].place.host
-        if host and len(silent) > 1 and silent == [rank for rank in alive if rank.place.host == host]:
-            names = ", ".join(str(rank.rank) for rank in silent[:_NAMED_RANKS])
-            more = ", …" if len(silent) > _NAMED_RANKS else ""
-            message = f"{host} with its ranks {names}{more} was silent for {seconds:.0f} s in {silent[0].position}"
-            return Failure(HANG, message + _make_hint(state, silent[0]), host=host)
-        return _make_failure(state, silent, f"{'were' if len(silent) > 1 else 'was'} silent for {seconds:.0f} s")
     waiting = [rank for rank in state.workers if rank.result is None]
-    for rank in waiting:
-        patience = stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
-        if now - rank.last_progress <= patience:
+    if any(now - rank.last_event > stall_seconds for rank in alive):
+        suspects = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
+        seconds = max(now - rank.last_event for rank in suspects)
+        problem = f"{'were' if len(suspects) > 1 else 'was'} silent for {seconds:.0f} s"
+    else:
+        for rank in waiting:
+            patience = stall_seconds * (_FIRST_STEP_PATIENCE if rank.phase == "first step" else 1)
+            if now - rank.last_progress <= patience:
+                return None
+        if not waiting:
             return None
-    if not waiting:
-        return None
-    behind = _find_behind(waiting, state.trial.config.device == "cpu")
-    if behind:
-        return _make_failure(state, behind, f"made no progress for {now - behind[0].last_progress:.0f} s")
-    first, seconds = waiting[0], now - max(rank.last_progress for rank in waiting)
-    message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
-    return Failure(HANG, message + _make_hint(state, first))
-
-
-def _make_failure(state: TrialState, ranks: Sequence[RankState], problem: str) -> Failure:
-    first, *others = ranks
-    names = ", ".join(rank.name for rank in ranks[:_NAMED_RANKS])
-    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
+        suspects = _find_behind(waiting, state.trial.config.device == "cpu")
+        seconds = now - max(rank.last_progress for rank in suspects or waiting)
+        problem = f"made no progress for {seconds:.0f} s"
+    first = (suspects or waiting)[0]
+    hosts = {rank.place.host for rank in suspects}
+    host = hosts.pop() if len(hosts) == 1 else ""
+    hint = ""
+    if state.hosts > 1 and first.phase in _MEETING_PHASES:
+        hint = "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
+    if not suspects:
+        message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
+        return Failure(HANG, message + hint)
+    if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.place.host == host]:
+        numbers = _join_names([str(rank.rank) for rank in suspects])
+        message = f"{host} with its ranks {numbers} {problem.replace('were', 'was')} in {first.position}"
+        return Failure(HANG, message + hint, host=host)
     where = f" at {first.calls[-1]}" if first.calls else ""
-    message = f"{names}{more} {problem} in {first.position}{where}{_make_hint(state, first)}"
-    hosts = {rank.place.host for rank in ranks}
-    return Failure(HANG, message, None if others else first.rank, host=hosts.pop() if len(hosts) == 1 else "")
-
-
-def _make_hint(state: TrialState, rank: RankState) -> str:
-    """Return a hint for ranks that cannot reach each other, mostly because of a firewall."""
-    if state.hosts == 1 or rank.phase not in _MEETING_PHASES:
-        return ""
-    return "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
+    message = f"{_join_names([rank.name for rank in suspects])} {problem} in {first.position}{where}"
+    return Failure(HANG, message + hint, first.rank if len(suspects) == 1 else None, host=host)
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return the workers that all others wait for: they have taken fewer steps, or all others wait where trainscale has
-    the workers meet, or most share another call stack. Otherwise, on CPUs, it is one that computes while all others
-    are idle.
+    """Return the workers that all others wait for: they have taken fewer steps, or are in other calls than most.
+    Otherwise, on CPUs, it is the one that computes while all others are idle.
     """
+    steps = [worker.step for worker in workers]
     if len(workers) == 1:
         return list(workers)
-    groups: dict[tuple[str, int, tuple[str, ...]], list[RankState]] = {}
+    if len({worker.phase for worker in workers}) == 1 and len(set(steps)) > 1:
+        return [worker for worker in workers if worker.step == min(steps)]
+    groups: dict[tuple[str, tuple[str, ...]], list[RankState]] = {}
     for worker in workers:
-        groups.setdefault((worker.phase, worker.step, worker.calls), []).append(worker)
-    apart = [group for group in groups.values() if not any(call.startswith(_RENDEZVOUS) for call in group[0].calls)]
-    if len(apart) == 1 and len(groups) > 1:
-        return apart[0]
-    if len({group[0].phase for group in apart}) == 1:
-        fewest = min(group[0].step for group in apart)
-        behind = [worker for group in apart for worker in group if worker.step == fewest]
-        if len(behind) < sum(map(len, apart)):
-            return behind
-    if len(groups) == 2 and len(workers) > 2:
-        smaller, larger = sorted(groups.values(), key=len)
-        return smaller if len(smaller) < len(larger) else []
-    if not are_on_cpus:
-        return []
+        groups.setdefault((worker.phase, worker.calls), []).append(worker)
+    smallest, *others = sorted(groups.values(), key=len)
+    if len(others) == 1 and len(smallest) < len(others[0]):
+        return smallest
     busy = [worker for worker in workers if worker.busy_cores > _BUSY_CORES]
     idle = [worker for worker in workers if worker.busy_cores < _IDLE_CORES]
-    return busy if len(busy) == 1 and len(idle) == len(workers) - 1 else []
+    return busy if are_on_cpus and len(busy) == 1 and len(idle) == len(workers) - 1 else []
 
 
 # ---- failures of a trial that has ended
@@ -369,7 +354,8 @@ def find_failure(state: TrialState) -> Failure:
         return Failure(kind, message, blamed.rank, blamed.tail, blamed.place.host)
     if state.hang is not None:
         if state.hang.rank is None:
-            return state.hang
+            places = [f"{rank.name} at {rank.calls[-1]}" for rank in state.workers if rank.calls]
+            return replace(state.hang, tail=tuple(places[:TAIL_LINES]))
         rank = state.ranks[state.hang.rank]
         stack = ("call stack, outermost frame first:", *rank.calls) if rank.calls else ()
         return replace(state.hang, tail=(*rank.tail, *stack))
