@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import program
 from yarn_cluster import EXCHANGES
 
+from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.cluster.yarn import Application, YarnClient
 from trainscale.errors import TrainscaleError
-from trainscale.launch.launchers import yarn_application
-from trainscale.launch.launchers.yarn_application import SubmittedApplication, summarise_diagnostics
+from trainscale.launch.launchers import yarn
+from trainscale.launch.launchers.yarn import YarnLauncher, summarise_diagnostics
 
 ID = "application_1794729166207_0001"
 RETRY = "INFO ipc.Client: Retrying connect to server: rm/10.0.0.1:8032. Already tried 7 time(s); retry policy is x\n"
@@ -51,10 +53,11 @@ class Manager:
         return ""
 
 
-def submitted(manager: Manager, yarn: str = "/bin/false") -> Any:
-    application: Any = SubmittedApplication(YarnClient(yarn, "shell.jar", ("http://rm:8088",)), "trainscale-1", 2)
-    application.manager = manager
-    return application
+def submitted(manager: Manager, program: str = "/bin/false") -> Any:
+    launcher: Any = YarnLauncher(HostAccess(request=HostRequest(nodes=2)))
+    launcher.client = YarnClient(program, "shell.jar", ("http://rm:8088",))
+    launcher.manager = manager
+    return launcher
 
 
 def running(count: int | None) -> Application:
@@ -63,13 +66,13 @@ def running(count: int | None) -> Application:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yarn_application, "_STATE_SECONDS", -1.0)
-    monkeypatch.setattr(yarn_application, "_KILL_SECONDS", 0.3)
+    monkeypatch.setattr(yarn, "_STATE_SECONDS", -1.0)
+    monkeypatch.setattr(yarn, "_KILL_SECONDS", 0.3)
 
 
 def checks(application: Any, count: int, output: str = f"Submitted application {ID}\n", *command: str) -> None:
     for _ in range(count):
-        application.check(Process(output, command))
+        application.count_hosts(Process(output, command))
 
 
 # ---- waiting
@@ -99,7 +102,7 @@ def test_a_manager_that_stays_down_is_told_and_ends_the_wait(
     checks(application, 3, RETRY)
     message = "no ResourceManager answers at http://rm:8088; the client tries again (rm/10.0.0.1:8032, tried 8 times)"
     assert capsys.readouterr().err == f"yarn: {message}\n"
-    monkeypatch.setattr(yarn_application, "_DOWN_SECONDS", -1.0)
+    monkeypatch.setattr(yarn, "_DOWN_SECONDS", -1.0)
     checks(submitted(Manager(None, reachable=False)), 3, "Running Client")
     checks(submitted(Manager(None, reachable=True)), 3, RETRY)
     with pytest.raises(TrainscaleError, match="no ResourceManager answers at http://rm:8088, nor to the client"):
@@ -126,12 +129,10 @@ def test_what_a_container_gets_at_most_is_told_once(word: str, capsys: pytest.Ca
 
 @pytest.mark.processes
 def test_an_application_that_nobody_can_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    yarn = tmp_path / "yarn"
-    yarn.write_text("#!/bin/sh\nexec sleep 600\n")
-    yarn.chmod(0o755)
-    application = submitted(Manager(running(3), reachable=False), str(yarn))
+    program(tmp_path, "yarn", "exec sleep 600")
+    application = submitted(Manager(running(3), reachable=False), str(tmp_path / "yarn"))
     process = Process(f"Submitted application {ID}\n")
-    application.release(process, complete=True)
+    application.release_hosts(process, complete=True)
     printed = capsys.readouterr().err
     assert f"yarn: no ResourceManager answers over HTTP; trying for 0 s to end {ID}\n" in printed
     assert f"yarn: {ID} could not be ended, and its ApplicationMaster may live until" in printed
@@ -143,7 +144,7 @@ def test_an_application_that_nobody_can_end_is_told(tmp_path: Path, capsys: pyte
 def test_an_application_that_ends_by_itself_is_not_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     process = Process(f"Submitted application {ID}\n")
     process.has_ended = True
-    submitted(Manager(running(3)), str(tmp_path / "no-such-yarn")).release(process, complete=True)  # type: ignore[arg-type]
+    submitted(Manager(running(3)), str(tmp_path / "no-such-yarn")).release_hosts(process, complete=True)  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
 
 

@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import secrets
 import shlex
+import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
 
 from ...cluster.hosts import HostAccess
-from ...cluster.yarn import YarnClient, find_client
+from ...cluster.yarn import Application, ResourceManager, YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
 from ...spec.settings import SettingGroup
@@ -23,13 +28,19 @@ from ..callback import Caller, LauncherProcess
 from .base import YarnSettings
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address, make_callback_program
 from .leased import LeasedHostsLauncher
-from .yarn_application import SubmittedApplication, find_error, summarise_diagnostics
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; by default it ends an application after ten minutes
 _MEGABYTES_PER_DEVICE = 4096  # YARN ends a container that uses more than it requested
 _RESERVED = ("jar", "appname", "queue", "num_containers", "timeout", "shell_command", "shell_script", "shell_args")
 _CONTAINER_FOLDER = "."  # YARN removes it with the container
+
+_STATE_SECONDS = 5.0  # between questions to the ResourceManager while an application waits
+_DOWN_SECONDS = 60.0  # for a ResourceManager to answer before the application is submitted
+_REACH_SECONDS = 3.0  # after which it is asked whether a ResourceManager answers at all
+_END_SECONDS = 30.0  # for the ApplicationMaster to notice and report that its containers ended
+_PROGRAM_SECONDS = 60.0
+_KILL_SECONDS = 20.0  # for `yarn application -kill` where no ResourceManager answers over HTTP
 
 
 class YarnLauncher(LeasedHostsLauncher):
@@ -41,18 +52,24 @@ class YarnLauncher(LeasedHostsLauncher):
         super().__init__(access, settings)
         if self.access.remote_dir == HostAccess.remote_dir:
             self.access = replace(self.access, remote_dir=_CONTAINER_FOLDER)
+        self.queue = self.settings.queue or "default"
+        self.application_name = f"trainscale-{secrets.token_hex(4)}"  # also the folder of the client's files
+        self.id = ""  # of the application, once the client has printed it
+        self._state: Application | None = None
+        self._checked_at = 0.0
+        self._unreachable_since: float | None = None
+        self._is_incomplete = False  # whether there were too few containers when the application was last checked
+        self._has_lost_containers = False
+        self._has_copied = False  # whether the client has written files
+        self._reported_maxima: set[str] = set()
 
     @cached_property
     def client(self) -> YarnClient:
         return find_client()
 
     @cached_property
-    def submitted(self) -> SubmittedApplication:
-        return SubmittedApplication(self.client, f"trainscale-{secrets.token_hex(4)}", self.nodes)
-
-    @property
-    def queue(self) -> str:
-        return self.settings.queue or "default"
+    def manager(self) -> ResourceManager:
+        return ResourceManager(self.client)
 
     @property
     def nodes(self) -> int:
@@ -60,13 +77,15 @@ class YarnLauncher(LeasedHostsLauncher):
             raise InputError("launcher yarn: how many containers? name their number by --nodes")
         return self.access.request.nodes
 
+    # ---- the client
+
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         """Return the client's command, which takes the first of options given twice."""
         jar, request = self.client.jar, self.access.request
         devices = request.devices or 1
         defaults = {
             "-jar": jar,
-            "-appname": self.submitted.name,
+            "-appname": self.application_name,
             "-queue": self.queue,
             "-num_containers": str(self.nodes),
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
@@ -94,6 +113,66 @@ class YarnLauncher(LeasedHostsLauncher):
     def controller_address(self) -> str:
         return self.access.controller or find_outward_address(self.client.manager_hosts)
 
+    def read_output(self, process: LauncherProcess) -> None:
+        """Read the application's id, and print of what containers get less than was requested."""
+        output = process.output
+        if not self.id and (match := _APPLICATION_ID.search(output)):
+            self.id = match[0]
+        self._has_copied = self._has_copied or _COPIES_FILES in output
+        for name, most in _MAXIMUM.findall(output):
+            option = "container_memory" if name == "mem" else "container_vcores"
+            values = [value for key, value in pairwise(process.command) if key.lstrip("-") == option]
+            is_number = values and re.fullmatch(r"\d{1,18}", values[0])
+            if is_number and int(values[0]) > int(most) and option not in self._reported_maxima:
+                self._reported_maxima.add(option)
+                _print(f"a container gets {most} {_UNITS[option]}, not {values[0]}: this is the cluster's maximum")
+
+    # ---- waiting for the containers
+
+    def count_hosts(self, process: LauncherProcess) -> int:
+        """Print the state when it changes. Raise TrainscaleError if containers have ended."""
+        self.read_output(process)
+        if time.monotonic() - self._checked_at <= _STATE_SECONDS:
+            return self.nodes
+        self._checked_at = time.monotonic()
+        if not self.id:
+            self._check_manager(process)
+            return self.nodes
+        before, now = self._state, self.manager.read_application(self.id)
+        self._state = now
+        if now is None or now.has_ended:
+            return self.nodes
+        if before is None or before.state != now.state:
+            _print(f"{self.id} is {now.state} in queue {now.queue}")
+        # The distributed shell starts no other container for one that ended with an error.
+        alive = self.nodes if now.running is None else max(0, now.running - 1)  # without the ApplicationMaster
+        is_incomplete = now.state == "RUNNING" and alive < self.nodes and self.manager.count_pending_containers() == 0
+        if is_incomplete and self._is_incomplete:  # at first, containers may not have been requested yet
+            self._has_lost_containers = True
+            raise TrainscaleError(
+                f"launcher yarn: {self.nodes - alive} of {self.nodes} containers of {self.id} ended before they called"
+                f" back\n  what they printed: {self._logs_command}"
+            )
+        self._is_incomplete = is_incomplete
+        return self.nodes
+
+    def _check_manager(self, process: LauncherProcess) -> None:
+        """Report a ResourceManager that is down; raise TrainscaleError if that lasts. The client tries for hours."""
+        retries = _RETRYING.findall(process.output)
+        if not retries or self.manager.is_reachable():
+            self._unreachable_since = None
+            return
+        server, count = retries[-1]
+        where, tries = ", ".join(self.client.managers), f"({server}, tried {int(count) + 1} times)"
+        if self._unreachable_since is None:
+            self._unreachable_since = time.monotonic()
+            _print(f"no ResourceManager answers at {where}; the client tries again {tries}")
+        elif time.monotonic() - self._unreachable_since > _DOWN_SECONDS:
+            raise TrainscaleError(
+                f"launcher yarn: no ResourceManager answers at {where}, nor to the client {tries}"
+                "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
+            )
+
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """A container may use what was requested for it, whatever its machine has."""
         machines = Counter(caller.hostname for caller in callers)
@@ -106,53 +185,103 @@ class YarnLauncher(LeasedHostsLauncher):
         slots = self.access.request.devices or 1
         return [(replace(host, slots=slots), caller) for host, caller in super().choose_hosts(callers)]
 
-    def count_hosts(self, process: LauncherProcess) -> int:
-        self.submitted.check(process)
-        return self.nodes
+    # ---- what went wrong
+
+    @property
+    def _logs_command(self) -> str:
+        return f"yarn logs -applicationId {self.id}"
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        self.submitted.read_output(process)
-        if not self.submitted.id:
+        self.read_output(process)
+        message = f"{self.id} ended before its containers called back"
+        if not self.id:
             message = f"no application was submitted to queue {self.queue!r}"
-            return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
-        application = self.submitted.manager.read_application(self.submitted.id)
-        message = f"{self.submitted.id} ended before its containers called back"
+        application = self.manager.read_application(self.id) if self.id else None
         if application is None:
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
-        summary = summarise_diagnostics(application.diagnostics)
-        diagnostics = f": {summary}" if summary else ""
+        states = filter(None, (application.state, summarise_diagnostics(application.diagnostics)))
         return TrainscaleError(
-            f"launcher yarn: {message}: {application.state}{diagnostics}"
-            f"\n  what they printed: yarn logs -applicationId {self.submitted.id}"
+            f"launcher yarn: {message}: {': '.join(states)}\n  what they printed: {self._logs_command}"
         )
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        if not self.submitted.id:
+        if not self.id:
             return f"the client has not submitted the application yet: {find_error(process.output)}"
-        manager = self.submitted.manager
-        application, free = manager.read_application(self.submitted.id), manager.describe_free_resources()
+        application, free = self.manager.read_application(self.id), self.manager.describe_free_resources()
         if application is None:
-            answer = "does not know" if manager.is_reachable() else "does not answer, so nobody knows the state of"
-            return f"the ResourceManager {answer} {self.submitted.id}"
-        if application.state == "RUNNING" and application.running is not None and application.running > self.nodes:
+            answer = "does not answer, so nobody knows the state of"
+            if self.manager.is_reachable():
+                answer = "does not know"
+            return f"the ResourceManager {answer} {self.id}"
+        running = application.running
+        reason = "it waits for its turn, the queue or the cluster is full"
+        if application.state == "RUNNING" and running is not None and running > self.nodes:
             reason = "all its containers run, but they cannot reach this machine (see --controller-address)"
         elif application.state == "RUNNING":
-            running = "" if application.running is None else f"{max(0, application.running - 1)} containers run, "
-            reason = f"{running}it waits for more"
-        else:
-            reason = "it waits for its turn, the queue or the cluster is full"
-        parts = [
-            f"{self.submitted.id} is {application.state} in queue {application.queue!r}: {reason}",
-            *([free] if free else []),
-            *([summary] if (summary := summarise_diagnostics(application.diagnostics)) else []),
-        ]
+            count = "" if running is None else f"{max(0, running - 1)} containers run, "
+            reason = f"{count}it waits for more"
+        state = f"{self.id} is {application.state} in queue {application.queue!r}: {reason}"
+        parts = filter(None, (state, free, summarise_diagnostics(application.diagnostics)))
         return f"{'; '.join(parts)}\n  request less (--nodes, --yarn='-container_memory MB'), or use another --queue"
 
     def explain_lost(self, host: str) -> str:
-        return f"its container ended: yarn logs -applicationId {self.submitted.id}"
+        return f"its container ended: {self._logs_command}"
+
+    # ---- the end
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        self.submitted.release(process, complete)
+        """Wait for the client: it ends with the application, that with its containers, and they with their connections.
+        An application that waits for its turn has no containers yet: it is killed.
+        """
+        self.read_output(process)
+        has_ended = process.has_ended
+        if not has_ended and (complete or self._has_lost_containers):
+            has_ended = process.wait(_REACH_SECONDS)
+            if not has_ended and self.manager.is_reachable():
+                _print(f"waiting for {self.id} to end")
+                has_ended = process.wait(_END_SECONDS)
+        if not self.id:
+            # It may have been accepted before the client could print its id.
+            process.stop(0.0)
+            self.id = self.manager.find_application(self.application_name, by_program=self._has_copied)
+            has_ended = False
+        if not has_ended and self.id:
+            limit = _PROGRAM_SECONDS
+            if not self.manager.is_reachable():
+                limit = _KILL_SECONDS
+                _print(f"no ResourceManager answers over HTTP; trying for {limit:.0f} s to end {self.id}")
+            if _try_command(limit, self.client.yarn, "application", "-kill", self.id):
+                process.wait(_END_SECONDS)
+            else:
+                _print(
+                    f"{self.id} could not be ended, and its ApplicationMaster may live until the ResourceManager is"
+                    f" back; its containers have ended, or end within two minutes\n  to end it then:"
+                    f" yarn application -kill {self.id}"
+                )
+        process.stop(0.0)
+        application = self.manager.read_application(self.id) if self._has_lost_containers else None
+        if application and (summary := summarise_diagnostics(application.diagnostics)):
+            _print(f"{self.id} is {application.state}: {summary}")
+        if self._has_copied or self.id:
+            # The client copies the shell's jar and the command into the user's folder. Nobody else removes them if the
+            # application was killed, or if Hadoop is older than 3.3.
+            beside = Path(self.client.yarn).with_name("hadoop")
+            hadoop = str(beside) if beside.exists() else "hadoop"
+            _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.application_name)
+
+
+def _print(text: str) -> None:
+    print(f"yarn: {text}", file=sys.stderr)
+
+
+def _try_command(seconds: float, *command: str) -> bool:
+    """Run a clean-up command for at most this long; return whether it succeeded."""
+    null = subprocess.DEVNULL
+    try:
+        done = subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
@@ -167,3 +296,46 @@ def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> st
     # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
     shell = "/bin/bash -l" if access.setup else "/bin/bash"
     return f"echo {encoded} | base64 -d > trainscale.sh && exec {shell} trainscale.sh"
+
+
+# ---- what Hadoop's programs print
+
+_APPLICATION_ID = re.compile(r"application_\d+_\d+")
+_COPIES_FILES = "Copy App Master jar"
+_RETRYING = re.compile(r"Retrying connect to server: (\S+?)[.]? Already tried (\d{1,9}) time")
+# What a container gets at most. The spelling of the word differs between versions.
+_MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources in this cluster (\d{1,18})(?!\d)")
+_UNITS = {"container_memory": "MB of memory", "container_vcores": "cores"}
+# Lines of the distributed shell that do not say what went wrong.
+_ROUTINE = re.compile(
+    r"Application failed to complete successfully|Breaking monitoring loop|^\s*at |^\s*$|Got application"
+)
+# Lines of diagnostics that are the same whatever went wrong.
+_BOILERPLATE = re.compile(
+    r"^\s*$|Exception from container-launch|^Container id:|^Exit code:|^Shell (output|error output):|^Last \d+ bytes of"
+    r"|^For more detailed output|Failing this attempt|Failing the application|^Stack trace|^\s*at "
+    r"|^(\[[^\]]*\])?Container exited with a non-zero exit code"
+)
+_EXIT_CODE = re.compile(r"exited with a non-zero exit code -?\d+")
+_MOST_LINES, _LONGEST_LINE = 3, 300
+
+
+def find_error(output: str) -> str:
+    """Return the line in which a Java program says what went wrong."""
+    lines = [line.strip() for line in output.splitlines() if not _ROUTINE.search(line)]
+    for pattern in (r"Caused by: ", r"Exception\b", r"\b(ERROR|FATAL)\b"):
+        matching = [line for line in lines if re.search(pattern, line)]
+        if matching:
+            return matching[-1].removeprefix("Caused by: ")
+    return lines[-1] if lines else "its client ended without a message"
+
+
+def summarise_diagnostics(text: str) -> str:
+    """Return the lines of diagnostics that say what went wrong: the first, and the last ones."""
+    lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if not _BOILERPLATE.search(line)]
+    lines = list(dict.fromkeys(lines))
+    if not lines:
+        match = _EXIT_CODE.search(text)
+        first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        return f"a container {match[0]}" if match else first[:_LONGEST_LINE]
+    return "; ".join([lines[0], *lines[1:][-(_MOST_LINES - 1) :]])
