@@ -90,8 +90,6 @@ class ConnectedHosts:
         self._reader = EventReader([])
         self._keep_alive: KeepAlive | None = None
         self._started: set[str] = set()  # hosts that have tasks
-        self._task_count = self._polled_events = 0
-        self._next_poll = 0.0
 
     def __enter__(self) -> ConnectedHosts:
         allow_open_files(len(self.hosts))
@@ -104,9 +102,7 @@ class ConnectedHosts:
                 connection.compare_clocks(deadline)
 
         try:
-            answers = ask_all(connections, become_ready, self._options.seconds, self._options.hurry)
-            self.errors = {host: answer for host, answer in answers.items() if isinstance(answer, HostError)}
-            self._raise_error()
+            self._note_errors(ask_all(connections, become_ready, self._options.seconds, self._options.hurry))
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -118,7 +114,7 @@ class ConnectedHosts:
         stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
         connections = list(self._connections.values())
         if self._idle is not None and (kind is None or issubclass(kind, Exception)):
-            deque(self._reader.drain(stop_seconds), maxlen=0)  # nobody needs the last events any more
+            deque(self._reader.read(stop_seconds), maxlen=0)  # nobody needs the last events any more
             for connection in connections[:]:
                 host = connection.host
                 has_answered = host not in self.errors or isinstance(self.errors[host], NoFreePorts)
@@ -131,12 +127,17 @@ class ConnectedHosts:
         return self._connections[host]
 
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
+        def ask(connection: KeeperConnection, deadline: float) -> list[int]:
+            return connection.find_ports(counts[connection.host], deadline)
+
         connections = [self._connections[host] for host in counts if host not in self.errors]
-        answers = ask_all(
-            connections, lambda c, deadline: c.find_ports(counts[c.host], deadline), self._options.seconds
-        )
+        return self._note_errors(ask_all(connections, ask, self._options.seconds))
+
+    def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
+        """Return the answers that are no errors. Unless errors are tolerated, raise the first that is a cause."""
         self.errors.update({host: answer for host, answer in answers.items() if isinstance(answer, HostError)})
-        self._raise_error()
+        if self.errors and not self._options.tolerates_errors:
+            raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
         return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
 
     def start(self, tasks: Iterable[Task], deadline_seconds: float) -> None:
@@ -144,10 +145,10 @@ class ConnectedHosts:
         for task in tasks:
             by_host.setdefault(task.host, []).append(task)
         connections = [self._connections[host] for host in by_host]
-        self._task_count = sum(map(len, by_host.values()))
-        self._reader = EventReader(connections, keepers_stay=self._idle is not None)
+        stays, task_count = self._idle is not None, sum(map(len, by_host.values()))
+        self._reader = EventReader(connections, task_count, keepers_stay=stays)
         self._started = set(by_host)
-        silence_seconds, stays = None if self._is_local else _SILENCE_SECONDS, self._idle is not None
+        silence_seconds = None if self._is_local else _SILENCE_SECONDS
         for host, host_tasks in by_host.items():
             request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, stays)
             self._connections[host].write(encode_request(request))
@@ -159,21 +160,15 @@ class ConnectedHosts:
     def is_open(self) -> bool:
         return self._reader.is_open
 
-    def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
-        """Return the events that arrive next. Wait at most this long for the first of them."""
-        # Callers look at all tasks each time. So that this does not grow with the square of their number, events are
-        # gathered for a moment, unless there are many already.
-        if self._polled_events < self._task_count:
-            time.sleep(max(0.0, self._next_poll - time.monotonic()))
-        events = self._reader.poll(seconds)
-        self._polled_events = len(events)
-        self._next_poll = time.monotonic() + self._task_count * _GATHER_SECONDS_PER_TASK
-        return events
+    def poll(self) -> list[ReceivedEvent]:
+        return self._reader.poll()
 
     def read_events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
-        deadline = time.monotonic() + seconds
-        while self.is_open and time.monotonic() < deadline:
-            yield from self.poll()
+        return self._reader.read(seconds)
+
+    def drain(self) -> Iterator[ReceivedEvent]:
+        self.request_end()
+        return self._reader.read(_DRAIN_SECONDS)
 
     def send_signal(self, number: int) -> None:
         for connection in self._connections.values():
@@ -189,25 +184,20 @@ class ConnectedHosts:
             elif connection.host in self._started:
                 connection.write(encode_request(EndTasksRequest()))
 
-    def drain(self) -> Iterator[ReceivedEvent]:
-        self.request_end()
-        yield from self._reader.drain()
-
-    def _raise_error(self) -> None:
-        """Raise the first error, in the order of the hosts, that is no consequence of another."""
-        if self.errors and not self._options.tolerates_errors:
-            raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
-
 
 class EventReader:
     """With ``keepers_stay``, the last event of a keeper is the end of its output, which stays open."""
 
-    def __init__(self, connections: Sequence[KeeperConnection], *, keepers_stay: bool = False) -> None:
+    def __init__(
+        self, connections: Sequence[KeeperConnection], task_count: int = 0, *, keepers_stay: bool = False
+    ) -> None:
         self._keepers_stay = keepers_stay
         self._selector = selectors.DefaultSelector()
         self._received: deque[ReceivedEvent] = deque()
         self.ended: set[str] = set()  # hosts whose keeper has sent its last event
         self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
+        self._task_count = self._polled_events = task_count
+        self._next_poll = 0.0
         for connection in connections:
             for received in connection.take_pending():
                 self._add(received)
@@ -219,9 +209,13 @@ class EventReader:
     def is_open(self) -> bool:
         return bool(self._received or self._selector.get_map())
 
-    def poll(self, seconds: float = POLL_SECONDS) -> list[ReceivedEvent]:
-        """Wait until something can be read, at most this long. Return the events that arrived."""
-        for key, _ in self._selector.select(0 if self._received else seconds):
+    def poll(self) -> list[ReceivedEvent]:
+        """Return the events that arrive next. Wait for a moment for the first of them."""
+        # Callers look at all tasks each time. So that this does not grow with the square of their number, events are
+        # gathered for a moment, unless there are many already.
+        if self._polled_events < self._task_count:
+            time.sleep(max(0.0, self._next_poll - time.monotonic()))
+        for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
             connection: KeeperConnection = key.data
             if key.fileobj is connection.output:
                 received = connection.receive()
@@ -243,9 +237,11 @@ class EventReader:
                     self._selector.unregister(stream)
         events = list(self._received)
         self._received.clear()
+        self._polled_events = len(events)
+        self._next_poll = time.monotonic() + self._task_count * _GATHER_SECONDS_PER_TASK
         return events
 
-    def drain(self, seconds: float = _DRAIN_SECONDS) -> Iterator[ReceivedEvent]:
+    def read(self, seconds: float) -> Iterator[ReceivedEvent]:
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
@@ -256,13 +252,13 @@ class EventReader:
         return [stream for stream in streams if stream is not None and stream in registered]
 
     def _add(self, received: ReceivedEvent) -> None:
+        self._received.append(received)
         if isinstance(received.event, End):
-            if received.event.signal is None:
+            number = received.event.signal
+            if number is None:
                 self.ended.add(received.host)
             else:
-                name = name_signal(received.event.signal)
-                self._ended_by_signal[received.host] = f"it was told to end ({name})"
-        self._received.append(received)
+                self._ended_by_signal[received.host] = f"it was told to end ({name_signal(number)})"
 
 
 class KeepAlive(threading.Thread):
@@ -286,29 +282,26 @@ class KeepAlive(threading.Thread):
             self.join(_KEEP_ALIVE_SECONDS)
 
 
-class IdleKeepers:
+class IdleKeepers(KeepAlive):
     """The keepers of a launcher that wait for their next tasks; at most one for each host."""
-
-    def __init__(self) -> None:
-        self._thread = KeepAlive()
 
     def take(self, host: str) -> KeeperConnection | None:
         """Return the connection to this host, which from now on is the caller's, or None."""
-        with self._thread.lock:
-            return self._thread.connections.pop(host, None)
+        with self.lock:
+            return self.connections.pop(host, None)
 
     def add(self, connection: KeeperConnection) -> None:
-        with self._thread.lock:
-            kept = self._thread.connections.setdefault(connection.host, connection)
-            if self._thread.ident is None:
-                self._thread.start()
+        with self.lock:
+            kept = self.connections.setdefault(connection.host, connection)
+            if self.ident is None:
+                self.start()
         if kept is not connection:
             connection.stop(_STOP_SECONDS)
 
     def close(self) -> None:
-        self._thread.stop()
-        stop_all(list(self._thread.connections.values()))
-        self._thread.connections.clear()
+        self.stop()
+        stop_all(list(self.connections.values()))
+        self.connections.clear()
 
 
 def ask_all(
