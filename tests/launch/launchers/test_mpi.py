@@ -22,7 +22,6 @@ from trainscale.launch.connection import HostError
 from trainscale.launch.launchers.base import SshSettings
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import (
-    HostGroup,
     Mpich,
     MpiImplementation,
     MpiLauncher,
@@ -37,7 +36,7 @@ from trainscale.spec.devices import Host
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")
 ADDRESS = "10.0.0.250"
-TWO = [HostGroup(("node1", "node2"), KEEPER)]
+TWO = [("node1", KEEPER), ("node2", KEEPER)]
 
 
 @pytest.fixture(autouse=True)
@@ -86,15 +85,14 @@ def test_inside_a_batch_job_mpirun_finds_its_own_way_to_the_hosts() -> None:
 
 
 def test_hosts_that_need_other_words_get_them_in_the_order_of_the_hosts() -> None:
-    other = HostGroup(("node3",), ("other", "command"))
-    groups = [*TWO, other, HostGroup(("node4",), KEEPER)]
-    argv = OpenMpi("mpirun", 4).make_command(groups, ADDRESS)
+    keepers = [*TWO, ("node3", ("other", "command")), ("node4", KEEPER)]
+    argv = OpenMpi("mpirun", 4).make_command(keepers, ADDRESS)
     first, second, third = (argv.index(host) for host in ("node1:1,node2:1", "node3:1", "node4:1"))
     assert argv[first - 3 :][:3] == ["-np", "2", "--host"]
     assert argv[second - 4 :][:9] == [":", "-np", "1", "--host", "node3:1", "-x", CALLBACK_VARIABLE, "--wdir", "/"]
     assert argv[second + 5 :][:2] == ["other", "command"]
     assert argv[third - 4] == ":"
-    argv = Mpich("mpirun").make_command(groups, ADDRESS)
+    argv = Mpich("mpirun").make_command(keepers, ADDRESS)
     assert argv[argv.index("-hosts") + 1] == "node1,node2,node3,node4"
     assert argv[-7 - len(KEEPER) - 3 :] == [
         ":", "-n", "1", "-wdir", "/", "other", "command", ":", "-n", "1", "-wdir", "/", *KEEPER,

@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -86,13 +85,7 @@ exit "${{PIPESTATUS[0]}}"
 
 # ---- command lines of Open MPI and MPICH for the same request: one unbound process on each host
 
-
-@dataclass(frozen=True)
-class HostGroup:
-    """Hosts that run the same command."""
-
-    hosts: tuple[str, ...]
-    command: tuple[str, ...]
+Keeper = tuple[str, tuple[str, ...]]  # a host and its command
 
 
 class MpiImplementation(ABC):
@@ -103,15 +96,26 @@ class MpiImplementation(ABC):
     def __init__(self, program: str) -> None:
         self.program = program
 
-    @abstractmethod
     def make_command(
-        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
+        self, keepers: Sequence[Keeper], address: str, ssh_wrapper: str | None = None, network: str = ""
     ) -> list[str]:
         """Return the command. Process n is on the n-th host. The variable is passed on by its name.
 
         mpirun's own connections use ``address`` of this machine and ``network``, an interface or a range. Without
         ``ssh_wrapper``, which is called like ssh, mpirun finds its own way to the hosts.
         """
+        argv = [self.program, *self.list_options([host for host, _ in keepers], address, ssh_wrapper, network)]
+        for number, (command, group) in enumerate(groupby(keepers, lambda keeper: keeper[1])):
+            argv += [":"] if number else []
+            argv += [*self.list_part_options([host for host, _ in group]), *command]
+        return argv
+
+    @abstractmethod
+    def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]: ...
+
+    @abstractmethod
+    def list_part_options(self, hosts: list[str]) -> list[str]:
+        """Return the options of hosts that run the same command."""
 
 
 class OpenMpi(MpiImplementation):
@@ -125,30 +129,26 @@ class OpenMpi(MpiImplementation):
         super().__init__(program)
         self.major = major
 
-    def make_command(
-        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
-    ) -> list[str]:
-        argv = [self.program]
-        if os.geteuid() == 0:
-            argv.append("--allow-run-as-root")  # it protects this machine only, which is the user's own
+    def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]:
+        options = []
         if ssh_wrapper:
             # Its parts on the hosts look for this program too; any that exists there will do: true.
-            argv += self._make_runtime_option("plm_rsh_agent", f"{ssh_wrapper} : true")
+            options += self._make_runtime_option("plm_rsh_agent", f"{ssh_wrapper} : true")
             # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
             # their ssh, so that their output and their end are known here.
-            argv += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
-            argv += self._make_runtime_option("orte_leave_session_attached", "1")
+            options += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
+            options += self._make_runtime_option("orte_leave_session_attached", "1")
         if network:
-            argv += self._make_runtime_option("oob_tcp_if_include", network)
-            argv += ["--mca", "btl_tcp_if_include", network]
+            options += self._make_runtime_option("oob_tcp_if_include", network)
+            options += ["--mca", "btl_tcp_if_include", network]
+        as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []  # it protects only the user's own machine
         tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
         # The worker binds each rank to its own cores.
-        argv += ["--bind-to", "none", "--map-by", "node", *tag_output]
-        for number, group in enumerate(groups):
-            argv += [":"] if number else []
-            argv += ["-np", str(len(group.hosts)), "--host", ",".join(f"{host}:1" for host in group.hosts)]
-            argv += ["-x", CALLBACK_VARIABLE, "--wdir", "/", *group.command]
-        return argv
+        return [*as_root, *options, "--bind-to", "none", "--map-by", "node", *tag_output]
+
+    def list_part_options(self, hosts: list[str]) -> list[str]:
+        places = ",".join(f"{host}:1" for host in hosts)
+        return ["-np", str(len(hosts)), "--host", places, "-x", CALLBACK_VARIABLE, "--wdir", "/"]
 
     def _make_runtime_option(self, name: str, value: str) -> list[str]:
         """Return how to set an option of the process starter, a program of its own since version 5."""
@@ -159,40 +159,29 @@ class Mpich(MpiImplementation):
     rank_variable = "PMI_RANK"
     tag = re.compile(r"\[(\d+)\] ?")
 
-    def make_command(
-        self, groups: Sequence[HostGroup], address: str, ssh_wrapper: str | None = None, network: str = ""
-    ) -> list[str]:
-        argv = [self.program]
-        if ssh_wrapper:
-            argv += ["-launcher", "ssh", "-launcher-exec", ssh_wrapper]
-        # The hosts may not know the name that it would choose for this machine.
-        argv += ["-localhost", address]
-        # Without this list it would pass on the whole environment of this machine.
-        argv += ["-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
-        argv += ["-hosts", ",".join(host for group in groups for host in group.hosts), "-ppn", "1"]
-        for number, group in enumerate(groups):
-            argv += [":"] if number else []
-            # By default it enters the folder of this machine, and fails on a host that has no such folder.
-            argv += ["-n", str(len(group.hosts)), "-wdir", "/", *group.command]
-        return argv
+    def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]:
+        launcher = ["-launcher", "ssh", "-launcher-exec", ssh_wrapper] if ssh_wrapper else []
+        # The hosts may not know the name that it would choose for this machine. Without -genvlist it would pass on the
+        # whole environment of this machine.
+        own = ["-localhost", address, "-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
+        return [*launcher, *own, "-hosts", ",".join(hosts), "-ppn", "1"]
+
+    def list_part_options(self, hosts: list[str]) -> list[str]:
+        # By default it enters the folder of this machine, and fails on a host that has no such folder.
+        return ["-n", str(len(hosts)), "-wdir", "/"]
 
 
 def find_mpi() -> MpiImplementation:
     """Return the first known mpirun on the search path."""
     others = []
+    pipe, null, together = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
     for name in _PROGRAMS:
         path = shutil.which(name)
         if path is None:
             continue
+        command, limit = [path, "--version"], _VERSION_SECONDS
         try:
-            done = subprocess.run(
-                [path, "--version"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_VERSION_SECONDS,
-                check=False,
-            )
+            done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=limit, check=False)
             version = done.stdout.decode(errors="replace").strip()
         except (OSError, subprocess.TimeoutExpired) as error:
             version = str(error)
@@ -257,7 +246,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             self._folder.cleanup()
 
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
-        keepers = []
+        keepers: list[Keeper] = []
         for name in hosts:
             if ":" in name:
                 reason = "mpirun would take what follows a colon for a number"
@@ -267,15 +256,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             line = make_shell_command(keeper, self.access.join_setup(host))
             # A shell in the home folder, as by ssh. It outlives the keeper, to report its exit code.
             keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
-        by_command = groupby(keepers, lambda keeper: keeper[1])
-        groups = [HostGroup(tuple(host for host, _ in group), command) for command, group in by_command]
         address, network = endpoint.address, self.access.interface or ""
         if network:
             try:
                 address, _ = choose_network(Host("this machine"), list_addresses(), network)
             except InputError:  # this machine is not on it: it connects the hosts only
                 network = ""
-        return self.mpi.make_command(groups, address, self._ssh_wrapper, network)
+        return self.mpi.make_command(keepers, address, self._ssh_wrapper, network)
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Return the keeper's command, which drops all MPI variables: ranks are not part of this job."""
@@ -331,14 +318,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 failed.setdefault(host, text)
         usable = [host for host in hosts if host not in orphans]
         from_slurm = "\n".join(line for line in output.splitlines() if line.startswith("srun:"))
-        messages = dict(super().read_output(from_slurm, usable).by_host)
-        messages.update({host: text for host, text in failed.items() if host in usable})
+        messages = {**super().read_output(from_slurm, usable).by_host, **failed}
         for host in usable:
             messages[host] = "\n".join(filter(None, by_host.get(host, ()))) or messages.get(host, "")
         # The first line between mpirun's rulers of dashes, if it printed such a block.
         blocks = [block.strip() for block in re.split(r"(?m)^-{20,}$", output)[1::2]]
         return CommandReport(
-            {host: message for host, message in messages.items() if message},
+            {host: messages[host] for host in usable if messages[host]},
             [host for host in failed if host in usable],
             next((block.splitlines()[0] for block in blocks if block), ""),
         )
@@ -346,10 +332,9 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
 
 def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
     """Return a script that is called like ssh, with any of the hosts and a command."""
-    hosts_by_command: dict[str, list[str]] = {}
+    names_by_command: dict[str, list[str]] = {}
     for host in access.hosts:
-        hosts_by_command.setdefault(shlex.join(make_ssh_command(access, settings, host)), []).append(
-            shlex.quote(host.name)
-        )
-    cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in hosts_by_command.items()]
+        command = shlex.join(make_ssh_command(access, settings, host))
+        names_by_command.setdefault(command, []).append(shlex.quote(host.name))
+    cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in names_by_command.items()]
     return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)

@@ -17,26 +17,9 @@ from .ssh import make_shell_command
 
 # Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
 # none of them: it is one task on each host, with all that the job has there.
-_STEP_OPTIONS = (
-    "SRUN_",
-    "SLURM_CPUS_PER_",
-    "SLURM_CPU_BIND",
-    "SLURM_DISTRIBUTION",
-    "SLURM_EXACT",
-    "SLURM_EXCLUSIVE",
-    "SLURM_GPUS",
-    "SLURM_GPU_BIND",
-    "SLURM_GRES",
-    "SLURM_HINT",
-    "SLURM_HOSTFILE",
-    "SLURM_MEM_",
-    "SLURM_NTASKS_PER_",
-    "SLURM_STDERRMODE",
-    "SLURM_STDINMODE",
-    "SLURM_STDOUTMODE",
-    "SLURM_STEP_GRES",
-    "SLURM_THREADS_PER_CORE",
-    "SLURM_TRES_",
+_STEP_OPTIONS = re.compile(
+    "SRUN_|SLURM_(CPUS_PER_|CPU_BIND|DISTRIBUTION|EXACT|EXCLUSIVE|GPUS|GPU_BIND|GRES|HINT|HOSTFILE|MEM_"
+    "|NTASKS_PER_|STDERRMODE|STDINMODE|STDOUTMODE|STEP_GRES|THREADS_PER_CORE|TRES_)"
 )
 _OPTIONS = (
     "--overlap",  # run beside other steps, such as the interactive one that this may run in
@@ -87,7 +70,7 @@ class SlurmLauncher(CallbackLauncher):
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         environment = super().environment(endpoint)
-        return {name: value for name, value in environment.items() if not name.startswith(_STEP_OPTIONS)}
+        return {name: value for name, value in environment.items() if not _STEP_OPTIONS.match(name)}
 
     def identify(self, index: int, hostname: str, hosts: Sequence[str]) -> str:
         """Identify a host by Slurm's name of the node, else by its order."""
