@@ -116,7 +116,7 @@ class WitnessSides:
         for _ in range(count_first_steps(self._adapter.config)):
             self._take_steps(1)
             witness.observe(self._adapter.loss())
-        witness.observe_window(self._adapter.proof.weights(), self._steps)
+        witness.observe_window(self._adapter.weights(), self._steps)
         report.sample.last_loss = keep_finite(self._adapter.loss())
         witness.take_closing_steps(self._source, self._steps)
 
@@ -153,7 +153,7 @@ def serve_requests(adapter: Adapter, descriptor: int, make_sides: Any) -> None:
         line = sys.stdin.readline() if job.rank == 0 else ""
         request = json.loads(rendezvous.exchange("request", line)[0])
         blocks = [take_block(sides, rendezvous, side, request["steps"]) for side in request["order"]]
-        answer: Any = blocks or compute_weights_digest(adapter.proof.weights())
+        answer: Any = blocks or compute_weights_digest(adapter.weights())
         if job.rank == 0:
             os.write(descriptor, json.dumps(answer).encode() + b"\n")
         if not blocks:

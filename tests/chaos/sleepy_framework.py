@@ -17,7 +17,7 @@ import numpy as np
 
 from trainscale.worker.config import Config
 from trainscale.worker.events import ServerResult
-from trainscale.worker.frameworks.base import Adapter, Proof
+from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.frameworks.catalog import Framework
 from trainscale.worker.job import SERVER
 from trainscale.worker.models import Builder, Graph, ModelInfo
@@ -28,7 +28,7 @@ _QUIT = b"q"
 PROCESS_NAME = "chaos-rank-"
 
 
-class SleepyAdapter(Adapter, Proof):
+class SleepyAdapter(Adapter):
     """The hub of the exchange is the first server, or rank 0 where there is none."""
 
     @classmethod

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trainscale.worker.config import Config
-from trainscale.worker.frameworks.base import Adapter, Proof
+from trainscale.worker.frameworks.base import Adapter
 
 
-class StubAdapter(Adapter, Proof):
+class StubAdapter(Adapter):
     @classmethod
     def versions(cls) -> dict[str, str]:
         return {}

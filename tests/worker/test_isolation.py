@@ -112,8 +112,8 @@ def test_worker_files_need_only_the_standard_library_to_be_imported() -> None:
 
 def modules_it_may_use(name: str) -> set[str]:
     frameworks = OF_FRAMEWORK[Path(name).parts[1]] if is_native(name) else set()
-    photographs = {"PIL"} if name == "data/folder.py" else set()
-    return sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | photographs
+    on_demand = {"data/folder.py": {"PIL"}, "witness/reference.py": {"torch"}}.get(name, set())
+    return sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | on_demand
 
 
 def test_worker_files_need_only_numpy_and_their_framework_to_run() -> None:

@@ -25,7 +25,7 @@ from trials import compute_parity
 from trainscale.launch.launchers.base import START
 from trainscale.spec.config import Config
 from trainscale.worker import models, plugins
-from trainscale.worker.frameworks.base import Adapter
+from trainscale.worker.frameworks.base import Adapter, Proof
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
 from trainscale.worker.job import Device, Job, Measure, PluginReference
 from trainscale.worker.models import ModelInfo
@@ -171,16 +171,16 @@ def test_a_good_one_is_in_its_table_and_knows_where_it_came_from(tables: ModuleT
 
 
 def test_an_adapter_of_version_0_1_proves_what_it_can(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It derives from Adapter alone, which had all methods then."""
+    """It may name Proof as a base of its own."""
     monkeypatch.syspath_prepend(EXAMPLE)
     example = importlib.import_module("trainscale_example.adapter").NumpyAdapter
-    tables.Old = type("Old", (Adapter,), {**vars(example)})
+    tables.Old = type("Old", (Adapter, Proof), {**vars(example)})
     old_job = replace(job(Path(), TINY), config=replace(job(Path()).config, model="mnist", image_size=28, channels=1))
     adapter = replace(GOOD, adapter="made_here:Old").load(old_job)(old_job)
-    assert adapter.build() == sum(values.size for values in adapter.proof.weights().values())
-    assert adapter.proof.macs() == models.build("mnist").macs
-    assert adapter.proof.can_switch_dropout
-    assert adapter.proof.counted_updates() is None
+    assert adapter.build() == sum(values.size for values in adapter.weights().values())
+    assert adapter.macs() == models.build("mnist").macs
+    assert adapter.can_switch_dropout
+    assert adapter.counted_updates() is None
 
 
 @pytest.mark.parametrize(

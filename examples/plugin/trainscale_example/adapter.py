@@ -12,12 +12,12 @@ import numpy as np
 
 from trainscale.worker import models
 from trainscale.worker.config import Config
-from trainscale.worker.frameworks.base import Adapter, Proof, learning_rate_schedule
+from trainscale.worker.frameworks.base import Adapter, learning_rate_schedule
 
 from .network import Network, cross_entropy
 
 
-class NumpyAdapter(Adapter, Proof):
+class NumpyAdapter(Adapter):
     @classmethod
     def versions(cls) -> dict[str, str]:
         return {"numpy": np.__version__, "python": platform.python_version()}

@@ -9,7 +9,7 @@ import pytest
 from jobs import make_job
 from stub_adapter import StubAdapter
 
-from trainscale.worker.frameworks.base import Proof
+from trainscale.worker.frameworks.base import Adapter
 from trainscale.worker.job import Job
 from trainscale.worker.training import loop
 from trainscale.worker.training.rendezvous import Rendezvous
@@ -102,7 +102,7 @@ def test_sizes_that_the_strategy_does_not_exchange_are_left_out(device: Exchangi
 
 
 def test_an_adapter_without_exchanges_reports_none(device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ExchangingDevice, "make_exchange", Proof.make_exchange)
+    monkeypatch.setattr(ExchangingDevice, "make_exchange", Adapter.make_exchange)
     assert exchanges(device, 500_000) == ()
 
 

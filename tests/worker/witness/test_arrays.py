@@ -8,7 +8,7 @@ import pytest
 
 from trainscale.worker import models
 from trainscale.worker.data import source
-from trainscale.worker.witness.reference import Arrays, ReferenceNetwork
+from trainscale.worker.witness.reference import Arrays, ReferenceNetwork, TorchArrays
 
 VALUES = np.array([1.0, -1.0, 1 / 3, 3e-5, 1e20, -7.7, 0.0], np.float32)
 
@@ -48,9 +48,7 @@ def test_a_view_that_is_not_contiguous_is_rounded_too() -> None:
 @pytest.mark.parametrize("arithmetic", ["fp64", "fp32", "bf16"])
 def test_pytorchs_tensors_compute_what_numpys_arrays_do(arithmetic: str) -> None:
     """Here on a CPU; on a GPU they only are elsewhere."""
-    from trainscale.worker.frameworks.torch.reference_arrays import TorchArrays, count_free_bytes
-
-    assert count_free_bytes(1000) == 0
+    assert TorchArrays("fp64", "cuda:1000").count_free_bytes() == 0
     graph_nets.register()
     graph = models.build("every-kind")
     samples, labels = source.make_samples(1, 0, 4, (3, 33, 33), 7)

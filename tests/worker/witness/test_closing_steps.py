@@ -43,10 +43,6 @@ class QuadraticAdapter:
         self.rate = 0.1
         self.taken = 0
 
-    @property
-    def proof(self) -> QuadraticAdapter:
-        return self
-
     def gradients(self) -> dict[str, Any]:
         return {name: self.weights_used[name] - TARGET[name] for name in START}
 

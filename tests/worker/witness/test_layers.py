@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainscale.worker.models import KINDS, Layer
-from trainscale.worker.witness.reference import OPERATIONS, Arrays, Operation
+from trainscale.worker.witness.reference import OPERATIONS, Arrays, Node, Result
 
 STEP = 1e-6
 
@@ -41,6 +41,12 @@ CASES = [
 ]
 
 
+def compute(layer: Layer, *inputs: np.ndarray, weights: dict | None = None, block: int = 1 << 21) -> Result:
+    arrays = Arrays()
+    arrays.block_values = block
+    return OPERATIONS[layer.kind](Node(layer, weights or {}, arrays), *inputs)
+
+
 @pytest.mark.parametrize(("kind", "options", "inputs", "shape", "weights"), CASES)
 def test_gradients_are_numerical_differences(
     kind: str, options: dict, inputs: list[tuple[int, ...]], shape: tuple[int, ...], weights: dict[str, tuple[int, ...]]
@@ -50,23 +56,19 @@ def test_gradients_are_numerical_differences(
     values = [random.standard_normal(size) for size in inputs]
     parameters = {role: random.standard_normal(size) for role, size in weights.items()}
 
-    def make() -> Operation:
-        return OPERATIONS[kind](layer, parameters, Arrays())
-
-    operation = make()
-    result = operation.forward(*values)
+    result, backward = compute(layer, *values, weights=parameters)
     assert result.shape[1:] == (*shape[1:], shape[0])
     upstream = random.standard_normal(result.shape)
-    input_gradients = operation.backward(upstream.copy())
+    input_gradients, gradients = backward(upstream.copy())
 
     def objective() -> float:
-        return float((make().forward(*values) * upstream).sum())
+        return float((compute(layer, *values, weights=parameters)[0] * upstream).sum())
 
     for value, gradient in zip(values, input_gradients, strict=True):
         assert gradient == pytest.approx(differences(objective, value), rel=1e-6, abs=1e-6)
-    assert operation.gradients.keys() == weights.keys()
+    assert gradients.keys() == weights.keys()
     for role, value in parameters.items():
-        assert operation.gradients[role] == pytest.approx(differences(objective, value), rel=1e-6, abs=1e-6)
+        assert gradients[role] == pytest.approx(differences(objective, value), rel=1e-6, abs=1e-6)
 
 
 def differences(objective: Callable[[], float], values: np.ndarray) -> np.ndarray:
@@ -92,11 +94,10 @@ def test_a_convolution_is_the_same_however_many_images_are_computed_at_a_time() 
     weights = {"weight": random.standard_normal((4, 3, 3, 3))}
     images, upstream = random.standard_normal((5, 6, 6, 3)), random.standard_normal((5, 3, 3, 4))
     results = []
-    for values in (1, 600, 1 << 21):
-        arrays = Arrays()
-        arrays.block_values = values
-        operation = OPERATIONS["conv"](layer, weights, arrays)
-        results.append([operation.forward(images), *operation.backward(upstream), operation.gradients["weight"]])
+    for block in (1, 600, 1 << 21):
+        result, backward = compute(layer, images, weights=weights, block=block)
+        (gradient,), gradients = backward(upstream)
+        results.append([result, gradient, gradients["weight"]])
     for other in results[1:]:
         for expected, seen in zip(results[0], other, strict=True):
             assert seen == pytest.approx(expected, rel=1e-12, abs=1e-12)
@@ -104,12 +105,11 @@ def test_a_convolution_is_the_same_however_many_images_are_computed_at_a_time() 
 
 def test_padding_is_never_the_maximum() -> None:
     layer = Layer("layer", "max_pool", ("x",), windowed((3, 3), (1, 1), (1, 1)), (1, 2, 2))
-    assert (OPERATIONS["max_pool"](layer, {}, Arrays()).forward(np.full((1, 2, 2, 1), -5.0)) == -5.0).all()
+    assert (compute(layer, np.full((1, 2, 2, 1), -5.0))[0] == -5.0).all()
 
 
 def test_of_equal_maxima_the_first_gets_the_gradient() -> None:
     layer = Layer("layer", "max_pool", ("x",), windowed((2, 2), (2, 2), (0, 0)), (1, 1, 1))
-    operation = OPERATIONS["max_pool"](layer, {}, Arrays())
-    operation.forward(np.array([1.0, 2.0, 2.0, 2.0]).reshape(1, 2, 2, 1))
-    (gradient,) = operation.backward(np.full((1, 1, 1, 1), 3.0))
+    _, backward = compute(layer, np.array([1.0, 2.0, 2.0, 2.0]).reshape(1, 2, 2, 1))
+    (gradient,), _ = backward(np.full((1, 1, 1, 1), 3.0))
     assert gradient.ravel().tolist() == [0.0, 3.0, 0.0, 0.0]

@@ -28,15 +28,15 @@ class Peers:
 
 def make_adapter(model: str = "alexnet", can_switch: bool = True, skipped: int = 0, **job: Any) -> Any:
     config = make_config(model=model, strategy=job.pop("strategy", "local"))
-    graph = models.build(model) if models.resolve(model) else None
-    proof = SimpleNamespace(
-        catalogue_graph=graph,
+    return SimpleNamespace(
+        job=make_job(config=config, witness=True, **job),
+        config=config,
+        catalogue_graph=models.build(model) if models.resolve(model) else None,
         can_switch_dropout=can_switch,
         set_dropout=lambda active: None,
         skipped_updates=lambda: skipped,
         weights=lambda: {"w": np.zeros(3)},
     )
-    return SimpleNamespace(job=make_job(config=config, witness=True, **job), config=config, proof=proof)
 
 
 def observe_two_steps(adapter: Any) -> Report:

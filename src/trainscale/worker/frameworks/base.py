@@ -1,14 +1,14 @@
 """Contract 3, the framework adapter: what a framework must do so that the loop can measure it.
 
-``Adapter`` is for training: it joins the cluster, builds the network natively and takes steps. It measures nothing and
-sends no events: training/loop.py does that, alike for every framework.
+``Adapter`` joins the cluster, builds the network natively and takes steps. It measures nothing
+and sends no events: training/loop.py does that, alike for every framework.
 
-``Proof`` is for everything else, by which the witness of a trial (witness/witness.py), a parity check
-(inspection/parity.py) and --explain find out what the steps computed. None of it is called inside a window. The
-adapters of this package derive from both.
+It derives from ``Proof``, by which the witness of a trial (witness/witness.py), a parity check
+(inspection/parity.py) and --explain find out what the steps computed, never inside a window.
 
-If a trial trains to an accuracy (``config.trains_epochs``), steps also count correct predictions, and the learning rate
-follows ``learning_rate_schedule(job)``. Otherwise a step must not pay for either, and the rate is constant.
+If a trial trains to an accuracy (``config.trains_epochs``), steps also count correct
+predictions, and the learning rate follows ``learning_rate_schedule(job)``. Otherwise a step
+must not pay for either, and the rate is constant.
 
 In a parity check ``config.precision`` may be ``fp64``, and ``job.dropout`` may be False.
 """
@@ -31,7 +31,7 @@ from ..models import CROSS_ENTROPY, Graph, Layer, build, find_samples, resolve
 from ..sample import NONE
 from ..type_aliases import NamedArrays
 
-# A user's network may return several outputs: the main head and two auxiliary ones, weighted as in torchvision.
+# Of the outputs of a user's network: the main head and two auxiliary ones, as in torchvision.
 LOSS_WEIGHTS = (1.0, 0.4, 0.4)
 
 
@@ -50,7 +50,6 @@ def learning_rate_schedule(job: Job) -> Callable[[int], float]:
 
 
 def list_common_versions() -> dict[str, str]:
-    """Return the versions that every framework reports after its own."""
     return {"python": platform.python_version(), "numpy": metadata.version("numpy")}
 
 
@@ -64,7 +63,7 @@ def call_user_function(config: Config, **extra: Any) -> Any:
 
 
 def list_heads(outputs: Any) -> list[Any]:
-    """Return the outputs of a network, one for each head, as a list."""
+    """Return the outputs of a network as a list."""
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
@@ -96,19 +95,18 @@ def count_inside(layer: Layer, sides: Sequence[int]) -> Any:
 
 
 class Proof(ABC):
-    """What proves the work of one process. The defaults are right, but may be slow or leave a trial unproven."""
+    """What proves the work of one process. A default may be slow, or leave a trial unproven."""
 
     job: Job
     config: Config
-    # Whether an update starts from the weights that ``restore`` has set. Servers may have weights of their own, which
-    # overwrite the worker's copy.
+    # Servers may have weights of their own, which overwrite those that ``restore`` has set.
     updates_restored_weights = True
     takes_any_batch = False  # whether steps with another batch need no other compiled program
-    has_biased_variance = False  # whether batch norm's running variance is a mean over n values and not over n - 1
+    has_biased_variance = False  # whether a running variance is a mean over n values, not n - 1
 
     @abstractmethod
     def weights(self) -> NamedArrays:
-        """Return the trainable parameters as numpy arrays by canonical name, gathered where they are sharded.
+        """Return the whole trainable parameters as numpy arrays by canonical name.
 
         All ranks call it together.
         """
@@ -118,104 +116,97 @@ class Proof(ABC):
         """The network as a graph; None if it is a user's own network."""
         return find_graph(self.config)
 
-    def has_layer(self, kind: str) -> bool:
-        """Whether the network has a layer of this kind. Unknown layers of a user's own network do not count."""
-        return self.catalogue_graph is not None and any(layer.kind == kind for layer in self.catalogue_graph.layers)
+    def list_layers(self, kind: str) -> list[Layer]:
+        """Return the layers of this kind; none of a user's own network, whose layers are unknown."""
+        layers = self.catalogue_graph.layers if self.catalogue_graph else ()
+        return [layer for layer in layers if layer.kind == kind]
 
     @property
     def can_switch_dropout(self) -> bool:
-        """Whether ``set_dropout`` has its effect. It has none in users' own networks, whose layers are unknown."""
         is_implemented = type(self).set_dropout is not Proof.set_dropout
-        return self.catalogue_graph is not None and (is_implemented or not self.has_layer("dropout"))
+        return self.catalogue_graph is not None and (is_implemented or not self.list_layers("dropout"))
 
     @property
     def restores_weights(self) -> bool:
-        """Whether ``restore`` is implemented."""
         return type(self).restore is not Proof.restore
 
     def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
         """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
 
-        The compiled program stays the same, and so does the time of a step: only a number on the device changes. While
-        dropout is off, the framework still draws its random numbers, but every value passes unchanged.
+        Only a number on the device changes, so the compiled program and the time of a step stay
+        the same. While dropout is off, random numbers are drawn, but every value passes unchanged.
         """
 
     def restore(self, weights: Mapping[str, Any]) -> None:
-        """Set all parameters of a network of the catalogue for the next step. The state of the optimizer stays.
-
-        The arrays are those of ``models.weights.initial_weights``: float32, by canonical name, in canonical layout. All
-        ranks call it together.
+        """Set all parameters of a network of the catalogue for the next step, to arrays such as
+        ``initial_weights`` gives. The state of the optimizer stays. All ranks call it together.
         """
         raise NotImplementedError(f"{type(self).__name__} does not restore weights")
 
     def skipped_updates(self) -> int:
-        """Return how many steps so far have left the weights unchanged because a loss scale was too large."""
+        """Return how many steps have left the weights unchanged because a loss scale was too large."""
         return 0
 
     def counted_updates(self) -> int | None:
-        """Return how many updates the framework, its compiled program or the servers have counted; None if none does.
-
-        All ranks have ended their steps.
+        """Return how many updates the framework, its compiled program or the servers have counted,
+        after the last step of all ranks; None if none does.
         """
         return None
 
     def drain(self) -> None:
         """Return when the device has done all steps so far.
 
-        It verifies ``wait``, so it does not use it: it copies weights to the host, of which a few values are enough.
-        Ranks do not call it together, except by this default where weights are sharded.
+        It verifies ``wait``, so it copies weights to the host instead; a few values are enough.
+        Ranks do not call it together.
         """
         self.weights()
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        """Return a function that exchanges a gradient of ``size`` bytes as the strategy does, and waits for it.
+        """Return a function that exchanges a gradient of ``size`` bytes as the strategy does, and
+        waits for it; None if the strategy or the adapter cannot.
 
-        None if the strategy exchanges nothing, cannot exchange that size, or the adapter does not offer it. All ranks
-        call both together, after the window; weights may change.
+        All ranks call both together, after the window; weights may change.
         """
         return None
 
     def statistics(self) -> NamedArrays:
-        """Return the running statistics of every batch norm of this rank as numpy arrays.
-
-        The names are ``LAYER.mean`` and ``LAYER.variance``. ``has_biased_variance`` says which variance it is.
-        """
-        if not self.has_layer("batch_norm"):
+        """Return this rank's ``LAYER.mean`` and ``LAYER.variance`` of every batch norm, as numpy arrays."""
+        if not self.list_layers("batch_norm"):
             return {}
         raise NotImplementedError(f"{type(self).__name__} does not give its running statistics")
 
     def drop(self, layer: str, values: Any) -> Any:
         """Return what a dropout layer, by its name in the graph, makes of values in a training step.
 
-        Both are numpy arrays (samples, features). ``set_dropout`` applies. A parity check calls it, on one device.
+        Both are numpy arrays (samples, features). ``set_dropout`` applies.
         """
         raise NotImplementedError(f"{type(self).__name__} does not show what its dropout drops")
 
     def read_batch(self, batch: Any) -> tuple[Any, ...]:
-        """Return the images and labels of a placed batch as numpy arrays, in the layout that they have there."""
+        """Return the images and labels of a placed batch as numpy arrays, in its layout."""
         import numpy as np
 
         return tuple(np.asarray(part) for part in batch)
 
     def macs(self) -> int:
-        """Return the multiply-adds of one sample's forward pass through convolutions and dense layers, all heads.
+        """Return the multiply-adds of one sample's forward pass through convolutions and dense layers.
 
-        They are counted on the operations and shapes of the network as this framework built it, never on the graph.
+        They are counted on the network as this framework built it, never on the graph.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count its operations")
 
     def logits(self, batch: Any) -> list[Any]:
         """Return the logits of every head, the main one first, as numpy arrays (samples, classes).
 
-        It is the forward pass of a training step, with the batch's own statistics, and changes no weight.
+        It is the forward pass of a training step, and changes no weight.
         """
         raise NotImplementedError(f"{type(self).__name__} does not give its logits")
 
 
-class Adapter(ABC):
-    """One process of a trial. ``lag`` is how many steps may be in flight; 0 if ``step`` returns when it is done."""
+class Adapter(Proof):
+    """One process of a trial."""
 
-    lag = 0
+    lag = 0  # how many steps may be in flight; 0 if ``step`` returns when it is done
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
     ends_at_once = False  # whether a process may end without tearing down the framework, after ``leave``
 
@@ -227,33 +218,27 @@ class Adapter(ABC):
             valid = ", ".join(self.losses)
             raise ValueError(f"{job.config.framework} has no loss {self.samples.loss!r}; it has {valid}")
 
-    @property
-    def proof(self) -> Proof:
-        """What proves this process's work: the adapter itself, if it derives from ``Proof``."""
-        assert isinstance(self, Proof)
-        return self
-
     @classmethod
     @abstractmethod
     def versions(cls) -> dict[str, str]:
-        """Return the versions of the framework, which comes first, and of what it stands on."""
+        """Return the version of the framework, which comes first, and of what it stands on."""
 
     @classmethod
     @abstractmethod
     def gpus(cls) -> list[str]:
-        """Return the names of the GPUs that the framework sees. Called without a job."""
+        """Return the names of the GPUs that the framework sees."""
 
     @classmethod
     @abstractmethod
     def try_model(cls, config: Config) -> int:
         """Build a user's own network and return its number of parameters; raise what is wrong with it."""
 
-    def join(self) -> None:  # noqa: B027  (a rank alone has nobody to join)
+    def join(self) -> None:
         """Join the cluster. After this, collective operations of the strategy work."""
 
     @abstractmethod
     def build(self) -> int:
-        """Build the network and the optimizer on the device; return the number of trainable parameters."""
+        """Build the network and the optimizer; return the number of trainable parameters."""
 
     def serve(self) -> ServerResult:
         """Be a parameter server, or a scheduler, until the workers are done."""
@@ -266,9 +251,9 @@ class Adapter(ABC):
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> Any:
         """Do the same for 8-bit images (numpy, NCHW uint8).
 
-        ``normalization`` turns them into what ``place`` takes, on the host. Where that is faster, an adapter uses its
-        ``factors`` and ``offsets`` of each channel on the device. The arrays are overwritten when three more batches
-        have been placed.
+        ``normalization`` turns them into what ``place`` takes, on the host. An adapter may apply its
+        ``factors`` and ``offsets`` of each channel on the device. The arrays are overwritten when
+        three more batches have been placed.
         """
         return self.place(normalization(pixels), labels)
 
@@ -277,7 +262,7 @@ class Adapter(ABC):
         """Enqueue one training step; return a ticket for it."""
 
     def mark(self) -> Any:
-        """Return a ticket for now, the beginning of the first step. ``seconds_between`` uses it."""
+        """Return a ticket for now, the beginning of the first step."""
         return None
 
     @abstractmethod
@@ -285,9 +270,8 @@ class Adapter(ABC):
         """Return when that step is done on the device."""
 
     def seconds_between(self, tickets: Sequence[Any]) -> list[float] | None:
-        """Return the times between consecutive tickets by the device's own clock, or None if it has none.
-
-        All tickets are done.
+        """Return the times between consecutive tickets, whose steps are done, by the device's own
+        clock; None if it has none.
         """
         return None
 
@@ -296,28 +280,26 @@ class Adapter(ABC):
         """Return the loss of the last step, on this rank's own samples."""
 
     def tally(self) -> tuple[float, int]:
-        """Return the sum of the losses and the number of correct predictions of all steps since the last call.
-
-        Predictions are those of the first head, before the update, on this rank's own samples.
+        """Return the sum of the losses of all steps since the last call, and their number of correct
+        predictions: by the first head, before the update, on this rank's own samples.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count correct predictions")
 
     def predict(self, batch: Any) -> Any:
-        """Return the first head's logits as a numpy array (samples, classes), outside of training.
-
-        Batch norm uses its running statistics, and nothing is dropped. All ranks call it together.
+        """Return the first head's logits as a numpy array (samples, classes), by the running
+        statistics of batch norm and without dropout. All ranks call it together.
         """
         raise NotImplementedError(f"{type(self).__name__} does not predict")
 
     def compilation(self) -> str:
-        """Return ``cold`` if the rank has compiled a program, ``warm`` if a cache had all programs that it needed so
-        far, and ``none`` if it needed none. The cache's own counters or files show it.
+        """Return ``cold`` if the rank has compiled a program so far, ``warm`` if a cache had all that
+        it needed, ``none`` if it needed none. The cache's own counters or files show it.
         """
         return NONE
 
     def device_peak_bytes(self) -> int | None:
-        """Return the most device memory that the framework's allocator held; None if it is not counted."""
+        """Return the most device memory that the framework's allocator held, if it counts that."""
         return None
 
-    def leave(self) -> None:  # noqa: B027  (most strategies have nothing to leave)
+    def leave(self) -> None:
         """Leave the cluster. Parameter servers end by this."""

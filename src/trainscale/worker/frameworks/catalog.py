@@ -83,10 +83,7 @@ class Framework:
             os.environ.update(variables)
         reference = self.strategy_adapters.get(job.config.strategy, self.adapter) if job is not None else self.adapter
         adapter: type[Adapter] = _import_reference(reference)
-        # A plug-in for version 0.1 derives from Adapter alone. Its own methods come before the defaults of Proof.
-        from .base import Proof
-
-        return adapter if issubclass(adapter, Proof) else type(adapter.__name__, (adapter, Proof), {})
+        return adapter
 
     def refuses(self, config: Config) -> str | None:
         """Return why this framework cannot do what a config says, or None. No other place decides this."""

@@ -40,18 +40,18 @@ def _compute(job: Job, emit: Emitter) -> None:
     plugins.use(job.plugins, job.python_path)
     framework = FRAMEWORKS[job.config.framework].load(job)
     adapter = framework(job)
-    if not adapter.proof.can_switch_dropout:  # then the network is built without it
+    if not adapter.can_switch_dropout:  # then the network is built without it
         adapter = framework(replace(job, dropout=False))
     adapter.join()
     with use_varied_weights():
         parameters = adapter.build()
-    adapter.proof.set_dropout(False)
+    adapter.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:
         # The path of real images, and the layers that training leaves out, in the timed precision.
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
-    counts = {"parameters": parameters, "macs": adapter.proof.macs(), "versions": adapter.versions()}
+    counts = {"parameters": parameters, "macs": adapter.macs(), "versions": adapter.versions()}
     emit.send_arrays(arrays, counts, began)
     adapter.leave()
 
@@ -59,24 +59,24 @@ def _compute(job: Job, emit: Emitter) -> None:
 def _train(adapter: Adapter, job: Job) -> NamedArrays:
     import numpy as np
 
-    proof, batch = adapter.proof, make_batch(job, adapter.place)
+    batch = make_batch(job, adapter.place)
     arrays: NamedArrays = {}
 
     def add_weights(part: str) -> None:
-        arrays.update({f"{part}/{name}": fold(values) for name, values in proof.weights().items()})
+        arrays.update({f"{part}/{name}": fold(values) for name, values in adapter.weights().items()})
 
     add_weights("before")
-    for number, head in enumerate(proof.logits(batch)):
+    for number, head in enumerate(adapter.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
     # The logits may have changed the running statistics, which differs between frameworks.
-    statistics = {name: np.array(values, np.float64) for name, values in proof.statistics().items()}
+    statistics = {name: np.array(values, np.float64) for name, values in adapter.statistics().items()}
 
     def add_statistics(part: str, steps: int) -> None:
         """Add what the steps have added to the running statistics, with the unbiased variance."""
-        for name, values in proof.statistics().items():
+        for name, values in adapter.statistics().items():
             added = np.asarray(values, np.float64) - (1 - BATCH_NORM_MOMENTUM) ** steps * statistics[name]
-            graph = proof.catalogue_graph
-            if name.endswith(".variance") and proof.has_biased_variance and graph is not None:
+            graph = adapter.catalogue_graph
+            if name.endswith(".variance") and adapter.has_biased_variance and graph is not None:
                 count = job.batch * math.prod(graph.layer(name.rpartition(".")[0]).shape[1:])  # values in a mean
                 added *= count / max(count - 1, 1)
             arrays[f"{part}/{name}"] = added
@@ -100,18 +100,14 @@ def _measure_dropout(adapter: Adapter) -> NamedArrays:
     """
     import numpy as np
 
-    graph = adapter.proof.catalogue_graph
-    adapter.proof.set_dropout(True)
+    adapter.set_dropout(True)
     arrays = {}
-    for layer in graph.layers if graph else ():
-        if layer.kind == "dropout":
-            ones: Any = np.ones(_DROPPED, np.float32)
-            outputs = np.asarray(adapter.proof.drop(layer.name, ones), np.float64)
-            kept = outputs[outputs != 0]
-            mean = kept.mean() if kept.size else 0.0
-            arrays[f"dropout/{layer.name}"] = np.array(
-                [1 - kept.size / outputs.size, mean, layer.options["rate"], outputs.size]
-            )
+    for layer in adapter.list_layers("dropout"):
+        outputs = np.asarray(adapter.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
+        kept = outputs[outputs != 0]
+        mean = kept.mean() if kept.size else 0.0
+        numbers = [1 - kept.size / outputs.size, mean, layer.options["rate"], outputs.size]
+        arrays[f"dropout/{layer.name}"] = np.array(numbers)
     return arrays
 
 
@@ -131,8 +127,8 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     numbers: Any = np.arange(job.batch * math.prod(shape)) * 37 % 256
     pixels = numbers.astype(np.uint8).reshape(job.batch, *shape)
     labels: Any = np.arange(job.batch, dtype=np.int64) % job.config.classes
-    expected = adapter.proof.read_batch(adapter.place(normalization(pixels), labels.copy()))
-    placed = adapter.proof.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
+    expected = adapter.read_batch(adapter.place(normalization(pixels), labels.copy()))
+    placed = adapter.read_batch(adapter.place_pixels(pixels, labels.copy(), normalization))
     if placed[0].shape != expected[0].shape:
         return {"pixels": np.array([np.inf, 0.0])}
     images, right = (np.asarray(part[0], np.float64) for part in (placed, expected))

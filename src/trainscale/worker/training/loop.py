@@ -97,7 +97,7 @@ def take_first_step(
         began = clock()
         take_step(adapter, batches)
         sample.first_step_seconds = clock() - began
-    adapter.proof.drain()  # once before it verifies a window, because frameworks may compile in the first call
+    adapter.drain()  # once before it verifies a window, because frameworks may compile in the first call
     loss = adapter.loss()
     sample.first_loss = keep_finite(loss)
     witness.observe(loss)
@@ -130,9 +130,9 @@ def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSen
 def time_unfinished(adapter: Adapter) -> float:
     """Return how much longer it takes to read a weight now, of a busy device, than once more."""
     began = clock()
-    adapter.proof.drain()
+    adapter.drain()
     middle = clock()
-    adapter.proof.drain()
+    adapter.drain()
     return max(0.0, (middle - began) - (clock() - middle))
 
 
@@ -180,7 +180,7 @@ def measure_exchanges(
     sizes = [*(size for size in EXCHANGE_SIZES if size < gradients), gradients]
     measured = []
     for size, following in zip(sizes, [*sizes[1:], 0]):
-        exchange = adapter.proof.make_exchange(size)
+        exchange = adapter.make_exchange(size)
         if exchange is None:
             continue
         rendezvous.exchange(f"exchange {size}")
@@ -206,7 +206,7 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
 
     They surely fit into memory. Batches below 4 are doubled instead.
     """
-    if not adapter.proof.takes_any_batch:
+    if not adapter.takes_any_batch:
         return ()
     heartbeat.phase, heartbeat.step = "batches", 0
     job, samples, own = adapter.job, adapter.samples, adapter.job.batch

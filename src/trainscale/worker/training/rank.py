@@ -172,7 +172,7 @@ def _train(
     sample.host_peak_bytes = read_host_peak_bytes()
     sample.loaders_peak_bytes = sum_children_peak_bytes() if has_real_data else None
 
-    weights = adapter.proof.weights()  # takes memory, which has been read before
+    weights = adapter.weights()  # takes memory, which has been read before
     if job.save_weights:
         import numpy as np
 

@@ -1,7 +1,7 @@
 """What the first steps of a trial must have done to its weights, computed without any framework.
 
-`reference.py` is a network in numpy, `expectation.py` a process that takes the steps of all ranks with it, and
-`sketch.py` makes a few numbers of the change of many weights, here and in the ranks.
+`reference.py` is a network in numpy, `expectation.py` a process that takes the steps of all
+ranks with it, and `sketch.py` makes a few numbers of the change of many weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def find_exchange(strategy: str) -> str:
 def count_first_steps(config: Config) -> int:
     """Return how many steps of each rank are compared.
 
-    It is one with asynchronous servers, where ranks take turns: a step of every rank is an update, so momentum shows in
-    the first round. It is one where epochs are trained, too, because only their first step is not timed.
+    One behind asynchronous servers, where the step of every rank is an update, so that momentum
+    shows in the first round; and one of epochs, because only their first step is not timed.
     """
-    return 1 if find_exchange(config.strategy) == ASYNCHRONOUS or config.trains_epochs else STEPS
+    is_asynchronous = find_exchange(config.strategy) == ASYNCHRONOUS
+    return 1 if is_asynchronous or config.trains_epochs else STEPS

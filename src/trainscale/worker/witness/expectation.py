@@ -6,8 +6,8 @@ It sends these arrays:
 ``losses``
     of each worker in each step, on its own samples
 ``initial_losses``
-    of each worker with the initial weights. Behind asynchronous servers the weights
-    of its first step may be what other workers have made of them
+    of each worker with the initial weights; behind asynchronous servers other workers
+    may have changed them before its first step
 ``sketch/NAME``
     the change of each tensor of the last worker after its last step
 ``totals``
@@ -31,7 +31,7 @@ It sends these arrays:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import SimpleNamespace
@@ -49,7 +49,14 @@ from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.rank import CannotCompute, run_job
 from ..type_aliases import NamedArrays
 from . import ASYNCHRONOUS, INDEPENDENT, STEPS, count_first_steps, find_exchange
-from .reference import Arrays, ReferenceNetwork, ReferenceOptimizer, Weights, estimate_needed_bytes
+from .reference import (
+    Arrays,
+    ReferenceNetwork,
+    ReferenceOptimizer,
+    TorchArrays,
+    Weights,
+    estimate_needed_bytes,
+)
 from .sketch import sketch_weights
 
 _SHARE_OF_MEMORY = 0.7  # of what is free
@@ -62,9 +69,10 @@ def main(arguments: list[str]) -> int:
 def _compute(job: Job, emit: Emitter) -> None:
     began = time.perf_counter()
     heartbeat = HeartbeatSender(emit)
-    plugins.use(job.plugins, job.python_path)  # and all cores: nothing is measured meanwhile
+    plugins.use(job.plugins, job.python_path)
     arrays = choose_arrays(job, count_available_bytes())
-    emit.send_arrays(compute_expectation(job, arrays, heartbeat), {"arithmetic": arrays.arithmetic}, began)
+    expected = compute_expectation(job, arrays, heartbeat)
+    emit.send_arrays(expected, {"arithmetic": arrays.arithmetic}, began)
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:
@@ -73,19 +81,16 @@ def choose_arrays(job: Job, free_bytes: int) -> Arrays:
     if find_samples(config.model).loss != CROSS_ENTROPY:
         raise CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
     graph = build(config.model, config.image_size, config.classes)
-    kinds: list[tuple[Callable[[str], Arrays], int]] = [(Arrays, free_bytes)]
+    device = f"cuda:{job.device.index}"
+    kinds: list[tuple[type[Arrays], int]] = [(Arrays, free_bytes)]
     if job.device.kind == "cuda":
         try:
-            from ..frameworks.torch.reference_arrays import TorchArrays, count_free_bytes
+            kinds.insert(0, (TorchArrays, TorchArrays("fp64", device).count_free_bytes()))
         except ImportError:
             pass  # this Python has no PyTorch
-        else:
-            device = f"cuda:{job.device.index}"
-            kinds.insert(0, (lambda name: TorchArrays(name, device), count_free_bytes(job.device.index)))
-    needed = 0
-    for make, free in kinds:
+    for kind, free in kinds:
         for arithmetic in ("fp64", "fp32"):
-            arrays = make(arithmetic)
+            arrays = kind(arithmetic, device)
             needed = estimate_needed_bytes(graph, job.batch, arrays)
             if needed <= _SHARE_OF_MEMORY * free:
                 return arrays
@@ -106,11 +111,11 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     timed = ReferenceSteps(job, timed_arrays, batches, heartbeat, is_reversed=is_same).take([0])
 
     names, head = steps.names, steps.names.index(steps.head)
-    result = {
+    result: NamedArrays = {
         "losses": np.array(outcome.losses),
         "totals": np.concatenate([rows.sum(axis=0) for rows in outcome.changes]),
         "initial_losses": np.array(outcome.initial_losses or outcome.losses[0]),
-        "spread/losses": np.array([_compute_spread(a[0], b[0]) for a, b in zip(timed.losses, alone.losses)]),
+        "spread/losses": np.array([*map(_compute_spread, timed.losses, alone.losses)]),
         "samples": np.array(batches.describe()),
     }
     result.update({f"sketch/{name}": row for name, row in zip(names, outcome.changes[-1])})
@@ -119,11 +124,13 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
         result["gradients"] = np.concatenate([rows.sum(axis=0) for rows in outcome.gradients])
         result["head_gradients"] = np.concatenate([rows[head] for rows in outcome.gradients])
         result.update({f"gradient/{name}": row for name, row in zip(names, outcome.gradients[-1])})
-        result["spread/head_gradient"] = _compute_spread(timed.gradients[0][head], alone.gradients[0][head])
-        parts.append(("gradient", "gradient_spread", timed.gradients[0], alone.gradients[0]))
+        values, exact = timed.gradients[0], alone.gradients[0]
+        result["spread/head_gradient"] = _compute_spread(values[head], exact[head])
+        parts.append(("gradient", "gradient_spread", values, exact))
     for whole, single, values, exact in parts:
         result[f"spread/{whole}"] = _compute_spread(values.sum(axis=0), exact.sum(axis=0))
-        result.update({f"{single}/{name}": _compute_spread(*pair) for name, *pair in zip(names, values, exact)})
+        for name, *pair in zip(names, values, exact):
+            result[f"{single}/{name}"] = _compute_spread(*pair)
     return result
 
 
@@ -131,8 +138,9 @@ def _compute_spread(value: Any, exact: Any) -> Any:
     """Return the relative length of the difference; infinity relative to zero."""
     import numpy as np
 
-    difference, length = np.linalg.norm(np.atleast_1d(value - exact)), np.linalg.norm(np.atleast_1d(exact))
-    return np.array(difference / length if length else float("inf") if difference else 0.0)
+    difference = np.linalg.norm(np.subtract(value, exact))
+    length = np.linalg.norm(exact)
+    return np.array(difference / length if length else np.inf if difference else 0.0)
 
 
 @dataclass
@@ -158,7 +166,8 @@ class ReferenceSteps:
     ) -> None:
         config = job.config
         graph = build(config.model, config.image_size, config.classes)
-        self._job, self._arrays, self._heartbeat, self._is_reversed = job, arrays, heartbeat, is_reversed
+        self._job, self._arrays = job, arrays
+        self._heartbeat, self._is_reversed = heartbeat, is_reversed
         self._network, self._batches = ReferenceNetwork(graph, arrays), batches
         self._initial = initial_weights(graph, job.seed)
         self.names, self.head = list(self._initial), graph.head_weight
@@ -172,8 +181,9 @@ class ReferenceSteps:
         if exchange != INDEPENDENT:
             return self.take(ranks)
         alone = [self.take([rank]) for rank in ranks]
+        steps = zip(*(outcome.losses for outcome in alone))
         return Outcome(
-            losses=[[loss for (loss,) in losses] for losses in zip(*(outcome.losses for outcome in alone))],
+            losses=[[loss for (loss,) in losses] for losses in steps],
             changes=[rows for outcome in alone for rows in outcome.changes],
             gradients=[rows for outcome in alone for rows in outcome.gradients],
         )
@@ -182,20 +192,15 @@ class ReferenceSteps:
         """Take steps of ranks that average their gradients."""
         outcome, optimizer = Outcome(), self._make_optimizer()
         for step in range(count_first_steps(self._job.config)):
-            losses: list[float] = []
-            sums: Weights = {}
+            outcome.losses.append([])
+            mean: Weights = {}
             for rank in ranks:
                 loss, gradients = self._compute_gradients(optimizer.weights, rank, step)
-                losses.append(loss)
+                outcome.losses[-1].append(loss)
                 for name, values in gradients.items():
-                    if name in sums:
-                        sums[name] += values
-                    else:
-                        sums[name] = values
-            for values in sums.values():
-                values /= len(ranks)
-            outcome.losses.append(losses)
-            optimizer.update(sums, self._rate(step))
+                    values /= len(ranks)
+                    mean[name] = mean[name] + values if name in mean else values
+            optimizer.update(mean, self._rate(step))
             outcome.changes = [self._sketch_change(optimizer)]
             if step == 0 and self._rate(0):
                 outcome.gradients = [outcome.changes[0] / -self._rate(0)]
@@ -220,13 +225,14 @@ class ReferenceSteps:
                 outcome.gradients.append(self._sketch_change(alone) / -self._rate(0))
             optimizer.update(gradients, self._rate(0))
             outcome.changes.append(self._sketch_change(optimizer))
-        if pulls_before_step:  # then every rank reads the weights of the servers, after the last turn
+        if pulls_before_step:  # then every rank reads the weights after the last turn
             outcome.changes = outcome.changes[-1:]
         return outcome
 
     def _compute_gradients(self, weights: Weights, rank: int, step: int) -> tuple[float, Weights]:
         if self._heartbeat:
-            self._heartbeat.phase, self._heartbeat.step = f"{self._arrays.arithmetic}, rank {rank}", step + 1
+            self._heartbeat.phase = f"{self._arrays.arithmetic}, rank {rank}"
+            self._heartbeat.step = step + 1
         samples, labels = self._batches.make_batch(rank, step)
         if self._is_reversed:
             samples, labels = samples[::-1], labels[::-1]
@@ -248,7 +254,7 @@ class RankBatches:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._pixels: dict[int, list[Any]] = {}  # by rank: of each step the pixels, labels and normalization
+        self._pixels: dict[int, list[Any]] = {}  # by rank: what it places in each step
 
     def make_batch(self, rank: int, step: int) -> tuple[Any, Any]:
         job, config = self._job, self._job.config
@@ -259,9 +265,12 @@ class RankBatches:
         if rank not in self._pixels:
             from ..data.dataset import DatasetSource
 
-            # In place of an adapter: it copies the pixels, which the loader overwrites.
-            collector: Any = SimpleNamespace(place_pixels=lambda images, labels, n: (images.copy(), labels.copy(), n))
-            source = DatasetSource(replace(job, rank=rank, config=replace(config, loaders=1)), collector)
+            def copy(pixels: Any, labels: Any, normalization: Any) -> Any:
+                return pixels.copy(), labels.copy(), normalization  # the loader overwrites them
+
+            collector: Any = SimpleNamespace(place_pixels=copy)  # in place of an adapter
+            own = replace(job, rank=rank, config=replace(config, loaders=1))
+            source = DatasetSource(own, collector)
             try:
                 self._pixels[rank] = list(islice(source.batches(), STEPS))
             finally:

@@ -1,21 +1,23 @@
 """A network in numpy, written from the graph alone: its layers forward and backward, its
 loss, the gradients of its parameters, and their update (worker/models/graph.py has the layers).
 
-It shares no code with the frameworks' adapters, so no mistake is in both. Batch norm uses the
-statistics of the batch that it is given. Nothing is dropped.
+It shares no code with the adapters, so no mistake is in both. Batch norm uses the statistics
+of the batch that it is given. Nothing is dropped.
 
 An arithmetic is ``fp64``, or emulates a precision in which trials are timed: in 32-bit arrays,
-with the operands of convolutions and matrix products rounded to as many bits as the precision
-has, and for the 16-bit formats the results of all layers too. Ranges of exponents are those of
-32-bit numbers. Images are (samples, rows, columns, channels) here, because then the columns of
-a convolution are copied in long pieces; parameters are in the canonical layout.
+with the operands of convolutions and matrix products rounded to the bits of the precision, and
+for the 16-bit formats the results of all layers too. Exponents keep the range of 32 bits.
+Images are (samples, rows, columns, channels) here; parameters are in the canonical layout.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Callable
 
 from ..models import Graph, Layer
 from ..type_aliases import NamedArrays
@@ -32,10 +34,10 @@ class Arrays:
 
     block_values = 1 << 21  # of the columns of a convolution that are made at a time: 16 MiB in float64
 
-    def __init__(self, arithmetic: str = "fp64") -> None:
+    def __init__(self, arithmetic: str = "fp64", device: str = "") -> None:
         import numpy
 
-        self.arithmetic = arithmetic
+        self.arithmetic, self.device = arithmetic, device
         self.item_bytes = 8 if arithmetic == "fp64" else 4
         self.module: Any = numpy
         self._dropped_bits = _FLOAT32_BITS - _MANTISSA_BITS.get(arithmetic, _FLOAT32_BITS)
@@ -43,19 +45,16 @@ class Arrays:
         self.dtype: Any = getattr(numpy, f"float{8 * self.item_bytes}")
 
     def make_like(self, arithmetic: str) -> Arrays:
-        return Arrays(arithmetic)
+        return type(self)(arithmetic, self.device)
 
     def make_array(self, values: Any) -> Any:
         return self.module.array(values, dtype=self.dtype)
 
-    def place_labels(self, values: Any) -> Any:
-        return values
-
     def to_numpy(self, values: Any) -> Any:
         return values
 
-    def zeros(self, shape: tuple[int, ...], fill: float = 0.0) -> Any:
-        return self.module.full(shape, fill, dtype=self.dtype)
+    def fill(self, shape: tuple[int, ...], value: float = 0.0) -> Any:
+        return self.module.full(shape, value, dtype=self.dtype)
 
     def contiguous(self, values: Any) -> Any:
         return self.module.ascontiguousarray(values)
@@ -64,21 +63,10 @@ class Arrays:
         """Sum over the first axis, in float64: frameworks sum in blocks or trees."""
         return matrix.sum(axis=0, dtype=self.module.float64).astype(self.dtype, copy=False)
 
-    def cut_windows(
-        self, images: Any, kernel: tuple[int, int], stride: tuple[int, int], places: tuple[int, int]
-    ) -> Any:
-        """Return a matrix with a row for each place of the kernel and in it the values below the
-        kernel, by rows, columns, channels. The images are contiguous.
-        """
-        count, height, width, channels = images.shape
-        shape = (count, *places, kernel[0], kernel[1] * channels)
-        line = width * channels
-        steps = (height * line, stride[0] * line, stride[1] * channels, line, 1)
-        return self.view_strided(images, shape, steps).reshape(count * places[0] * places[1], -1)
-
-    def view_strided(self, values: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-        strides = tuple(step * values.itemsize for step in steps)
-        return self.module.lib.stride_tricks.as_strided(values, shape, strides, writeable=False)
+    def cut_windows(self, images: Any, kernel: tuple[int, int], stride: tuple[int, int]) -> Any:
+        """Return what the kernel covers: (sample, row, column, channel, kernel row, kernel column)."""
+        windows = self.module.lib.stride_tricks.sliding_window_view(images, kernel, (1, 2))
+        return windows[:, :: stride[0], :: stride[1]]
 
     def round_operand(self, values: Any) -> Any:
         """Return what a convolution or a matrix product reads of these values."""
@@ -97,283 +85,255 @@ class Arrays:
         return rounded.view(self.dtype)
 
 
-class Operation:
+class TorchArrays(Arrays):
+    """PyTorch's tensors, on a GPU, where float64 is fast."""
+
+    block_values = 1 << 27
+
+    def __init__(self, arithmetic: str = "fp64", device: str = "cuda:0") -> None:
+        import torch
+
+        super().__init__(arithmetic, device)
+        self.module = torch
+        self.dtype = getattr(torch, f"float{8 * self.item_bytes}")
+
+    def count_free_bytes(self) -> int:
+        """Return the free memory of the GPU; 0 if PyTorch does not see it."""
+        cuda, index = self.module.cuda, int(self.device.partition(":")[2])
+        return int(cuda.mem_get_info(index)[0]) if cuda.device_count() > index else 0
+
+    def make_array(self, values: Any) -> Any:
+        values = values.copy()  # it takes no reversed views
+        return self.module.tensor(values, dtype=self.dtype, device=self.device)
+
+    def to_numpy(self, values: Any) -> Any:
+        return values.cpu().numpy()
+
+    def fill(self, shape: tuple[int, ...], value: float = 0.0) -> Any:
+        return self.module.full(shape, value, dtype=self.dtype, device=self.device)
+
+    def contiguous(self, values: Any) -> Any:
+        return values.contiguous()
+
+    def sum_rows(self, matrix: Any) -> Any:
+        return matrix.sum(0, dtype=self.module.float64).to(self.dtype)
+
+    def cut_windows(self, images: Any, kernel: tuple[int, int], stride: tuple[int, int]) -> Any:
+        return images.unfold(1, kernel[0], stride[0]).unfold(2, kernel[1], stride[1])
+
+
+@dataclass(frozen=True)
+class Node:
     """A layer in one pass. ``weights`` are its parameters by role."""
 
-    def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
-        self.options, self.shape = layer.options, layer.shape
-        self.weights, self.arrays = weights, arrays
-        self.gradients: NamedArrays = {}  # of the parameters, by role
-        self.needs_input_gradient = True
+    layer: Layer
+    weights: Mapping[str, Any]
+    arrays: Arrays
+    needs_input_gradient: bool = True
 
-    def forward(self, *inputs: Any) -> Any:
-        """Return the layer's output, and keep what ``backward`` needs."""
-        raise NotImplementedError
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        """Return the gradients of the inputs, and fill ``gradients``."""
-        raise NotImplementedError
-
-
-class Windowed(Operation):
-    """What convolutions and pools share: a kernel that is moved over padded images."""
-
-    def __init__(self, layer: Layer, weights: Mapping[str, Any], arrays: Arrays) -> None:
-        super().__init__(layer, weights, arrays)
-        self.kernel, self.stride = layer.options["kernel"], layer.options["stride"]
-        self.padding = layer.options["padding"]
-        self.places: tuple[int, int] = (layer.shape[1], layer.shape[2])
-
-    def make_padded(self, shape: tuple[int, ...], fill: float = 0.0) -> Any:
-        """Return empty images of this shape with their padding."""
-        count, height, width, channels = shape
-        down, across = self.padding
-        return self.arrays.zeros((count, height + 2 * down, width + 2 * across, channels), fill)
-
-    def pad(self, images: Any, fill: float = 0.0) -> Any:
-        if not any(self.padding):
+    def pad(self, images: Any, value: float = 0.0) -> Any:
+        down, across = self.layer.options["padding"]
+        if not down and not across:
             return self.arrays.contiguous(images)
-        result = self.make_padded(images.shape, fill)
+        count, height, width, channels = images.shape
+        result = self.arrays.fill((count, height + 2 * down, width + 2 * across, channels), value)
         self.crop(result)[:] = images
         return result
 
     def crop(self, images: Any) -> Any:
         """Return the images without their padding."""
-        down, across = self.padding
+        down, across = self.layer.options["padding"]
         height, width = images.shape[1:3]
         return images[:, down : height - down, across : width - across]
 
     def iterate_below_kernel(self, images: Any) -> Iterator[Any]:
-        """Yield, for each position in the kernel, the padded images' values below it at each place."""
-        for row in range(self.kernel[0]):
-            for column in range(self.kernel[1]):
-                rows, columns = (
-                    slice(start, start + step * (count - 1) + 1, step)
-                    for start, step, count in zip((row, column), self.stride, self.places)
-                )
-                yield images[:, rows, columns]
+        """Yield, for each position in the kernel, the values of the padded images below it."""
+        options, places = self.layer.options, self.layer.shape[1:]
+        for position in product(*map(range, options["kernel"])):
+            rows, columns = (
+                slice(start, start + step * (count - 1) + 1, step)
+                for start, step, count in zip(position, options["stride"], places)
+            )
+            yield images[:, rows, columns]
 
 
-class Convolution(Windowed):
-    """One matrix product for a few images at a time. Its columns are made again in ``backward``."""
+# ---- the layers: each returns its output, and a function from the gradient of the output
+# ---- to those of the inputs and of the parameters by role
 
-    def forward(self, *inputs: Any) -> Any:
-        self._images = self.arrays.round_operand(inputs[0])
-        count = len(self._images)
-        result = self.arrays.zeros((count, *self.places, self.shape[0]))
-        matrix = self._make_matrix()
-        for part in self._split_batch(count):
-            result[part].reshape(-1, self.shape[0])[:] = self._make_columns(self._images[part]) @ matrix
-        return result + self.weights["bias"] if "bias" in self.weights else result
+Gradients = tuple[tuple[Any, ...], NamedArrays]
+Backward = Callable[[Any], Gradients]
+Result = tuple[Any, Backward]
 
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        if "bias" in self.weights:
-            self.gradients["bias"] = self.arrays.sum_rows(gradient.reshape(-1, self.shape[0]))
-        gradient = self.arrays.contiguous(self.arrays.round_operand(gradient))
-        count, channels = len(self._images), self._images.shape[3]
-        weight_gradient = self.arrays.zeros((prod(self.kernel) * channels, self.shape[0]))
-        inputs = self.arrays.zeros(self._images.shape) if self.needs_input_gradient else None
-        matrix = self._make_matrix()
-        for part in self._split_batch(count):
-            rows = gradient[part].reshape(-1, self.shape[0])
-            weight_gradient += self._make_columns(self._images[part]).T @ rows
-            if inputs is not None:
-                inputs[part] = self._add_columns(rows @ matrix.T, self._images[part].shape)
-        kernel_first = weight_gradient.reshape(*self.kernel, channels, self.shape[0])
-        self.gradients["weight"] = self.arrays.module.moveaxis(kernel_first, (3, 2, 0, 1), (0, 1, 2, 3))
-        return (inputs,)
 
-    def _make_matrix(self) -> Any:
-        """Return the weights as (kernel rows · kernel columns · channels, filters)."""
-        weight = self.arrays.round_operand(self.weights["weight"])
-        return self.arrays.module.moveaxis(weight, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(-1, self.shape[0])
+def conv(node: Node, images: Any) -> Result:
+    """Compute one matrix product for a few images at a time. Its columns are made twice."""
+    arrays, options = node.arrays, node.layer.options
+    filters, *places = node.layer.shape
+    images = arrays.round_operand(images)
+    matrix = arrays.round_operand(node.weights["weight"]).reshape(filters, -1)
+    size = max(1, arrays.block_values // (prod(places) * matrix.shape[1]))
+    parts = [slice(first, first + size) for first in range(0, len(images), size)]
 
-    def _make_columns(self, images: Any) -> Any:
-        if self._is_product:
-            return images.reshape(-1, images.shape[3])
-        return self.arrays.cut_windows(self.pad(images), self.kernel, self.stride, self.places)
+    def make_columns(part: slice) -> Any:
+        padded = node.pad(images[part])
+        windows = arrays.cut_windows(padded, options["kernel"], options["stride"])
+        return windows.reshape(-1, matrix.shape[1])
 
-    def _add_columns(self, columns: Any, shape: tuple[int, ...]) -> Any:
+    def add_columns(columns: Any, shape: tuple[int, ...]) -> Any:
         """Add every value of the columns to the place that it was copied from."""
-        if self._is_product:
-            return columns.reshape(shape)
-        images = self.make_padded(shape)
-        parts = columns.reshape(shape[0], *self.places, prod(self.kernel), shape[3])
-        for number, target in enumerate(self.iterate_below_kernel(images)):
-            target += parts[:, :, :, number]
-        return self.crop(images)
+        padded = node.pad(arrays.fill(shape))
+        values = columns.reshape(shape[0], *places, shape[3], -1)
+        for number, target in enumerate(node.iterate_below_kernel(padded)):
+            target += values[..., number]
+        return node.crop(padded)
 
-    @property
-    def _is_product(self) -> bool:
-        return (self.kernel, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
+    def backward(gradient: Any) -> Gradients:
+        gradients = {}
+        if "bias" in node.weights:
+            gradients["bias"] = arrays.sum_rows(gradient.reshape(-1, filters))
+        gradient = arrays.contiguous(arrays.round_operand(gradient))
+        weight = arrays.fill(tuple(matrix.shape))
+        inputs = arrays.fill(tuple(images.shape)) if node.needs_input_gradient else None
+        for part in parts:
+            rows = gradient[part].reshape(-1, filters)
+            weight += rows.T @ make_columns(part)
+            if inputs is not None:
+                inputs[part] = add_columns(rows @ matrix, tuple(images[part].shape))
+        gradients["weight"] = weight.reshape(node.weights["weight"].shape)
+        return (inputs,), gradients
 
-    def _split_batch(self, count: int) -> Iterator[slice]:
-        values = prod(self.places) * prod(self.kernel) * self._images.shape[3]
-        size = max(1, self.arrays.block_values // values)
-        return (slice(first, first + size) for first in range(0, count, size))
-
-
-class Dense(Operation):
-    def forward(self, *inputs: Any) -> Any:
-        self._inputs = self.arrays.round_operand(inputs[0])
-        result = self._inputs @ self.arrays.round_operand(self.weights["weight"]).T
-        return result + self.weights["bias"] if "bias" in self.weights else result
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        if "bias" in self.weights:
-            self.gradients["bias"] = self.arrays.sum_rows(gradient)
-        gradient = self.arrays.round_operand(gradient)
-        self.gradients["weight"] = gradient.T @ self._inputs
-        return (gradient @ self.arrays.round_operand(self.weights["weight"]),)
+    result = arrays.fill((len(images), *places, filters))
+    for part in parts:
+        result[part].reshape(-1, filters)[:] = make_columns(part) @ matrix.T
+    if "bias" in node.weights:
+        result += node.weights["bias"]
+    return result, backward
 
 
-class BatchNorm(Operation):
-    """Normalizes by the batch's own mean and biased variance."""
+def dense(node: Node, inputs: Any) -> Result:
+    arrays, weights = node.arrays, node.weights
+    inputs, weight = arrays.round_operand(inputs), arrays.round_operand(weights["weight"])
 
-    def forward(self, *inputs: Any) -> Any:
-        images = inputs[0].reshape(-1, self.shape[0])
-        centred = images - self.arrays.sum_rows(images) / len(images)
-        variance = self.arrays.sum_rows(centred * centred) / len(images)
-        self._inverse = (variance + self.options["eps"]) ** -0.5
-        centred *= self._inverse
-        self._normalized = centred
-        result = centred * self.weights["scale"]
-        result += self.weights["shift"]
-        return result.reshape(inputs[0].shape)
+    def backward(gradient: Any) -> Gradients:
+        gradients = {"bias": arrays.sum_rows(gradient)} if "bias" in weights else {}
+        gradient = arrays.round_operand(gradient)
+        gradients["weight"] = gradient.T @ inputs
+        return (gradient @ weight,), gradients
 
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        rows = gradient.reshape(-1, self.shape[0])
-        shift = self.arrays.sum_rows(rows)
-        scale = self.arrays.sum_rows(rows * self._normalized)
-        self.gradients.update(scale=scale, shift=shift)
-        inputs = self._normalized * (-scale / len(rows))
-        inputs -= shift / len(rows)
+    result = inputs @ weight.T
+    return result + weights["bias"] if "bias" in weights else result, backward
+
+
+def batch_norm(node: Node, images: Any) -> Result:
+    """Normalize by the batch's own mean and biased variance."""
+    arrays, shape, scale = node.arrays, images.shape, node.weights["scale"]
+    rows = images.reshape(-1, node.layer.shape[0])
+    normalized = rows - arrays.sum_rows(rows) / len(rows)
+    variance = arrays.sum_rows(normalized * normalized) / len(rows)
+    inverse = (variance + node.layer.options["eps"]) ** -0.5
+    normalized *= inverse
+
+    def backward(gradient: Any) -> Gradients:
+        rows = gradient.reshape(normalized.shape)
+        gradients = {"scale": arrays.sum_rows(rows * normalized), "shift": arrays.sum_rows(rows)}
+        inputs = normalized * (-gradients["scale"] / len(rows))
+        inputs -= gradients["shift"] / len(rows)
         inputs += rows
-        inputs *= self._inverse * self.weights["scale"]
-        return (inputs.reshape(gradient.shape),)
+        inputs *= inverse * scale
+        return (inputs.reshape(shape),), gradients
+
+    result = normalized * scale
+    result += node.weights["shift"]
+    return result.reshape(shape), backward
 
 
-class Relu(Operation):
-    def forward(self, *inputs: Any) -> Any:
-        self._result = inputs[0].clip(min=0)
-        return self._result
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        return (gradient * (self._result > 0),)
+def relu(node: Node, values: Any) -> Result:
+    result = values.clip(min=0)
+    return result, lambda gradient: ((gradient * (result > 0),), {})
 
 
-class MaxPool(Windowed):
+def max_pool(node: Node, images: Any) -> Result:
     """The gradient goes to the first maximum of a window, by rows."""
+    arrays = node.arrays
+    result: Any = None
+    for values in node.iterate_below_kernel(node.pad(images, -float("inf"))):
+        result = values * 1 if result is None else arrays.module.maximum(result, values)
 
-    def forward(self, *inputs: Any) -> Any:
-        self._images = inputs[0]
-        result = None
-        for values in self.iterate_below_kernel(self.pad(self._images, -float("inf"))):
-            result = values * 1 if result is None else self.arrays.module.maximum(result, values)
-        self._result = result
-        return result
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        images = self.pad(self._images, -float("inf"))
-        targets = self.arrays.zeros(images.shape)
-        free = None
-        for values, target in zip(self.iterate_below_kernel(images), self.iterate_below_kernel(targets)):
-            hits = values == self._result
-            if free is not None:
-                hits &= free
-            free = ~hits if free is None else free & ~hits
+    def backward(gradient: Any) -> Gradients:
+        padded = node.pad(images, -float("inf"))
+        targets = arrays.fill(tuple(padded.shape))
+        free = result == result
+        pairs = zip(node.iterate_below_kernel(padded), node.iterate_below_kernel(targets))
+        for values, target in pairs:
+            hits = free & (values == result)
+            free &= ~hits
             target += gradient * hits
-        return (self.crop(targets),)
+        return (node.crop(targets),), {}
+
+    return result, backward
 
 
-class AveragePool(Windowed):
-    def forward(self, *inputs: Any) -> Any:
-        images = self.pad(inputs[0])
-        self._padded_shape = tuple(images.shape)
-        self._counts: Any = prod(self.kernel)
-        if not self.options["count_padding"]:
-            ones = self.pad(self.arrays.zeros((1, *inputs[0].shape[1:3], 1), fill=1.0))
-            self._counts = sum(self.iterate_below_kernel(ones))
-        return sum(self.iterate_below_kernel(images)) / self._counts
+def avg_pool(node: Node, images: Any) -> Result:
+    arrays, options = node.arrays, node.layer.options
+    padded = node.pad(images)
+    shape, counts = tuple(padded.shape), prod(options["kernel"])
+    if not options["count_padding"]:
+        ones = node.pad(arrays.fill((1, *images.shape[1:3], 1), 1.0))
+        counts = sum(node.iterate_below_kernel(ones))
 
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        targets = self.arrays.zeros(self._padded_shape)
-        shares = gradient / self._counts
-        for target in self.iterate_below_kernel(targets):
+    def backward(gradient: Any) -> Gradients:
+        targets, shares = arrays.fill(shape), gradient / counts
+        for target in node.iterate_below_kernel(targets):
             target += shares
-        return (self.crop(targets),)
+        return (node.crop(targets),), {}
+
+    return sum(node.iterate_below_kernel(padded)) / counts, backward
 
 
-class GlobalAveragePool(Operation):
-    def forward(self, *inputs: Any) -> Any:
-        self._shape = tuple(inputs[0].shape)
-        return inputs[0].mean(axis=(1, 2))
+def global_avg_pool(node: Node, images: Any) -> Result:
+    shape = tuple(images.shape)
 
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        _, height, width, _ = self._shape
-        share = gradient[:, None, None] / (height * width)
-        return (self.arrays.zeros(self._shape) + share,)
+    def backward(gradient: Any) -> Gradients:
+        share = gradient[:, None, None] / (shape[1] * shape[2])
+        return (node.arrays.fill(shape) + share,), {}
 
-
-class Flatten(Operation):
-    """Channels are slowest in the canonical order."""
-
-    def forward(self, *inputs: Any) -> Any:
-        self._shape = tuple(inputs[0].shape)
-        return self.arrays.module.moveaxis(inputs[0], -1, 1).reshape(self._shape[0], -1)
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        count, height, width, channels = self._shape
-        images = gradient.reshape(count, channels, height, width)
-        return (self.arrays.contiguous(self.arrays.module.moveaxis(images, 1, -1)),)
+    return images.mean(axis=(1, 2)), backward
 
 
-class Dropout(Operation):
-    """Drops nothing: random masks differ between frameworks."""
+def flatten(node: Node, images: Any) -> Result:
+    """Put the channel first, as in the canonical order."""
+    arrays, (count, height, width, channels) = node.arrays, images.shape
 
-    def forward(self, *inputs: Any) -> Any:
-        return inputs[0]
+    def backward(gradient: Any) -> Gradients:
+        maps = gradient.reshape(count, channels, height, width)
+        return (arrays.contiguous(arrays.module.moveaxis(maps, 1, -1)),), {}
 
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        return (gradient,)
-
-
-class Concat(Operation):
-    def forward(self, *inputs: Any) -> Any:
-        result = self.arrays.zeros((*inputs[0].shape[:-1], self.shape[0]))
-        self._parts = []
-        first = 0
-        for values in inputs:
-            self._parts.append(slice(first, first + values.shape[-1]))
-            result[..., self._parts[-1]] = values
-            first += values.shape[-1]
-        return result
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        return tuple(self.arrays.contiguous(gradient[..., part]) for part in self._parts)
+    return arrays.module.moveaxis(images, -1, 1).reshape(count, -1), backward
 
 
-class Add(Operation):
-    def forward(self, *inputs: Any) -> Any:
-        return inputs[0] + inputs[1]
-
-    def backward(self, gradient: Any) -> tuple[Any, ...]:
-        return gradient, gradient
+def dropout(node: Node, values: Any) -> Result:
+    """Drop nothing: random masks differ between frameworks."""
+    return values, lambda gradient: ((gradient,), {})
 
 
-OPERATIONS: dict[str, type[Operation]] = {
-    "conv": Convolution,
-    "batch_norm": BatchNorm,
-    "relu": Relu,
-    "max_pool": MaxPool,
-    "avg_pool": AveragePool,
-    "global_avg_pool": GlobalAveragePool,
-    "flatten": Flatten,
-    "dense": Dense,
-    "dropout": Dropout,
-    "concat": Concat,
-    "add": Add,
-}
+def concat(node: Node, *inputs: Any) -> Result:
+    result = node.arrays.fill((*inputs[0].shape[:-1], node.layer.shape[0]))
+    parts, first = [], 0
+    for values in inputs:
+        parts.append(slice(first, first + values.shape[-1]))
+        result[..., parts[-1]] = values
+        first += values.shape[-1]
+    contiguous = node.arrays.contiguous
+    return result, lambda gradient: (tuple(contiguous(gradient[..., part]) for part in parts), {})
+
+
+def add(node: Node, first: Any, second: Any) -> Result:
+    return first + second, lambda gradient: ((gradient, gradient), {})
+
+
+_POOLS = (max_pool, avg_pool, global_avg_pool)
+_FUNCTIONS = (conv, dense, batch_norm, relu, *_POOLS, flatten, dropout, concat, add)
+OPERATIONS: dict[str, Callable[..., Result]] = {each.__name__: each for each in _FUNCTIONS}
 
 
 class ReferenceNetwork:
@@ -386,68 +346,66 @@ class ReferenceNetwork:
             self._names.setdefault(parameter.layer, {})[parameter.role] = parameter.name
         self._with_gradient = set(self._names)  # layers whose output depends on a parameter
         for layer in graph.layers:
-            if any(name in self._with_gradient for name in layer.inputs):
+            if self._with_gradient.intersection(layer.inputs):
                 self._with_gradient.add(layer.name)
 
-    def compute_gradients(self, weights: Mapping[str, Any], samples: Any, labels: Any) -> tuple[float, Weights]:
+    def compute_gradients(self, weights: Weights, samples: Any, labels: Any) -> tuple[float, Weights]:
         """Return the loss and the gradient of every parameter. Samples have channels first."""
-        images = self._arrays.make_array(samples)
+        arrays = self._arrays
+        images = arrays.make_array(samples)
         if images.ndim == 4:
-            images = self._arrays.contiguous(self._arrays.module.moveaxis(images, 1, -1))
-        operations, logits = self._forward(weights, images)
+            images = arrays.contiguous(arrays.module.moveaxis(images, 1, -1))
+        logits, passes = self._forward(weights, images)
         loss, pending = 0.0, {}
         for head in self._graph.heads:
-            head_loss, gradient = self._cross_entropy(logits[head.layer], self._arrays.place_labels(labels))
+            head_loss, gradient = self._cross_entropy(logits[head.layer], labels)
             loss += head.loss_weight * head_loss
             pending[head.layer] = gradient * head.loss_weight
-        return loss, self._backward(operations, pending)
 
-    def _forward(self, weights: Mapping[str, Any], images: Any) -> tuple[dict[str, Operation], NamedArrays]:
-        """Return the operations and the outputs of the heads."""
-        first, *layers = self._graph.layers
-        heads = [head.layer for head in self._graph.heads]
-        uses = {layer.name: 0 for layer in self._graph.layers}  # of its output that are still to come
-        for name in (*heads, *(name for layer in layers for name in layer.inputs)):
-            uses[name] += 1
-        outputs, operations = {first.name: images}, {}
-        for layer in layers:
-            own = {role: weights[name] for role, name in self._names.get(layer.name, {}).items()}
-            operation = OPERATIONS[layer.kind](layer, own, self._arrays)
-            operation.needs_input_gradient = any(name in self._with_gradient for name in layer.inputs)
-            result = operation.forward(*(outputs[name] for name in layer.inputs))
-            outputs[layer.name] = result if layer.name in heads else self._arrays.round_result(result)
-            operations[layer.name] = operation
-            for name in layer.inputs:
-                uses[name] -= 1
-                if not uses[name]:
-                    del outputs[name]
-        return operations, {name: outputs[name] for name in heads}
-
-    def _backward(self, operations: dict[str, Operation], pending: NamedArrays) -> Weights:
         gradients: Weights = {}
         for layer in reversed(self._graph.layers):
             if layer.name not in pending or layer.name not in self._with_gradient:
                 continue
-            operation = operations.pop(layer.name)
-            inputs = operation.backward(pending.pop(layer.name))
-            for role, values in operation.gradients.items():
-                gradients[self._names[layer.name][role]] = self._arrays.round_result(values)
+            inputs, own = passes.pop(layer.name)(pending.pop(layer.name))
+            for role, values in own.items():
+                gradients[self._names[layer.name][role]] = arrays.round_result(values)
             for name, values in zip(layer.inputs, inputs):
                 if name in self._with_gradient:
-                    values = self._arrays.round_result(values)
+                    values = arrays.round_result(values)
                     pending[name] = pending[name] + values if name in pending else values
-        return gradients
+        return loss, gradients
+
+    def _forward(self, weights: Weights, images: Any) -> tuple[NamedArrays, dict[str, Backward]]:
+        """Return the outputs of the heads, and of each layer the function for its gradients."""
+        first, *layers = self._graph.layers
+        heads = [head.layer for head in self._graph.heads]
+        # How often each output is still to be used.
+        uses = Counter([*heads, *(name for layer in layers for name in layer.inputs)])
+        outputs, passes = {first.name: images}, {}
+        for layer in layers:
+            own = {role: weights[name] for role, name in self._names.get(layer.name, {}).items()}
+            needs_gradient = not self._with_gradient.isdisjoint(layer.inputs)
+            node = Node(layer, own, self._arrays, needs_gradient)
+            inputs = (outputs[name] for name in layer.inputs)
+            result, passes[layer.name] = OPERATIONS[layer.kind](node, *inputs)
+            is_head = layer.name in heads
+            outputs[layer.name] = result if is_head else self._arrays.round_result(result)
+            for name in layer.inputs:
+                uses[name] -= 1
+                if not uses[name]:
+                    del outputs[name]
+        return {name: outputs[name] for name in heads}, passes
 
     def _cross_entropy(self, logits: Any, labels: Any) -> tuple[float, Any]:
         """Return the mean over the samples, and its gradient."""
         module, count = self._arrays.module, len(logits)
+        chosen = list(range(count)), [int(label) for label in labels]
         shifted = logits - module.amax(logits, axis=1, keepdims=True)
         exponentials = module.exp(shifted)
         sums = exponentials.sum(axis=1)
-        rows = self._arrays.place_labels(range(count))
-        loss = (module.log(sums) - shifted[rows, labels]).sum() / count
+        loss = (module.log(sums) - shifted[chosen]).sum() / count
         gradient = exponentials / sums[:, None]
-        gradient[rows, labels] -= 1
+        gradient[chosen] -= 1
         return float(loss), gradient / count
 
 
@@ -456,20 +414,17 @@ class ReferenceOptimizer:
 
     def __init__(self, weights: Mapping[str, Any], momentum: float, weight_decay: float, arrays: Arrays) -> None:
         self.weights = {name: arrays.make_array(values) for name, values in weights.items()}
-        self._velocities: Weights = {}
+        self._velocities = {name: weight * 0 for name, weight in self.weights.items()}
         self._momentum, self._weight_decay = momentum, weight_decay
 
     def update(self, gradients: Mapping[str, Any], rate: float) -> None:
         """Change the weights in place."""
         for name, weight in self.weights.items():
-            step = weight * self._weight_decay
-            step += gradients[name]
-            if name in self._velocities:
-                self._velocities[name] *= self._momentum
-                self._velocities[name] += step
-            else:
-                self._velocities[name] = step
-            weight -= self._velocities[name] * rate
+            velocity = self._velocities[name]
+            velocity *= self._momentum
+            velocity += gradients[name]
+            velocity += weight * self._weight_decay
+            weight -= velocity * rate
 
 
 _COPIES = 6  # of the parameters: weights, velocities, gradients, their sum, and what a step computes

@@ -38,13 +38,14 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
 
     flat = np.ascontiguousarray(values).ravel()
     result: numpy.ndarray = np.zeros(SIZE)
-    if flat.size <= SIZE:  # each value with a random sign, because those of other tensors are added to them
+    if flat.size <= SIZE:  # each with a random sign, because those of other tensors are added
         result[: flat.size] = flat.astype(np.float64) * _draw_signs(name, flat.size, flat.size)
         return result
     columns = min(_COLUMNS, int(np.ceil(np.sqrt(flat.size))))
     rows = -(-flat.size // columns)
     signs = _draw_signs(name, flat.size, _SIDE * (rows + columns))
-    left, right = signs[: _SIDE * rows].reshape(_SIDE, rows), signs[_SIDE * rows :].reshape(columns, _SIDE)
+    left, right = np.split(signs, [_SIDE * rows])
+    left, right = left.reshape(_SIDE, rows), right.reshape(columns, _SIDE)
     products: numpy.ndarray = np.empty((rows, _SIDE))
     block: numpy.ndarray = np.empty(_CHUNK_ROWS * columns)
     for first in range(0, rows, _CHUNK_ROWS):
@@ -62,16 +63,15 @@ def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.nd
     import numpy as np
 
     with ThreadPoolExecutor(min(_MOST_THREADS, len(list_usable_cores()))) as pool:
-        rows: numpy.ndarray = np.stack(list(pool.map(lambda name: sketch(name, weights[name]), names)))
-    return rows
+        rows = pool.map(lambda name: sketch(name, weights[name]), names)
+        sketches: numpy.ndarray = np.stack([*rows])
+    return sketches
 
 
 def _draw_signs(name: str, size: int, count: int) -> numpy.ndarray:
-    """Return random signs."""
     import numpy as np
 
     # numpy guarantees that the raw bits of a generator are the same in every version.
-
     generator = np.random.SFC64(np.random.SeedSequence([zlib.crc32(name.encode()), size]))
     bits = np.unpackbits(generator.random_raw(-(-count // 64)).astype("<u8").view(np.uint8))[:count]
     signs: numpy.ndarray = 1 - 2 * bits.astype(np.float64)

@@ -1,4 +1,5 @@
-"""What a rank does and reports to prove that its timed steps did the work; analyse/witness.py judges it.
+"""What a rank does and reports to prove that its timed steps did the work.
+analyse/witness.py judges it.
 
 In the first steps, which are warm-up steps, dropout is off, in the same compiled program:
 its random numbers cannot be computed anywhere else. After them the rank keeps its losses and
@@ -15,10 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .. import models
 from ..config import Config
 from ..events import HeartbeatSender
-from ..frameworks.base import Adapter, learning_rate_schedule
+from ..frameworks.base import Adapter, find_graph, learning_rate_schedule
 from ..models.weights import initial_weight, initial_weights
 from ..sample import Report, keep_finite
 from ..training.rendezvous import Rendezvous
@@ -29,7 +29,7 @@ from .sketch import sketch_weights
 if TYPE_CHECKING:
     import numpy
 
-CLOSING_STEPS = 3  # give the gradient twice, so that an update which is left out every third time is noticed
+CLOSING_STEPS = 3  # give the gradient twice, so that every third update is seen to be left out
 
 
 class Witness:
@@ -38,23 +38,24 @@ class Witness:
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous, report: Report) -> None:
         self._adapter, self._job, self._rendezvous = adapter, adapter.job, rendezvous
         self._report, self._proof = report, report.witness
-        # Ranks take their first steps one after another, so that the servers' weights can be predicted.
+        # Ranks take their first steps in turns, so that the servers' weights can be predicted.
         self._takes_turns = find_exchange(self._job.config.strategy) == ASYNCHRONOUS
         self._losses: list[float | None] = []
         self._names: list[str] = []
         self._steps_left = 0
         self._outer_seconds = 0.0
-        if not self._job.witness or adapter.proof.catalogue_graph is None:
+        if not self._job.witness or adapter.catalogue_graph is None:
             return
-        if not adapter.proof.can_switch_dropout:
-            self._proof.obstacle = f"{self._job.config.framework} cannot switch off the dropout of this network"
+        if not adapter.can_switch_dropout:
+            framework = self._job.config.framework
+            self._proof.obstacle = f"{framework} cannot switch off the dropout of this network"
             return
         self._steps_left = count_first_steps(self._job.config)
         with self._count_own_seconds():
-            weights = adapter.proof.weights()
+            weights = adapter.weights()
             self._names = list(weights)
             self._before = sketch_weights(weights, self._names)
-            adapter.proof.set_dropout(False)
+            adapter.set_dropout(False)
             if self._takes_turns:  # no rank changes the servers' weights before all have read them
                 rendezvous.exchange("initial weights")
 
@@ -68,7 +69,7 @@ class Witness:
     def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
         """Wait for this rank's turn to take its first step, where ranks take turns.
 
-        The heartbeat counts the turns, so that a rank that waits long does not seem to hang.
+        The heartbeat counts the turns, so that a rank which waits long does not seem to hang.
         """
         turns = self._job.workers if self._steps_left and self._takes_turns else 0
         for earlier in range(min(turns, self._job.rank)):
@@ -88,15 +89,16 @@ class Witness:
         if self._steps_left:
             return
         with self._count_own_seconds():
-            skipped = self._adapter.proof.skipped_updates()
+            skipped = self._adapter.skipped_updates()
             if skipped:
                 self._proof.obstacle = f"the loss scale was too large for {skipped} of its first steps"
             else:
-                changes = sketch_weights(self._adapter.proof.weights(), self._names) - self._before
-                self._proof.losses, self._proof.total = tuple(self._losses), _list_numbers(changes.sum(axis=0))
+                changes = sketch_weights(self._adapter.weights(), self._names) - self._before
+                self._proof.losses = tuple(self._losses)
+                self._proof.total = _list_numbers(changes.sum(axis=0))
                 self._report.sketches = self._choose_sketches(changes)
-            self._adapter.proof.set_dropout(True)
-            if self._takes_turns:  # and no rank continues until every rank has read the updated weights
+            self._adapter.set_dropout(True)
+            if self._takes_turns:  # no rank continues before all have read the updated weights
                 self._rendezvous.exchange("changed weights")
 
     def _choose_sketches(self, rows: Any) -> dict[str, tuple[float, ...]]:
@@ -117,22 +119,26 @@ class Witness:
         ``steps`` are all steps that this rank took, also before the window.
         """
         job, proof, rate = self._job, self._proof, learning_rate_schedule(self._job)
-        # Where servers apply every gradient as it comes, a schedule counts the updates of all workers as one.
-        sharers = job.workers if self._takes_turns else 1
-        proof.updates = sum(self._rendezvous.exchange("steps", steps)) if self._takes_turns else steps
-        proof.counted_updates = self._adapter.proof.counted_updates()
+        # Asynchronous servers apply every gradient, but a schedule counts those of all workers as one.
+        sharers, proof.updates = 1, steps
+        if self._takes_turns:
+            sharers, proof.updates = job.workers, sum(self._rendezvous.exchange("steps", steps))
+        proof.counted_updates = self._adapter.counted_updates()
         proof.outer_seconds = self._outer_seconds
         share = compute_remaining_share(job.config, job.seed, weights)
         proof.decay = None if share is None else keep_finite(share)
-        decays = (compute_decay(job.config, lambda n: rate(n // sharers), proof.updates + more) for more in (0, 1))
-        proof.expected_decay, proof.next_decay = decays
+        proof.expected_decay, proof.next_decay = (
+            compute_decay(job.config, lambda n: rate(n // sharers), updates)
+            for updates in (proof.updates, proof.updates + 1)
+        )
 
     def take_closing_steps(self, source: Any, steps: int) -> None:
         """Take the closing steps. All ranks call it together. ``steps`` are those taken so far."""
-        job, adapter, graph, proof = self._job, self._adapter, self._adapter.proof.catalogue_graph, self._proof
+        job, adapter, proof = self._job, self._adapter, self._proof
+        graph = adapter.catalogue_graph
         # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
         has_known_rates = not (self._takes_turns and job.config.trains_epochs)
-        can_take = adapter.proof.restores_weights and adapter.proof.can_switch_dropout and has_known_rates
+        can_take = adapter.restores_weights and adapter.can_switch_dropout and has_known_rates
         if not job.witness or graph is None or not can_take:
             return
         rate = learning_rate_schedule(job)
@@ -142,7 +148,7 @@ class Witness:
         if min(rates) <= 0 or not all(self._rendezvous.exchange("closing", is_finite)):
             return
         with self._count_own_seconds():
-            adapter.proof.set_dropout(False)
+            adapter.set_dropout(False)
             # Of ranks that take turns not all do it, because that would take too long.
             for turn in sorted({0, job.workers - 1}) if self._takes_turns else [job.rank]:
                 if turn == job.rank:
@@ -151,14 +157,15 @@ class Witness:
                     losses, gradients, change = take_closing_steps(
                         adapter, rendezvous, self._names, self._before, weights, batch, rates
                     )
-                    proof.closing_losses, proof.closing_change = tuple(map(keep_finite, losses)), change
+                    proof.closing_losses = tuple(map(keep_finite, losses))
+                    proof.closing_change = change
                     proof.gradients = tuple(_list_numbers(rows.sum(axis=0)) for rows in gradients)
                     head = self._names.index(graph.head_weight)
                     proof.head_gradients = tuple(_list_numbers(rows[head]) for rows in gradients)
                     self._report.closing_sketches = self._choose_sketches(gradients[-1])
                 if self._takes_turns:
                     self._rendezvous.exchange(f"closing turn {turn}")
-            adapter.proof.set_dropout(True)
+            adapter.set_dropout(True)
 
 
 def _list_numbers(sketch: Any) -> tuple[float, ...]:
@@ -196,31 +203,31 @@ def take_closing_steps(
     """
     import numpy as np
 
-    config, proof = adapter.config, adapter.proof
-    is_restored = proof.updates_restored_weights
+    config = adapter.config
+    is_restored = adapter.updates_restored_weights
     losses: list[float] = []
-    starts = [initial if is_restored else sketch_weights(proof.weights(), names)]
+    starts = [initial if is_restored else sketch_weights(adapter.weights(), names)]
     changes: list[numpy.ndarray] = []
     for number in range(CLOSING_STEPS):
         # No rank restores weights before all have read those of the last step, nor takes a
         # step before all have restored them.
         if rendezvous is not None:
             rendezvous.exchange(f"restore {number}")
-        proof.restore(weights)
+        adapter.restore(weights)
         if rendezvous is not None:
             rendezvous.exchange(f"restored {number}")
         adapter.wait(adapter.step(batch))
         losses.append(adapter.loss())
-        after = sketch_weights(proof.weights(), names)
+        after = sketch_weights(adapter.weights(), names)
         changes.append(after - starts[-1])
         starts.append(initial if is_restored else after)
-    longest = max(float(np.linalg.norm(change.sum(axis=0))) / rate for change, rate in zip(changes, rates))
+    lengths = [np.linalg.norm(change.sum(axis=0)) / rate for change, rate in zip(changes, rates)]
     gradients = []
     for second in range(2 if rendezvous is None and not is_restored else 1, CLOSING_STEPS):
         first, rate = second - 1, rates[second]
         gradient = (config.momentum * rate / rates[first] * changes[first] - changes[second]) / rate
         gradients.append(gradient - config.weight_decay * (starts[second] - initial))
-    return losses, gradients, keep_finite(longest) or 0.0
+    return losses, gradients, keep_finite(float(max(lengths))) or 0.0
 
 
 def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
@@ -230,11 +237,9 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
     head's weights over the classes changes by weight decay alone: after N updates a share of
     it remains that follows from the learning rate, the momentum, the weight decay and N.
     """
-    if models.resolve(config.model) is None:
-        return None
-    graph = models.build(config.model, config.image_size, config.classes)
-    name = f"{graph.heads[0].layer}.weight"
-    if name not in weights or weights[name].ndim != 2:
+    graph = find_graph(config)
+    name = f"{graph.heads[0].layer}.weight" if graph else ""
+    if graph is None or name not in weights or weights[name].ndim != 2:
         return None
     first = initial_weight(graph, name, seed).sum(axis=0, dtype="f8")
     # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU
@@ -244,7 +249,7 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
 
 
 def compute_decay(config: Config, rate: Callable[[int], float], updates: int) -> float:
-    """Return the share that is left after some updates, of which ``rate`` gives the learning rate."""
+    """Return the share that is left after some updates; ``rate`` gives the rate of each."""
     share, velocity = 1.0, 0.0
     for update in range(updates):
         velocity = config.momentum * velocity + config.weight_decay * share

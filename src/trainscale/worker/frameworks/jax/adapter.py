@@ -28,7 +28,7 @@ from ...config import Config
 from ...job import Job
 from ...sample import describe_compilation
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
+from ..base import Adapter, learning_rate_schedule, list_common_versions
 from . import network as networks
 from .network import JaxNetwork
 
@@ -38,7 +38,7 @@ _RANKS = "ranks"  # the only axis of a mesh
 _SAME, _SPLIT = P(), P(_RANKS)  # an array that every rank has a copy of, and one whose first axis is split over them
 
 
-class JaxAdapter(Adapter, Proof):
+class JaxAdapter(Adapter):
     """One device without communication. ``independent`` is this on every worker.
 
     ``_state`` is what belongs to this rank alone: running statistics, the number of the step, for dropout its seed and

@@ -15,7 +15,7 @@ import numpy as np
 from ...config import Config
 from ...job import Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, list_common_versions, list_heads
+from ..base import Adapter, list_common_versions, list_heads
 from . import network as networks
 
 
@@ -35,7 +35,7 @@ class Sgd(keras.optimizers.SGD):
         self.assign_sub(variable, ops.multiply(gradient, ops.cast(learning_rate, variable.dtype)))
 
 
-class KerasAdapter(Adapter, Proof):
+class KerasAdapter(Adapter):
     """Stands before a backend's adapter in a class that derives from both."""
 
     has_biased_variance = True

@@ -15,7 +15,7 @@ from ...config import Config
 from ...events import ServerResult
 from ...job import WORKER, Job
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
+from ..base import Adapter, learning_rate_schedule, list_common_versions, list_heads
 
 # MXNet 1.9.1 needs a name at its import that numpy 1.24 removed.
 if "bool" not in vars(numpy):
@@ -32,7 +32,7 @@ _EXCHANGE_KEYS = 10**6  # keys from here on belong to no parameter
 _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
-class MxnetAdapter(Adapter, Proof):
+class MxnetAdapter(Adapter):
     # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
     lag = 1
 

@@ -21,7 +21,7 @@ from ...config import Config
 from ...job import Job
 from ...sample import COLD, NONE, WARM
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions
+from ..base import Adapter, learning_rate_schedule, list_common_versions
 from ..environments import XLA_CACHE_FLAG
 from . import find_informative_line
 from . import network as networks
@@ -55,7 +55,7 @@ def _shorten_errors_of(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @shorten_errors
-class TensorFlowAdapter(Adapter, Proof):
+class TensorFlowAdapter(Adapter):
     """One device without communication. ``independent`` is this on every worker."""
 
     ends_at_once = True

@@ -1,5 +1,5 @@
-"""PyTorch: devices, precision, layout, compilation, and the strategies by PyTorch's own engines. Parameter servers are
-in parameter_server.py.
+"""PyTorch: devices, precision, layout, compilation, and the strategies by PyTorch's own engines.
+Parameter servers are in parameter_server.py.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from ...job import Job
 from ...models import find_samples
 from ...sample import NONE, describe_compilation
 from ...type_aliases import NamedArrays
-from ..base import Adapter, Proof, learning_rate_schedule, list_common_versions, list_heads
+from ..base import Adapter, learning_rate_schedule, list_common_versions, list_heads
 from ..environments import make_network_variables
 from . import network as networks
 from .network import SwitchableDropout, TorchNetwork
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of losses in fp16; PyTorch's default
-# FSDP gathers a group of layers at once; groups much smaller than this spend their time on latency.
+# FSDP gathers a group of layers at once; much smaller groups spend their time on latency.
 _SHARD_GROUP_PARAMETERS = 2_000_000
 
 
-class TorchAdapter(Adapter, Proof):
+class TorchAdapter(Adapter):
     """One device without communication. ``independent`` is this on every worker."""
 
     ends_at_once = True
-    backend: str | None = None  # of collectives on a GPU; None if the ranks do not communicate
+    backend: str | None = None  # of collectives on a GPU
     fused_optimizer: bool | None = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         self.device = torch.device("cuda", job.device.index) if self.cuda else torch.device("cpu")
-        # Two steps in flight keep a GPU's queue filled. A CPU step is done when it returns.
+        # Two steps in flight keep a GPU's queue filled.
         self.lag = 2 if self.cuda else 0
         self._channels_last = job.config.layout == "nhwc"
         self._transfer: tuple[torch.cuda.Stream, torch.Tensor, torch.Tensor] | None = None
@@ -80,22 +80,18 @@ class TorchAdapter(Adapter, Proof):
 
     @classmethod
     def try_model(cls, config: Config) -> int:
-        """Send one image through the network, first without memory for its weights.
+        """Send one image through the network, if possible without memory for its weights."""
 
-        A network that looks at its values cannot do that. It is then computed on the CPU.
-        """
+        def try_on(device: str) -> int:
+            with torch.device(device), torch.no_grad():
+                network = networks.build_foreign(config, seed=0)
+                network.module.eval()(torch.zeros(1, *find_samples(config.model).shape(config)))
+            return network.parameter_count
+
         try:
-            return cls._try_on("meta", config)
-        except Exception:
-            return cls._try_on("cpu", config)
-
-    @staticmethod
-    def _try_on(device: str, config: Config) -> int:
-        shape = (1, *find_samples(config.model).shape(config))
-        with torch.device(device), torch.no_grad():
-            network = networks.build_foreign(config, seed=0)
-            network.module.eval()(torch.zeros(shape))
-        return network.parameter_count
+            return try_on("meta")
+        except Exception:  # a network may look at its values
+            return try_on("cpu")
 
     def join(self) -> None:
         job = self.job
@@ -160,8 +156,7 @@ class TorchAdapter(Adapter, Proof):
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
         layout = torch.channels_last if self._channels_last else torch.contiguous_format
         if self._transfer is None:
-            # Before other work that waits for the GPU, because the next step needs the batch.
-            stream = torch.cuda.Stream(self.device, priority=-1)
+            stream = torch.cuda.Stream(self.device, priority=-1)  # because the next step needs the batch
             numbers = (normalization.factors, normalization.offsets)
             with torch.cuda.stream(stream):
                 self._transfer = stream, *(torch.tensor(each, device=self.device)[:, None, None] for each in numbers)
@@ -191,7 +186,6 @@ class TorchAdapter(Adapter, Proof):
         return self.mark()
 
     def compute_heads(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """Return the logits of a training step."""
         return [head for head in list_heads(self._forward(images)) if head is not None]
 
     def forward_context(self) -> AbstractContextManager:
@@ -238,8 +232,7 @@ class TorchAdapter(Adapter, Proof):
         return losses, int(correct)
 
     def predict(self, batch: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        # The module itself is neither compiled nor wrapped for gradients.
-        module = self.network.module
+        module = self.network.module  # neither compiled nor wrapped for gradients
         module.eval()
         with torch.no_grad(), self.forward_context():
             logits = list_heads(module(batch[0]))[0]
@@ -287,11 +280,12 @@ class TorchAdapter(Adapter, Proof):
         with torch.no_grad():
             for name, parameter in self.network.module.named_parameters():
                 values = torch.from_numpy(weights[self.network.canonical[name]])
-                if hasattr(parameter, "device_mesh"):  # it is sharded; every rank has all values, so nothing is sent
+                if hasattr(parameter, "device_mesh"):  # it is sharded
                     from torch.distributed.tensor import distribute_tensor
 
-                    whole, placements = values.to(self.device), parameter.placements
-                    values = distribute_tensor(whole, parameter.device_mesh, placements, src_data_rank=None)
+                    mesh, placements = parameter.device_mesh, parameter.placements
+                    # Every rank has all values, so nothing is sent.
+                    values = distribute_tensor(values.to(self.device), mesh, placements, src_data_rank=None)
                 parameter.copy_(values)
 
     def skipped_updates(self) -> int:
@@ -305,9 +299,9 @@ class TorchAdapter(Adapter, Proof):
         return None if self._scaler.is_enabled() else self._optimizer_steps
 
     def drain(self) -> None:
-        """Copy a value of the first and of the last parameter to the host, which waits for the device's queue.
+        """Copy a value of the first and of the last parameter, which waits for the device's queue.
 
-        Of a sharded parameter it is a value of this rank's own part. That may be empty.
+        Of a sharded parameter it is a value of this rank's own part, which may be empty.
         """
         parameters = [p.detach() for p in self.network.module.parameters() if p.requires_grad]
         parts = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
@@ -317,11 +311,10 @@ class TorchAdapter(Adapter, Proof):
 
     def statistics(self) -> NamedArrays:
         statistics = {}
-        for layer in self.catalogue_graph.layers if self.catalogue_graph else ():
-            if layer.kind == "batch_norm":
-                module = self.network.module.get_submodule(layer.identifier)
-                statistics[f"{layer.name}.mean"] = module.running_mean.cpu().numpy().copy()
-                statistics[f"{layer.name}.variance"] = module.running_var.cpu().numpy().copy()
+        for layer in self.list_layers("batch_norm"):
+            module = self.network.module.get_submodule(layer.identifier)
+            statistics[f"{layer.name}.mean"] = module.running_mean.cpu().numpy().copy()
+            statistics[f"{layer.name}.variance"] = module.running_var.cpu().numpy().copy()
         return statistics
 
     def drop(self, layer: str, values: Any) -> Any:
@@ -369,7 +362,7 @@ class TorchAllreduceAdapter(TorchAdapter):
         )
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        # Sums stay finite, and no value is zero.
+        # The sums stay finite, and no value is zero.
         gradient = torch.full((max(1, size // 4),), 1e-20, device=self.device)
 
         def exchange() -> None:

@@ -1,4 +1,4 @@
-"""Networks as PyTorch modules: from the graph, from torchvision or timm, or from a user's own function."""
+"""Networks as PyTorch modules: from the graph, torchvision or timm, or a user's own function."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TorchNetwork:
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
-    """Build a network on the CPU. A graph becomes straight-line code, as fast as a module written by hand."""
+    """Build a network on the CPU. A graph becomes straight-line code, as fast as a written module."""
     graph = find_graph(config)
     if graph is None:
         return build_foreign(config, seed)
@@ -92,8 +92,7 @@ def _make_module(layer: Layer, channels: int) -> nn.Module:
 class SwitchableDropout(nn.Module):
     """nn.Dropout that numbers on the device switch off, so that the compiled program stays the same.
 
-    It draws the same random numbers. On a CPU it has as many operations as nn.Dropout; on a GPU it has three small
-    kernels for one. Every value is multiplied by ``kept × factor + offset``, where ``kept`` is 0 or 1 at random.
+    Every value is multiplied by ``kept × factor + offset``, where ``kept`` is 0 or 1 at random.
     Switched off, the factor is 0 and the offset 1, so nothing changes.
     """
 
@@ -115,7 +114,7 @@ class SwitchableDropout(nn.Module):
 
 
 def build_foreign(config: Config, seed: int) -> TorchNetwork:
-    """Build ``torchvision:NAME``, ``timm:NAME`` or ``package.module:function``; weights are random, by seed."""
+    """Build ``torchvision:NAME``, ``timm:NAME`` or ``package.module:function``, with random weights."""
     library, _, name = config.model.partition(":")
     torch.manual_seed(seed)
     if library == "torchvision":

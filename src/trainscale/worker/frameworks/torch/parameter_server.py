@@ -1,13 +1,14 @@
-"""Parameter servers over gloo: workers send gradients; servers hold the weights and momentum and return the weights.
+"""Parameter servers over gloo: workers send gradients, servers hold and return the weights.
 
-All parameters form one long vector, which is cut into as many equal ranges as there are servers. So no server has more
-to do than another, whatever the sizes of the layers. A range is sent in pieces: while one piece is in transfer, another
-is being added. Receives are posted before any send is waited for, because a gloo send needs its receiver, and two sides
-that wait for their sends would wait forever.
+All parameters form one long vector, which is cut into as many equal ranges as there are servers,
+so no server has more to do than another. A range is sent in pieces: while one is in transfer,
+another is being added. Receives are posted before any send is waited for: a gloo send needs its
+receiver, and two sides that wait for their sends would wait forever.
 
-A worker's push to a server is a header [command, version] and then the pieces. Synchronous servers wait for every
-worker, average, update once and answer all; asynchronous servers update and answer each push as it comes, and count
-how many updates the gradient was behind (its staleness).
+A worker's push to a server is a header [command, version] and then the pieces. Synchronous
+servers wait for every worker, average, update once and answer all; asynchronous servers update
+and answer each push as it comes, and count how many updates the gradient was behind (its
+staleness).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def split_into_pieces(low: int, high: int) -> list[tuple[int, int]]:
 
 
 class TorchParameterServerAdapter(TorchAdapter):
-    """A worker or a server. In a worker, the module's weights and gradients are views of long vectors."""
+    """In a worker, the module's weights and gradients are views of long vectors."""
 
     backend = "gloo"  # because servers hold their weights in host memory
     updates_restored_weights = False
@@ -46,7 +47,7 @@ class TorchParameterServerAdapter(TorchAdapter):
     def build(self) -> int:
         if self.job.role != "server":
             return super().build()
-        # In the layout of the workers, because the order of the values in memory depends on it.
+        # In the layout of the workers, which decides the order of the values in memory.
         network = self._build_network()
         self._server = ParameterServer(self.job, network)
         return network.parameter_count
@@ -82,7 +83,7 @@ class TorchParameterServerAdapter(TorchAdapter):
         return self._versions[0] if self.job.config.strategy == "ps" else None
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
-        """Return a push and a pull of all parameters: servers take nothing smaller. The gradients are zero."""
+        """Return a push and a pull of all parameters: servers take nothing smaller."""
         return self._synchronize if size == self._values.numel() * self._values.element_size() else None
 
     def _synchronize(self) -> None:
@@ -113,7 +114,7 @@ class TorchParameterServerAdapter(TorchAdapter):
 
 
 class ParameterServer:
-    """The server's side: one range of the weights, its momentum, and the same SGD as without servers."""
+    """A server: one range of the weights, its momentum, and the same SGD as without servers."""
 
     def __init__(self, job: Job, network: TorchNetwork) -> None:
         self._job = job
@@ -128,7 +129,6 @@ class ParameterServer:
         self._updates = 0
 
     def serve(self) -> ServerResult:
-        """Serve until every worker has sent a stop."""
         header, running, staleness = torch.zeros(2, dtype=torch.int64), self._job.workers, [0]
         while running:
             pushing = []
