@@ -35,8 +35,6 @@ RESULTS_SCHEMA = 1  # of results.json, the newest that is understood
 _SPEED_KEY = "_per_second_cluster"  # of a point in results.json; the unit of the network precedes it
 _SPEEDS = (1e-6, 1e15)  # per second; nothing trains slower or faster
 _WIDEST = 10.0  # end of an interval over means; three positive values reach 7.3 at most
-# A results.json of version 0.1 has the load of other programs only in this flag.
-_BUSY_FLAG = re.compile(r"the machine was busy with something else: up to ([0-9.]+) cores in ([0-9]+) of ([0-9]+) ")
 _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other published device is a CUDA GPU
 
 
@@ -207,14 +205,7 @@ def _read_point(title: str, config: Config, values: JsonObject) -> tuple[Point, 
                 f"{title}, {point.devices} devices: {speed.mean:g} ({speed.low} to {speed.high})"
                 " is not the interval of a speed"
             )
-    if "other_cores" in values:
-        return point, convert(values["other_cores"], list[float])
-    match = next((match for flag in point.flags if (match := _BUSY_FLAG.match(flag))), None)
-    if match is None:
-        return point, []
-    busy, repeats = int(match[2]), int(match[3])
-    most = max(float(match[1]), math.nextafter(OTHER_CORES, 1.0))  # the flag rounds
-    return point, [most] * busy + [0.0] * (repeats - busy)
+    return point, convert(values.get("other_cores", []), list[float])
 
 
 def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[int, Sequence[float]]) -> Side:

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Interval
 from ...report import numbers, wording
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
-from ..documents import load_template, pick, split_paragraphs
+from ..documents import join_lines, load_template, pick, split_paragraphs
 from ..documents import render_json as encode_json
-from .compare import (
-    AT_LEAST,
-    FAIL,
-    FASTER,
-    MIXED,
-    PASS,
-    SAME,
-    SLOWER,
-    UNKNOWN,
-    ComparisonPoint,
-    Curve,
-    RunComparison,
-)
+from .compare import FAIL, FASTER, PASS, SAME, SLOWER, UNKNOWN, ComparisonPoint, Curve, RunComparison
 from .sides import EFFICIENCY, Side
 
 # Schema history
@@ -37,104 +25,29 @@ _OF_SPEEDS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot
 _OF_EFFICIENCIES = {**_OF_SPEEDS, FASTER: "higher", SLOWER: "lower"}
 
 
-# ---- sentences
+# ---- sentences: templates/sentences.j2 has them as macros
 
 
 def make_headline(comparison: RunComparison) -> str:
     """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
-    return _describe_verdict(comparison.verdict, comparison.curves)
+    return _say("headline", comparison.verdict, comparison.curves)
 
 
 def describe_curve(curve: Curve, margin: float) -> str:
-    measured = [point for point in curve.points if point.ratio]
-    unknown = [point for point in measured if point.verdict == UNKNOWN]
-    if not measured:
-        return "nothing to compare: no device count has a result in both A and B"
-    text = _describe_verdict(curve.verdict, [curve])
-    if curve.verdict == SAME:
-        return f"{text} at {_join_devices(measured)}"
-    if curve.verdict == UNKNOWN:
-        widest = max(unknown, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
-        undecided = (
-            f"at {wording.format_device_count(widest.devices)} B/A is {_format_ratio(widest.ratio)}, which is neither a"
-            f" difference nor within ±{_format_share(margin)}"
-        )
-        return f"{text}: {_explain_unknown(unknown, undecided, [point.repeats_for_verdict for point in unknown])}"
-    changes = []  # how much faster or slower B is: 3.2 % (2.1–4.3 %) at 2 devices
-    for point in measured:
-        if point.ratio and point.verdict in (FASTER, SLOWER):
-            ends = sorted(abs(end - 1) for end in (point.ratio.low, point.ratio.high) if end is not None)
-            verdict = f" {_name_verdict(point.verdict, curve)}" if curve.verdict == MIXED else ""
-            changes.append(
-                f"{_format_share(abs(point.ratio.mean - 1))} ({'–'.join(map(_format_percentage, ends))}{_PERCENT})"
-                f"{verdict} at {wording.format_device_count(point.devices)}"
-            )
-    rest = f"; cannot tell at {_join_devices(unknown)}" if unknown else ""
-    return f"{text}: {'; '.join(changes)}{rest}"
+    return _say("describe_curve", curve, margin)
 
 
 def describe_gate(comparison: RunComparison) -> str:
-    gate, points = comparison.gate, comparison.points
-    if gate is None:
-        return ""
-    of_what = " of the efficiency" if comparison.curves[0].b.has_efficiencies else ""
-    share, change = f"{_format_share(gate.bound)}{of_what}", f"{_format_share(comparison.margin)}{of_what}"
-    accepts = gate.kind == AT_LEAST
-    if comparison.outcome == PASS:
-        demand = f"B has at least {share} of A" if accepts else f"no regression beyond {change}"
-        return f"pass: {demand} at {_join_devices([point for point in points if point.ratio])}"
-    if comparison.outcome == FAIL:
-        evidence = [
-            f"B/A is {_format_ratio(point.ratio)} at {wording.format_device_count(point.devices)}"
-            for point in points
-            if point.outcome == FAIL and point.ratio
-        ]
-        evidence += [loss for curve in comparison.curves for loss in _list_losses(curve)]
-        return f"{f'fail: below {share} of A' if accepts else f'regression beyond {change}'}: {'; '.join(evidence)}"
-    unknown = [point for point in points if point.outcome == UNKNOWN]
-    reasons = []
-    if unknown:
-        needed = [point.repeats_for_gate for point in unknown]
-        reasons.append(_explain_unknown(unknown, f"undecided at {_join_devices(unknown)}", needed))
-    if unmeasured := sorted({count for curve in comparison.curves for count in curve.only_a}):
-        reasons.append(f"B has not measured {_join_counts(unmeasured)}")
-    demand = f"B has at least {share} of A" if accepts else f"B has a regression beyond {change}"
-    return f"cannot tell whether {demand}: {'; '.join(reasons)}"
-
-
-def _explain_unknown(points: Sequence[ComparisonPoint], undecided: str, needed: Sequence[int | None]) -> str:
-    """Return why points are undecided, and how many repeats on each side would decide them."""
-    if hidden := next((point for point in points if point.is_hidden), None):
-        where = wording.format_device_count(hidden.devices)
-        reason = "but other programs used the machine meanwhile, which may explain it"
-        return f"B/A is {_format_ratio(hidden.ratio)} at {where}, {reason}"
-    if single := [point for point in points if point.ratio and point.ratio.low is None]:
-        undecided = f"fewer than {LEAST_REPEATS} repeats on a side at {_join_devices(single)}, so there is no interval"
-    known = [count for count in needed if count is not None]
-    if len(known) == len(needed):
-        return f"{undecided}; about {max(known)} repeats on each side would decide it"
-    if single:
-        return f"{undecided}; {LEAST_REPEATS} repeats on each side would show how many decide it"
-    return f"{undecided}; more than {MOST_REPEATS} repeats on each side would be needed"
+    return _say("describe_gate", comparison) if comparison.gate else ""
 
 
 def explain_intervals(comparison: RunComparison) -> str:
-    ratios = [point.ratio for point in comparison.points if point.ratio]
-    if not any(ratio.low is not None for ratio in ratios):
-        return f"There are no intervals, which need {LEAST_REPEATS} repeats on each side."
-    quantities = "efficiencies" if comparison.curves[0].b.has_efficiencies else "speeds"
-    each = f"{comparison.confidence * 100:.4g}{_PERCENT} for each"
-    together = "" if len(ratios) == 1 else f" for all {len(ratios)} points together ({each})"
-    return (
-        f"B/A is the ratio of the {quantities} with its {_format_share(CONFIDENCE)} interval{together}."
-        f" Same means within ±{_format_share(comparison.margin)}."
-    )
+    return _say("explain_intervals", comparison)
 
 
 def list_notes(comparison: RunComparison) -> list[str]:
-    template = load_template(__package__, "notes.j2")
-    context = {"comparison": comparison, "join_counts": _join_counts, "list_losses": _list_losses}
-    return list(dict.fromkeys(split_paragraphs(template.render(context))))
+    template = load_template(__package__, "notes.j2", _FILTERS)
+    return list(dict.fromkeys(split_paragraphs(template.render(comparison=comparison, devices=_join_devices))))
 
 
 def describe_side(side: Side) -> str:
@@ -142,18 +55,21 @@ def describe_side(side: Side) -> str:
     return " · ".join(part for part in (side.source, side.title, date) if part)
 
 
-def _describe_verdict(verdict: str, curves: Sequence[Curve]) -> str:
-    reaches = [curve.within for curve in curves if curve.within is not None]
-    if verdict == SAME and reaches:
-        tenths = math.ceil(max(reaches) * 1000 - 1e-9)  # of a percent, rounded up so that it holds
-        return f"same within ±{_format_share(tenths / 1000)}"
-    if verdict == MIXED:
-        faster, slower = (_name_verdict(word, curves[0]) for word in (FASTER, SLOWER))
-        return f"mixed: {faster} at some points, {slower} at others"
-    if verdict == UNKNOWN:
-        is_busy = any(point.is_hidden for curve in curves for point in curve.points)
-        return "cannot tell, because the machine was busy" if is_busy else "not enough repeats to tell"
-    return _name_verdict(verdict, curves[0])
+def _say(sentence: str, *about: object) -> str:
+    words = {
+        "devices": _join_devices,
+        "find_widest": _find_widest,
+        "least_repeats": LEAST_REPEATS,
+        "limits": _format_change_limits,
+        "most_repeats": MOST_REPEATS,
+        "name": _name_verdict,
+        "percent": _PERCENT,
+        "ratio": _format_ratio,
+        "reach": _format_reach,
+        "share": _format_share,
+    }
+    macros = load_template(__package__, "sentences.j2", _FILTERS).make_module(words)
+    return join_lines(getattr(macros, sentence)(*about))
 
 
 def _name_verdict(verdict: str, curve: Curve) -> str:
@@ -165,16 +81,22 @@ def _list_losses(curve: Curve) -> list[str]:
     for point in curve.points:
         if point.is_lost:
             lost = curve.b.points[point.devices]
-            reason = f"{lost.status}: {lost.reason}" if lost.reason else lost.status
-            where = wording.format_device_count(point.devices)
-            losses.append(f"B has no result at {where} ({reason}), where A has")
+            reason = f"{lost.status}: {lost.reason}".removesuffix(": ")
+            losses.append(f"B has no result at {_join_devices([point.devices])} ({reason}), where A has")
     return losses
+
+
+_FILTERS = (("losses", _list_losses),)
+
+
+def _find_widest(points: Sequence[ComparisonPoint]) -> ComparisonPoint:
+    return max(points, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
 
 
 # ---- numbers
 
 
-def _format_ratio(interval: Interval | None) -> str:
+def _format_ratio(interval: Interval) -> str:
     mean, limits = _format_ratio_columns(interval)
     return f"{mean} ({limits})" if limits else mean
 
@@ -185,12 +107,9 @@ def _format_ratio_columns(interval: Interval | None) -> tuple[str, str]:
     return f"{interval.mean:.3f}", "" if interval.low is None else f"{interval.low:.3f}–{interval.high:.3f}"
 
 
-def _join_devices(points: Sequence[ComparisonPoint]) -> str:
-    return _join_counts(list(dict.fromkeys(point.devices for point in points)))
-
-
-def _join_counts(counts: Sequence[int]) -> str:
-    return wording.join_names(map(str, counts)) + (" device" if list(counts) == [1] else " devices")
+def _join_devices(counts: Iterable[int]) -> str:
+    names = list(map(numbers.format_integer, dict.fromkeys(counts)))
+    return f"{wording.join_names(names)} device{'' if names == ['1'] else 's'}"
 
 
 def _format_share(share: float) -> str:
@@ -200,6 +119,18 @@ def _format_share(share: float) -> str:
 def _format_percentage(share: float) -> str:
     percent = share * 100
     return f"{percent:.2g}" if percent < 10 else f"{percent:.3g}"
+
+
+def _format_change_limits(ratio: Interval) -> str:
+    """Format how much faster or slower B is at least and at most: 2.1–4.3 %."""
+    ends = sorted(abs(end - 1) for end in (ratio.low, ratio.high) if end is not None)
+    return f"{'–'.join(map(_format_percentage, ends))}{_PERCENT}"
+
+
+def _format_reach(curves: Sequence[Curve]) -> str:
+    """Format how far intervals reach from 1 in tenths of a per cent, rounded up so that it holds."""
+    reach = max(curve.within for curve in curves if curve.within is not None)
+    return _format_share(math.ceil(reach * 1000 - 1e-9) / 1000)
 
 
 # ---- documents

@@ -20,13 +20,11 @@ from ...worker.type_aliases import JsonObject
 from ..documents import load_template, pick
 from ..documents import render_json as encode_json
 from ..predict import describe_held_out, explain_method
-from .study import Ladder, PredictedSize, Study, find_window_seconds, make_measuring_command
+from .study import Ladder, Study, find_window_seconds, make_measuring_command
 
 COLUMNS = 80
 SCHEMA = 1
-_GAP = "  "
 _UNBROKEN = "\x1f"  # an ASCII character that no text has; textwrap does not break a line there
-_GROUPED = re.compile(rf"(?<=\d){THIN}(?=\d\d\d)")
 # Forms of funding bodies may lose anything but ASCII.
 _ASCII = {"±": "+-", "×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "√": "sqrt ", "°": " deg"}
 _LATEX = {
@@ -75,12 +73,9 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         provenance_tables=provenance_tables,
         numbers=numbers,
         wording=wording,
-        count=_count,
         with_error=format_with_error,
         with_limits=_format_with_limits,
         name_ladder=_name_ladder,
-        describe_size=_describe_size,
-        describe_knee=_describe_knee,
         describe_energy=_describe_energy,
         describe_held_out=describe_held_out,
         explain_method=explain_method,
@@ -138,50 +133,6 @@ def _make_cost_grid(study: Study) -> Grid:
     return Grid("Cost of the training", header, tuple(rows))
 
 
-def _describe_size(ladder: Ladder, devices: int) -> str:
-    size, point = ladder.predicted, ladder.find_point(devices)
-    if isinstance(size, PredictedSize):
-        share = size.prediction.efficiency
-        percents = f"{_format_with_limits(share.scaled(100), 2)}{THIN}% efficiency, " if share else ""
-        speed = f"{_format_with_limits(size.prediction.samples_per_second)} {ladder.series.unit}/s"
-        nodes = _count(size.nodes, "node")
-        return f"{ladder.name}: PREDICTED, not measured: {percents}{speed} on {nodes}."
-    if point is None:
-        guess = f", and a prediction would be a guess: {size.reason}" if size else ""
-        return f"{ladder.name}: not measured on {format_device_count(devices)}{guess}."
-    if point.samples_per_second is None:
-        reason = wording.describe_status_and_reason(point)
-        return f"{ladder.name}: no result on {format_device_count(devices)}, {reason}."
-    speed = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
-    where = f" on {_count(point.hosts, 'node')}" if point.hosts > 1 else ""
-    if point.efficiency is None:
-        return f"{ladder.name}: {speed}{where}; no efficiency, because one device was not measured."
-    speedup = numbers.format_times(point.speedup)
-    return f"{ladder.name}: {format_efficiency(point.efficiency)} efficiency ({speed}, speed-up {speedup}){where}."
-
-
-def _describe_knee(ladder: Ladder, least: str) -> str:
-    knee = ladder.knee
-    if knee is None:
-        return f"{ladder.name}: unknown, because one device was not measured."
-    shares = {point.devices: point.efficiency for point in ladder.series.good}
-    if knee.devices is None:
-        best = max((share for count, share in shares.items() if share and count > 1), key=lambda share: share.mean)
-        highest = f"the highest is {format_efficiency(best)}"
-        return f"{ladder.name}: no measured size on several devices reaches it; {highest}."
-    text = f"{ladder.name}: {format_device_count(knee.devices)} ({format_efficiency(shares[knee.devices])})"
-    if knee.is_largest:
-        text += f", the largest size measured; where the efficiency falls below {least} was not measured."
-    else:
-        beyond = next(count for count in shares if count > knee.devices)
-        text += f"; {format_device_count(beyond)} have {format_efficiency(shares[beyond])}."
-    if knee.is_uncertain:
-        text += f" Its interval contains {least}, so more repeats may change the answer."
-    if knee.below:
-        text += f" On {wording.join_names(map(str, knee.below))} devices the efficiency is below {least}."
-    return text
-
-
 def _describe_energy(study: Study) -> str:
     """Return the energy of a sample at the size that is asked for, else at the last with energy."""
     measured = []
@@ -216,10 +167,6 @@ def _format_with_limits(interval: Interval, digits: int = 3) -> str:
     return f"{format_number(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{format_integer(number)} {noun}{'' if number == 1 else 's'}"
-
-
 # ---- formats
 
 
@@ -246,21 +193,16 @@ def convert_to_ascii(text: str, space: str = " ") -> str:
 
     ``space`` stands where no line may be broken.
     """
-    text = _GROUPED.sub(",", text).replace(THIN, space)
+    text = text.replace(THIN, space)
     for character, replacement in _ASCII.items():
         text = text.replace(character, replacement)
     return text.encode("ascii", "replace").decode()
 
 
-def _underline(heading: str, character: str) -> str:
-    lines = textwrap.wrap(convert_to_ascii(heading), COLUMNS)
-    return "\n".join([*lines, character * max(map(len, lines))])
-
-
 def _fill(text: str) -> str:
     """Return a paragraph in lines that keep a number and its unit together."""
-    filled = textwrap.fill(convert_to_ascii(text, _UNBROKEN), COLUMNS, break_on_hyphens=False)
-    return filled.replace(_UNBROKEN, " ")
+    text = convert_to_ascii(text, _UNBROKEN)
+    return textwrap.fill(text, COLUMNS, break_on_hyphens=False).replace(_UNBROKEN, " ")
 
 
 def _render_tables(grid: Grid) -> str:
@@ -270,7 +212,7 @@ def _render_tables(grid: Grid) -> str:
     for part in split_grid(Grid(grid.title, header, tuple(rows), left=grid.left), COLUMNS):
         widths = [max(map(len, cells)) for cells in zip(part.header, *part.rows, strict=True)]
         lines = [
-            _GAP.join(
+            "  ".join(
                 cell.ljust(width) if index in part.left else cell.rjust(width)
                 for index, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
@@ -291,7 +233,7 @@ def _wrap_command(command: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Escape text. Characters that LaTeX may not know become question marks."""
-    text = _GROUPED.sub(",", text).replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
+    text = text.replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
     escaped = "".join(_LATEX.get(character, character) for character in text)
     return escaped.encode("ascii", "replace").decode()
 
@@ -309,7 +251,7 @@ def _render_latex_cell(text: str) -> str:
 
 
 _FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
-    "text": {"underlined": _underline, "tables": _render_tables, "filled": _fill, "shell_lines": _wrap_command},
+    "text": {"tables": _render_tables, "filled": _fill, "shell_lines": _wrap_command},
     "markdown": {"escape": escape, "table": render_markdown},
     "latex": {"escape": escape_latex, "cell": _render_latex_cell, "shell_lines": _wrap_command},
 }
