@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from textwrap import fill
 
 from ...analyse.statistics import Interval
-from ...report import numbers
+from ...report import numbers, wording
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
-from ...report.wording import format_device_count, join_names
 from ...worker.type_aliases import JsonObject
-from ..documents import pick
+from ..documents import load_template, pick, split_paragraphs
 from ..documents import render_json as encode_json
-from .best import (
-    CLEAR,
-    COST,
-    EFFICIENCY,
-    MEMORY,
-    NONE,
-    ONLY,
-    SPEED,
-    TIME,
-    UNKNOWN,
-    BestChoice,
-    BestChoices,
-    Candidate,
-    Question,
-    Work,
-)
+from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question, Work
 
 # Schema history
 #     1  first version
@@ -84,50 +68,22 @@ def make_best_grid(work: Work, question: Question) -> Grid | None:
     return Grid(work.title, header, tuple(rows), left=(1,)).select(shown)
 
 
-def list_sentences(work: Work) -> Iterator[str]:
+def list_sentences(work: Work) -> list[str]:
     """Say how sure each answer is, what was left out, and what the last step costs."""
-    for choice in work.choices:
-        where = format_device_count(choice.devices)
-        yield f"{where}: {_describe_verdict(choice)}"
-        if choice.leader and choice.leader.marks:
-            yield f"{where}: {choice.leader.name}: {'; '.join(choice.leader.marks)}."
-        yield from (f"{where}: left out: {out.name}: {out.reason}" for out in choice.left_out)
-    if not work.steps:
-        return
-    step, unit = work.steps[-1], work.leaders[0].unit
-    where = f"from {numbers.format_integer(step.before)} to {format_device_count(step.after)}"
-    gained = f"gains {numbers.format_number(step.gained.mean)} {unit}/s"
-    if step.gained.mean <= 0:
-        yield f"The last step, {where}, gains nothing."
-    elif step.factor.mean == 0:
-        yield f"The last step, {where}, {gained} and costs nothing more."
-    else:
-        cost = f", {_format_cost(step.cost_per_million)} per million" if step.cost_per_million else ""
-        each = f"Each of these costs {_format_cost(step.factor)} times what one cost before{cost}."
-        yield f"The last step, {where}, {gained}. {each}"
+    words = {"numbers": numbers, "wording": wording, "times": _format_times, "cost": _format_cost}
+    template = load_template(__package__, "sentences.j2")
+    return split_paragraphs(template.render(work=work, name_tied=_name_tied, **words))
 
 
-def _describe_verdict(choice: BestChoice) -> str:
-    if choice.verdict == NONE:
-        return "no configuration can be offered."
-    if choice.verdict == ONLY and choice.left_out:
-        return "no other configuration can be offered; those that were left out follow."
-    if choice.verdict == ONLY:
-        return "only one configuration was measured, so there is nothing to choose from."
-    lead = f"{_format_times(choice.others[0].lead)} as good as the runner-up, {choice.runner_up}"
-    if choice.verdict == CLEAR:
-        return f"{lead}: more than noise."
-    if choice.verdict == UNKNOWN:
-        return f"{lead}; too few repeats to tell it from noise."
+def _name_tied(choice: BestChoice) -> str:
     tied = [other for other in choice.others if other.differs is False]
-    undecided = sum(other.differs is None for other in choice.others)
     names = []
     for other in tied[:_MOST_NAMED]:
-        marks = f"; {'; '.join(other.candidate.marks)}" if other.candidate.marks else ""
-        names.append(f"{other.candidate.name} ({_format_times(other.lead)}{marks})")
-    named = join_names([*names, *([f"{len(tied) - len(names)} more"] if len(tied) > len(names) else [])])
-    unknown = f" For {undecided} more there are too few repeats to tell." if undecided else ""
-    return f"a tie. Noise does not separate the best from {named}.{unknown}"
+        details = [_format_times(other.lead), *other.candidate.marks]
+        names.append(f"{other.candidate.name} ({'; '.join(details)})")
+    if more := len(tied) - len(names):
+        names.append(f"{more} more")
+    return wording.join_names(names)
 
 
 def explain_numbers(question: Question) -> str:

@@ -46,8 +46,9 @@ def explain_intervals(comparison: RunComparison) -> str:
 
 
 def list_notes(comparison: RunComparison) -> list[str]:
-    template = load_template(__package__, "notes.j2", _FILTERS)
-    return list(dict.fromkeys(split_paragraphs(template.render(comparison=comparison, devices=_join_devices))))
+    words = {"devices": _join_devices, "list_losses": _list_losses}
+    text = load_template(__package__, "notes.j2").render(comparison=comparison, **words)
+    return list(dict.fromkeys(split_paragraphs(text)))
 
 
 def describe_side(side: Side) -> str:
