@@ -56,7 +56,7 @@ def test_the_best_configuration_is_named_where_there_is_a_choice() -> None:
     (table,) = details_of(rivals).best
     assert table.grid is not None
     assert [row[:2] for row in table.grid.rows] == [("1", "jax · allreduce"), ("2", "torch · allreduce")]
-    assert any("more than noise" in sentence for sentence in table.sentences)
+    assert any("more than noise" in sentence for sentence in table.paragraphs)
     assert details_of(curve(make_config(), {1: 40.0, 2: 70.0})).best == []
 
 

@@ -1,18 +1,49 @@
-"""What answers are written with: templates of sentences, and JSON."""
+"""What answers are written with: sections for people, templates of sentences, and JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from ..report.table import Grid, TerminalGrid
 from ..worker.type_aliases import JsonObject
 
 if TYPE_CHECKING:
     import jinja2
 
 Filter = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a table, and paragraphs after it. ``command`` is shown as it is."""
+
+    heading: str
+    paragraphs: Sequence[str] = ()
+    grid: Grid | None = None
+    command: str = ""
+
+
+def print_sections(sections: Iterable[Section], note: str) -> None:
+    """Print tables, each with its sentences below it, and the note at the end."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for section in sections:
+        if section.grid:
+            console.print(TerminalGrid(section.grid), end="")
+        else:
+            console.print(Text(section.heading, style="bold"))
+        for text in section.paragraphs:
+            print(fill(text, console.width, initial_indent="  ", subsequent_indent="    "))
+        console.print()
+    if note:
+        console.print(Text(note, style="dim"))
 
 
 @cache

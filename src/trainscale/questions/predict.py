@@ -10,11 +10,10 @@ bench/prediction.py compares the law on published curves with what one would com
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ..analyse.series import Point, Series
@@ -22,9 +21,9 @@ from ..analyse.statistics import CONFIDENCE, Interval
 from ..errors import InputError
 from ..record.run import RunInfo
 from ..report.numbers import THIN, format_limits, format_number, format_percent
-from ..report.table import Grid, TerminalGrid, escape, render_markdown
+from ..report.table import Grid, escape, render_markdown
 from ..spec.config import Config
-from .documents import pick, render_json
+from .documents import Section, pick, print_sections, render_json
 from .published.curves import PublishedCurve, read_curves
 
 if TYPE_CHECKING:
@@ -270,24 +269,16 @@ def describe_held_out(held_out: HeldOut, unit: str) -> str:
 
 
 def print_predictions(all_predicted: Sequence[PredictedSeries]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for predicted in all_predicted:
-        console.print(TerminalGrid(_make_grid(predicted)), end="")
-        for sentence in _list_sentences(predicted):
-            print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
-        console.print()
-    if any(predicted.predictions for predicted in all_predicted):
-        console.print(Text(explain_method(), style="dim"))
+    has_any = any(predicted.predictions for predicted in all_predicted)
+    print_sections(map(_make_section, all_predicted), explain_method() if has_any else "")
 
 
 def render_prediction_markdown(all_predicted: Sequence[PredictedSeries]) -> str:
     blocks = []
-    for predicted in all_predicted:
-        blocks.append(f"### {escape(predicted.series.title)}\n\n{render_markdown(_make_grid(predicted))}")
-        blocks += [f"{escape(sentence)}\n" for sentence in _list_sentences(predicted)]
+    for section in map(_make_section, all_predicted):
+        assert section.grid is not None
+        blocks.append(f"### {escape(section.heading)}\n\n{render_markdown(section.grid)}")
+        blocks += [f"{escape(sentence)}\n" for sentence in section.paragraphs]
     if any(predicted.predictions for predicted in all_predicted):
         blocks.append(f"* predicted. {explain_method()}\n")
     return "\n".join(blocks)
@@ -305,8 +296,8 @@ def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
     return render_json({"schema": SCHEMA, "method": explain_method(), "series": series})
 
 
-def _make_grid(predicted: PredictedSeries) -> Grid:
-    """Return the measured points, and below them the predicted ones, marked with ``*``."""
+def _make_section(predicted: PredictedSeries) -> Section:
+    """Return the measured points, below them the predicted ones, marked with ``*``, and what was refused."""
     rows = []
     for mark, items in (("", predicted.series.good), (" *", predicted.predictions)):
         for item in items:
@@ -320,15 +311,11 @@ def _make_grid(predicted: PredictedSeries) -> Grid:
     series = predicted.series
     header = ("devices", f"{series.unit}/s", "95 % interval", "efficiency", "95 % interval")
     title = f"{series.title} (* predicted)" if predicted.predictions else series.title
-    return Grid(title, header, tuple(rows), left=())
-
-
-def _list_sentences(predicted: PredictedSeries) -> Iterator[str]:
-    """Yield why there is no prediction, and how the largest point would have been predicted."""
+    sentences = []
     for refusal in predicted.refusals:
         counts = ", ".join(map(str, refusal.measure))
         advice = f"; results on {counts} devices would change that" if counts else ""
-        yield f"{refusal.devices} devices: no prediction, because {refusal.reason}{advice}."
-    held_out = next((answer.held_out for answer in predicted.predictions if answer.held_out), None)
-    if held_out:
-        yield describe_held_out(held_out, predicted.series.unit)
+        sentences.append(f"{refusal.devices} devices: no prediction, because {refusal.reason}{advice}.")
+    if tests := [answer.held_out for answer in predicted.predictions if answer.held_out]:
+        sentences.append(describe_held_out(tests[0], series.unit))
+    return Section(series.title, sentences, Grid(title, header, tuple(rows), left=()))

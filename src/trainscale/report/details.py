@@ -23,6 +23,7 @@ from ..analyse.throughput import (
     compute_samples_per_second,
     is_measured,
 )
+from ..questions.documents import Section
 from ..questions.explain import explain, text
 from ..questions.explain.causes import CAUSES, LOCAL
 from ..questions.explain.explain import PointExplanation
@@ -60,15 +61,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class BestTable:
-    """The best configurations of one network. ``grid`` is None where no configuration can be offered."""
-
-    title: str
-    grid: Grid | None
-    sentences: list[str]
-
-
-@dataclass(frozen=True)
 class PageDetails:
     """The sections of a page; those without content are None or empty."""
 
@@ -77,7 +69,7 @@ class PageDetails:
     time_grid: Grid | None = None
     time_sentences: Sequence[tuple[str, list[str]]] = ()  # the verdict on every point of it, with notes
     commands: Sequence[tuple[str, str]] = ()  # labels of runs; commands that measure what is missing
-    best: Sequence[BestTable] = ()
+    best: Sequence[Section] = ()
     searches: Sequence[Grid] = ()
     costs: Grid | None = None
     failures: Grid | None = None
@@ -215,25 +207,24 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     return Grid("Parts of a step", header, tuple(rows), left=(0, 2))
 
 
-def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redaction) -> list[BestTable]:
-    """Return a table for each network for which there was something to choose from."""
+def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redaction) -> list[Section]:
+    """Return a section for each network for which there was something to choose from."""
     records = [record for run in runs for record in run.records]
     setups = {(record.trial.config, *record.versions.values()) for record in records}
     if len(setups) <= 1 and all(record.ok for record in records):
         return []
     from ..questions.best.best import Question, find_best
-    from ..questions.best.text import list_sentences, make_best_grid
+    from ..questions.best.text import make_sections
 
-    question = Question(price=price)
-    tables = []
-    for work in find_best(runs, question).works:
-        if not any(choice.others or choice.left_out for choice in work.choices):
-            continue
-        sentences = [redaction.redact_text(sentence) for sentence in list_sentences(work)]
-        if further := len(sentences[_MOST_SENTENCES:]):
-            sentences[_MOST_SENTENCES:] = [f"{further} more sentences: trainscale best."]
-        tables.append(BestTable(work.title, make_best_grid(work, question), sentences))
-    return tables
+    best = find_best(runs, Question(price=price))
+    sections = []
+    for work, section in zip(best.works, make_sections(best), strict=True):
+        if any(choice.others or choice.left_out for choice in work.choices):
+            sentences = [redaction.redact_text(sentence) for sentence in section.paragraphs]
+            if further := len(sentences[_MOST_SENTENCES:]):
+                sentences[_MOST_SENTENCES:] = [f"{further} more sentences: trainscale best."]
+            sections.append(replace(section, paragraphs=sentences))
+    return sections
 
 
 def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from textwrap import fill
 
 from ...analyse.statistics import Interval
 from ...report import numbers, wording
-from ...report.table import Grid, TerminalGrid, escape
+from ...report.table import Grid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
-from ..documents import load_template, pick, split_paragraphs
+from ..documents import Section, load_template, pick, print_sections, split_paragraphs
 from ..documents import render_json as encode_json
 from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question, Work
 
@@ -43,7 +42,12 @@ _MEANINGS = {
 # ---- tables and sentences
 
 
-def make_best_grid(work: Work, question: Question) -> Grid | None:
+def make_sections(best: BestChoices) -> list[Section]:
+    """Return a section for each network and scaling mode."""
+    return [Section(work.title, list_sentences(work), _make_grid(work, best.question)) for work in best.works]
+
+
+def _make_grid(work: Work, question: Question) -> Grid | None:
     if not work.leaders:
         return None
     heading, write = _VALUES.get(question.by, ("", None))
@@ -121,26 +125,16 @@ def _format_cost(interval: Interval | None) -> str:
 
 
 def print_text(best: BestChoices) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for work in best.works:
-        grid = make_best_grid(work, best.question)
-        console.print(TerminalGrid(grid) if grid else Text(work.title, style="bold"), end="" if grid else "\n")
-        for sentence in list_sentences(work):
-            print(fill(sentence, console.width, initial_indent="  ", subsequent_indent="    "))
-        console.print()
-    console.print(Text(f"{explain_numbers(best.question)} {explain_energy(best)}", style="dim"))
+    print_sections(make_sections(best), f"{explain_numbers(best.question)} {explain_energy(best)}")
 
 
 def render_markdown(best: BestChoices) -> str:
     blocks = ["# Best configurations\n", f"{escape(explain_numbers(best.question))}\n"]
-    for work in best.works:
-        blocks.append(f"## {escape(work.title)}\n")
-        if grid := make_best_grid(work, best.question):
-            blocks.append(render_grid_markdown(grid))
-        blocks.append("".join(f"- {escape(sentence)}\n" for sentence in list_sentences(work)))
+    for section in make_sections(best):
+        blocks.append(f"## {escape(section.heading)}\n")
+        if section.grid:
+            blocks.append(render_grid_markdown(section.grid))
+        blocks.append("".join(f"- {escape(sentence)}\n" for sentence in section.paragraphs))
     return "\n".join([*blocks, explain_energy(best), ""])
 
 

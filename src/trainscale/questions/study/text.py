@@ -6,7 +6,6 @@ import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...analyse.statistics import Interval
@@ -17,7 +16,7 @@ from ...report.table import Grid, escape, render_markdown, split_grid
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
 from ...worker.type_aliases import JsonObject
-from ..documents import load_template, pick
+from ..documents import Section, load_template, pick
 from ..documents import render_json as encode_json
 from ..predict import describe_held_out, explain_method
 from .study import Ladder, Study, find_window_seconds, make_measuring_command
@@ -39,16 +38,6 @@ _ENERGY_SOURCES = {
     "nvml": "of the GPUs, by their own counters (NVML), without the rest of the hosts",
     "rapl": "of the processors of all hosts, by their own counters (RAPL), with whatever else ran there",
 }
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, a table, and paragraphs after it. ``command`` is shown as it is."""
-
-    heading: str
-    paragraphs: tuple[str, ...] = ()
-    grid: Grid | None = None
-    command: str = ""
 
 
 def make_sections(study: Study, command: str) -> Iterator[Section]:
