@@ -18,7 +18,6 @@ from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import (
     draw_accuracy,
-    draw_accuracy_over_time,
     draw_efficiency,
     draw_speedup,
     draw_throughput,
@@ -236,7 +235,7 @@ def test_training_is_dashed_and_validation_is_not() -> None:
 
 
 def test_over_time_more_devices_are_to_the_left() -> None:
-    places = [row["x"] for row in rows(draw_accuracy_over_time(two()), "validation")]
+    places = [row["x"] for row in rows(draw_accuracy(two(), over_time=True), "validation")]
     assert places[:4] == [42 / 60, 82 / 60, 122 / 60, 162 / 60]
     assert places[4:] == [22 / 60, 42 / 60, 62 / 60, 82 / 60]
 
@@ -249,8 +248,8 @@ def test_a_target_is_a_line_with_its_number() -> None:
 
 def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> None:
     one_epoch = build_series([learning_record(valid=(0.3,))])
-    for chart in (draw_accuracy, draw_accuracy_over_time):
-        spec = chart(one_epoch)
+    for over_time in (False, True):
+        spec = draw_accuracy(one_epoch, over_time=over_time)
         alt.LayerChart.validate(spec)  # by Vega-Lite's schema
         assert "NaN" not in to_svg(spec, standalone=False)
 

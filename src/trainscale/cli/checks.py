@@ -45,7 +45,7 @@ from ..measure.context import RunContext
 from ..measure.measure import check_frameworks
 from ..measure.parity import group_comparisons, prove
 from ..record.parity import PROVEN, Check, Verdict
-from ..report.numbers import format_decimal_size, format_gibibytes, format_plural, format_scientific
+from ..report.numbers import format_count, format_decimal_size, format_gibibytes, format_scientific
 from ..spec.devices import Host
 from ..spec.experiment import Experiment
 from ..spec.plan import make_plan
@@ -137,7 +137,7 @@ def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
     where = f"{source} ({interpreter.python})" if source == GIVEN else source
     if facts.is_available:
         gpus = len(facts.gpus)
-        device = f"sees {format_plural(gpus, 'GPU')}" if gpus else "CPU only"
+        device = f"sees {format_count(gpus, 'GPU')}" if gpus else "CPU only"
         return f"{facts.version}, {device}, {where}"
     lines = [f"missing: {facts.reason}"]
     if source != HERE:  # this Python is only the last resort: the reason says enough
@@ -172,7 +172,7 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
             remedy = f"get it with: {answer.install_command}" if answer.install_command else ""
             problems.append(Finding(f"{name}: {answer.reason}", remedy))
 
-    usable = f"{len(result.usable)} of {format_plural(len(result.hosts), 'host')} can be used"
+    usable = f"{len(result.usable)} of {format_count(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
     console.print(f"{usable}: {devices.description}" if devices else usable, markup=False)
     measured = [

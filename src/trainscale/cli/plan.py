@@ -17,7 +17,7 @@ from ..measure.context import choose_directory, make_short_measure, make_spec, s
 from ..measure.expectations import estimate_seconds
 from ..measure.order import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings
-from ..report.numbers import format_plural, format_rough_duration
+from ..report.numbers import format_count, format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.devices import Slot, count_hosts
 from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
@@ -167,7 +167,7 @@ def _describe_order(plan: Plan) -> str:
 
 def _describe_ladders(plan: Plan) -> str:
     measurement, training = plan.experiment.measurement, plan.experiment.training
-    points = format_plural(len(plan.points), "point")
+    points = format_count(len(plan.points), "point")
     duration = format_rough_duration(plan.ladder_seconds)
     steps = f"{measurement.warmup} + {measurement.steps} steps"
     if measurement.is_sequential:
@@ -193,7 +193,7 @@ def _describe_ladders(plan: Plan) -> str:
         )
     if training.epochs:
         limit = "at most " if training.until_accuracy is not None else ""
-        steps = limit + format_plural(training.epochs, "epoch")
+        steps = limit + format_count(training.epochs, "epoch")
     text = ""
     if measurement.study:
         lines = ["a study of weak and strong scaling:"]
@@ -202,6 +202,6 @@ def _describe_ladders(plan: Plan) -> str:
             lines.append(f"  {title}: {', '.join(dict.fromkeys(batches))}")
         text = "\n".join([*lines, "trainscale study makes a text for a proposal of it", ""])
     return text + (
-        f"{format_plural(measurement.repeats, 'round')} over {points}, every other one"
+        f"{format_count(measurement.repeats, 'round')} over {points}, every other one"
         f" backwards, {steps} a trial: {measurement.repeats * len(plan.points)} trials, very roughly {duration}"
     )

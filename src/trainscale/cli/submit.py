@@ -28,7 +28,7 @@ from ..measure.submission import (
 from ..measure.watching import FollowedRun, follow
 from ..record.journal import RUN
 from ..record.trial import LOST
-from ..report.numbers import format_plural, format_rough_duration
+from ..report.numbers import format_count, format_rough_duration
 from ..runs import Run
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
@@ -90,7 +90,7 @@ def submit_run(
 
 def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
     seconds, slurm = parse_time(limit), plan.experiment.select_settings(SlurmSettings)
-    nodes = format_plural(plan.experiment.cluster.nodes or 1, "node")
+    nodes = format_count(plan.experiment.cluster.nodes or 1, "node")
     duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
     estimate = f"very roughly {format_rough_duration(plan.seconds)} of work"
     print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)

@@ -25,7 +25,7 @@ from ..record.journal import Journal
 from ..record.parity import UNPROVEN
 from ..record.run import RunInfo
 from ..record.trial import SKIPPED, Epoch, TrialRecord
-from ..report.numbers import format_plural, format_rough_duration
+from ..report.numbers import format_count, format_rough_duration
 from ..runs import Run
 from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
@@ -152,7 +152,7 @@ class RunProgress(RunListener):
     def trials(self) -> str:
         """``12 of 40 trials``, or ``12 trials`` where the results decide the number."""
         done, planned = self.finished_trials, self.planned_trials
-        return format_plural(done, "trial") if planned is None else f"{done} of {planned} trials"
+        return format_count(done, "trial") if planned is None else f"{done} of {planned} trials"
 
     def estimate_remaining_seconds(self) -> float:
         """Estimate by what each point has taken so far, otherwise by the plan."""

@@ -15,7 +15,7 @@ from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, watch
 from ..record.journal import Journal, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
-from ..report.numbers import format_plural
+from ..report.numbers import format_count
 from ..runs import Run
 from ..spec.devices import Host
 from ..spec.plan import Plan
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     if not end.is_complete:
         print(
             "no process measures this run now, and it is not complete"
-            f" ({format_plural(len(end.records), 'trial')} in the journal);"
+            f" ({format_count(len(end.records), 'trial')} in the journal);"
             " the command that began it continues it; --wait watches on, also where the lock of another host is not"
             " seen here",
             file=sys.stderr,

@@ -8,7 +8,7 @@ from functools import partial
 
 import altair as alt
 
-from ..analyse.series import EpochMeans, Interval, Point, Series, find_common_unit
+from ..analyse.series import Interval, Point, Series, find_common_unit
 from . import numbers, wording
 from .columns import find_memory_peak
 from .drawing import (
@@ -63,9 +63,10 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
     speed = partial(draw_throughput, with_published if with_curves else all_series, per_device=per_device)
     charts = []
     if learns:
-        draw_both = partial(draw_accuracy, all_series), partial(draw_accuracy_over_time, all_series)
-        charts.append(NamedChart("accuracy", LEADING, draw_both[0], "accuracy", is_always_file=True))
-        charts.append(NamedChart("time", LEADING, draw_both[1], "accuracy_over_time"))
+        accuracy = partial(draw_accuracy, all_series)
+        over_time = partial(draw_accuracy, all_series, over_time=True)
+        charts.append(NamedChart("accuracy", LEADING, accuracy, "accuracy", is_always_file=True))
+        charts.append(NamedChart("time", LEADING, over_time, "accuracy_over_time"))
     speedup, efficiency = partial(draw_speedup, with_published), partial(draw_efficiency, with_published)
     leading, further = (LEADING, FURTHER) if scales else ("", "")
     charts += [
@@ -79,10 +80,8 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
         ),
         NamedChart("efficiency", further, efficiency, "efficiency"),
     ]
-    for series in all_series:
-        if len(series.points) > 1 and any(map(find_memory_peak, series.good)):
-            charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
-            break
+    if any(len(series.points) > 1 and any(map(find_memory_peak, series.good)) for series in all_series):
+        charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
     return charts
 
 
@@ -216,55 +215,35 @@ def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip:
 # ---- accuracy: each point of a series is a line, solid for validation and dashed for training
 
 
-def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of accuracy after every epoch."""
-    lines = _name_lines(all_series)
-    last = max((point.learning.last.epoch for point in lines.values() if point.learning), default=1)
-    x = alt.X(
-        "x:Q",
-        title="Epoch",
-        scale=alt.Scale(zero=False, nice=False, padding=10),
-        axis=alt.Axis(format="d", values=list(range(1, last + 1)) if last <= 10 else alt.Undefined),
-    )
-    return _draw_accuracies(lines, "Accuracy over epochs", x, lambda epoch: float(epoch.epoch), frame)
-
-
-def draw_accuracy_over_time(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of accuracy against training time."""
-    lines = _name_lines(all_series)
-    longest = max((point.learning.last.trained_seconds for point in lines.values() if point.learning), default=0.0)
-    unit, length = next((unit, length) for unit, length, least in _UNITS if longest >= least)
-    scale = alt.Scale(domain=[0, longest / length * 1.03], nice=False)
-    x = alt.X("x:Q", title=f"Training time, {unit} (without validation)", scale=scale)
-    return _draw_accuracies(
-        lines, "Accuracy over training time", x, lambda epoch: epoch.trained_seconds / length, frame
-    )
-
-
-def _name_lines(all_series: Sequence[Series]) -> dict[str, Point]:
-    """Return every point that learns by its name in the legend."""
+@without_schema_checks
+def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL, over_time: bool = False) -> VegaSpec:
+    """Return the chart of accuracy after every epoch, against epochs or training time."""
     learning = [(series, point) for series in all_series for point in series.points if point.learning]
     if all(len(series.points) == 1 for series, _ in learning):
-        return {series.title: point for series, point in learning}
-    lines = {}
-    for series, point in learning:
-        lines[f"{series.title} · {wording.format_devices_and_hosts(point)}"] = point
-    return lines
-
-
-@without_schema_checks
-def _draw_accuracies(
-    lines: Mapping[str, Point], title: str, x: alt.X, position: Callable[[EpochMeans], float], frame: Frame
-) -> VegaSpec:
+        lines = {series.title: point for series, point in learning}
+    else:
+        lines = {f"{series.title} · {wording.format_devices_and_hosts(point)}": point for series, point in learning}
+    lasts = [point.learning.last for point in lines.values() if point.learning]
+    if over_time:
+        longest = max((last.trained_seconds for last in lasts), default=0.0)
+        unit, length = next((unit, length) for unit, length, least in _UNITS if longest >= least)
+        scale = alt.Scale(domain=[0, longest / length * 1.03], nice=False)
+        x = alt.X("x:Q", title=f"Training time, {unit} (without validation)", scale=scale)
+    else:
+        last = max((last.epoch for last in lasts), default=1)
+        ticks = list(range(1, last + 1)) if last <= 10 else alt.Undefined
+        scale = alt.Scale(zero=False, nice=False, padding=10)
+        x = alt.X("x:Q", title="Epoch", scale=scale, axis=alt.Axis(format="d", values=ticks))
     rows: list[Row] = []
     for name, point in lines.items():
         for epoch in point.learning.epochs if point.learning else ():
             valid = numbers.format_accuracy(epoch.valid_accuracy)
             train = numbers.format_accuracy(epoch.train_accuracy)
             trained = numbers.format_duration(epoch.trained_seconds)
+            place = epoch.trained_seconds / length if over_time else epoch.epoch
             text = f"Epoch {epoch.epoch}: validation {valid}, training {train}, after {trained} · {name}"
             shown = {"Series": name, "Epoch": epoch.epoch, "Validation": valid, "Training": train}
-            row = {"line": name, "x": position(epoch), "text": text, **shown, "Trained for": trained}
+            row = {"line": name, "x": place, "text": text, **shown, "Trained for": trained}
             rows.append({**row, "of": _VALID, "accuracy": epoch.valid_accuracy.mean})
             rows.append({**row, "of": _TRAIN, "accuracy": epoch.train_accuracy.mean})
     reached = [point.learning.to_accuracy for point in lines.values() if point.learning]
@@ -296,4 +275,4 @@ def _draw_accuracies(
     notes = ["Up and to the left is better. Solid: validation; dashed: training."]
     if any(point.repeats > 1 for point in lines.values()):
         notes.append("Means over repeats.")
-    return apply_theme(layers, title, notes, frame)
+    return apply_theme(layers, f"Accuracy over {'training time' if over_time else 'epochs'}", notes, frame)

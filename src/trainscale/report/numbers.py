@@ -120,10 +120,6 @@ def format_size(count: int | None) -> str:
     return f"{format_number(count / 1024**exponent, 3)}{THIN}{unit}"
 
 
-def format_plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def format_gibibytes(count: int) -> str:
     """Format the memory of a machine: 125.9 GiB."""
     return f"{count / 2**30:.1f} GiB"

@@ -56,7 +56,6 @@ CLEAR, TIE, UNKNOWN, ONLY, NONE = "clear", "tie", "unknown", "only", "none"
 # The counts of a rank's memory, the most exact first.
 _MEMORY_COUNTS = ("nvml_peak_bytes", "device_peak_bytes", "host_peak_bytes")
 
-
 # A config, with the machines and the versions that it ran on.
 Setup = tuple[Config, str, tuple[tuple[str, str], ...]]
 
@@ -83,8 +82,11 @@ class Quantity:
     factor: float = 1.0
 
     def over(self, other: Quantity) -> Quantity:
-        numerators, denominators = self.numerators + other.denominators, self.denominators + other.numerators
-        return Quantity(numerators, denominators, self.factor / other.factor)
+        return Quantity(
+            self.numerators + other.denominators,
+            self.denominators + other.numerators,
+            self.factor / other.factor,
+        )
 
     def compute_interval(self, error: float = 1 - CONFIDENCE) -> Interval:
         return ratio(self.numerators, self.denominators, 1 - error).scaled(self.factor)
@@ -132,36 +134,33 @@ class Candidate:
 
     @property
     def energy_per_million(self) -> Interval | None:
-        """Watt-hours; None where no trial, or not every one, recorded it."""
+        """Watt-hours; None unless every trial recorded it."""
         energy = average_energy_per_sample(self.good, self.is_sequential)
         return energy.scaled(MILLION / JOULES_PER_WATT_HOUR) if energy else None
 
     @property
     def marks(self) -> tuple[str, ...]:
-        good, marks = self.good, []
-        if self.parity and self.parity.state == UNPROVEN:
-            marks.append("parity unproven")
-        witness = find_point_verdict(good)
-        if witness and witness.state == UNPROVEN:
-            marks.append("work unproven")
-        if self.config.strategy in ASYNCHRONOUS:
-            marks.append("asynchronous: it may learn less from an image")
-        if len(good) < len(self.records):
-            marks.append(f"{len(self.records) - len(good)} of {len(self.records)} repeats failed")
-        if len(good) < LEAST_REPEATS:
-            marks.append(f"measured {'once' if len(good) == 1 else 'twice'} only")
-        return tuple(marks)
+        good, count = len(self.good), len(self.records)
+        witness = find_point_verdict(self.good)
+        marks = {
+            "parity unproven": self.parity and self.parity.state == UNPROVEN,
+            "work unproven": witness and witness.state == UNPROVEN,
+            "asynchronous: it may learn less from an image": self.config.strategy in ASYNCHRONOUS,
+            f"{count - good} of {count} repeats failed": good < count,
+            f"measured {'once' if good == 1 else 'twice'} only": good < LEAST_REPEATS,
+        }
+        return tuple(mark for mark, is_set in marks.items() if is_set)
 
     def estimate_cost(self, price: Price) -> Quantity:
+        """Estimate the price of a million samples."""
         per_second = price.compute_price_per_second(self.devices, self.hosts)
         speed = estimate_mean(self.speeds, self.is_sequential)
         return Quantity((), speed.numerators, per_second * MILLION)
 
     def list_memory_peaks(self, name: str) -> list[float]:
         """Return the largest peak of a rank of each good trial; nothing if any trial lacks it."""
-        sizes = [[getattr(rank, name) for rank in record.ranks] for record in self.good]
-        peaks = [max((size for size in of_trial if size is not None), default=0) for of_trial in sizes]
-        return [float(peak) for peak in peaks] if all(peaks) else []
+        peaks = [max((getattr(rank, name) or 0 for rank in record.ranks), default=0) for record in self.good]
+        return list(map(float, peaks)) if all(peaks) else []
 
 
 @dataclass(frozen=True)
