@@ -47,9 +47,9 @@ def shorten_path(path: object) -> str:
 
 
 def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
-    """Return an InputError for a name that does not exist. It lists the most similar names, then all.
+    """Return an InputError for a name that does not exist: the most similar names, then all valid ones.
 
-    Where there are too many to list, ``see`` says how to list them.
+    Where these are too many to read, ``see`` says where they are.
     """
     names, text = list(valid), value[:_COMPARED].lower()
     similarity = {name: difflib.SequenceMatcher(None, text, name.lower()).ratio() for name in names}

@@ -149,10 +149,10 @@ def test_the_case_of_a_frameworks_name_does_not_matter(tmp_path: Path) -> None:
 # ---- other commands
 
 
-def test_an_unknown_command_names_the_nearest_and_all(tmp_path: Path) -> None:
+def test_an_unknown_command_names_the_nearest_and_where_all_are(tmp_path: Path) -> None:
     message = refusal("rnu", cwd=tmp_path)
-    assert "unknown command 'rnu'; did you mean 'run'" in message
-    assert f"valid: {', '.join(cli.COMMANDS)}" in message
+    assert message.startswith("unknown command 'rnu'; did you mean 'run'")
+    assert message.endswith("\n  see: trainscale --help\n")
 
 
 @pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"run"}))

@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
 def find_command(name: str) -> Callable[[list[str]], int]:
     """Import the module of a command, and return its function."""
     if name not in COMMANDS:
-        raise explain_unknown("command", name, COMMANDS)
+        raise explain_unknown("command", name, COMMANDS, see="see: trainscale --help")
     own_name = name.replace("-", "_")
     module = importlib.import_module(f".{_GROUPS.get(name, own_name)}", __package__)
     command: Callable[[list[str]], int] = getattr(module, own_name if name in _GROUPS else "main")

@@ -15,7 +15,7 @@ from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.launchers.target import list_launcher_groups, run_once_inside_mpi
 from ..measure.context import should_submit
 from ..runs import Run, RunInterrupted, load, measure
-from ..spec.experiment import make_experiment
+from ..spec.experiment import SEE_SETTINGS, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
@@ -101,7 +101,7 @@ def measure_from_python(
     values = {}
     for key, value in settings.items():
         if key not in declared:
-            raise explain_unknown("setting", key, declared, "run()")
+            raise explain_unknown("setting", key, declared, "run()", SEE_SETTINGS)
         values[key] = declared[key].read_value(_simplify(value), "run()")
     path = None if output is None else Path(output)
     command = ["run", *([str(file)] if file is not None else []), *_format_flags(settings)]

@@ -65,7 +65,8 @@ for _family in _CPU_FAMILIES:
 
 def find_instance_type(name: str, where: str = "") -> InstanceType:
     if name not in INSTANCE_TYPES:
-        raise explain_unknown("instance type", name, INSTANCE_TYPES, where)
+        see = f"valid: sizes of {', '.join([*_GPU_FAMILIES, *_CPU_FAMILIES])}, as docs/aws.md lists them"
+        raise explain_unknown("instance type", name, INSTANCE_TYPES, where, see)
     return INSTANCE_TYPES[name]
 
 

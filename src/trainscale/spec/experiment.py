@@ -28,6 +28,7 @@ from .settings import SettingGroup, SettingValues
 _TRAINING_SECONDS = 7 * 86400.0
 _MOST_BYTES = 1 << 20  # of an experiment file
 _LONGEST_REASON = 300  # characters
+SEE_SETTINGS = "see: trainscale run --help; a flag --max-devices is the key max_devices"
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LauncherGroups = Sequence[type[SettingGroup]]
@@ -137,7 +138,8 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
         for key, value in content.items() if group else [(name, content)]:
             setting = valid.get(key.replace("-", "_"))
             if setting is None:
-                raise explain_unknown(f"key of [{shorten(name)}]" if group else "key", key, valid, str(path))
+                what, see = ("key", SEE_SETTINGS) if group is None else (f"key of [{shorten(name)}]", "")
+                raise explain_unknown(what, key, valid, str(path), see)
             if setting.key in values:
                 raise InputError(f"{path}: {setting.key} is set twice")
             values[setting.key] = setting.read_value(value, str(path))
