@@ -62,7 +62,7 @@ def test_a_run_ends_with_its_verdict_and_its_directory(folder: Path) -> None:
 
 def test_the_views_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--json", "--quiet", "-o", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("trainscale: --json and --quiet exclude each other")
+    assert capsys.readouterr().err.startswith("trainscale: --quiet: not allowed with argument --json")
     assert cli.main(["run", "--json", "--summary-line", "-o", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("trainscale: --json and --summary-line exclude each other")
     assert not (tmp_path / "out").exists()

@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_the_run_alone(
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no run was recorded here"),
-        (["run", "--json", "--quiet"], "--json and --quiet exclude each other"),
+        (["run", "--json", "--quiet"], "--quiet: not allowed with argument --json"),
         (["far:run", "--ssh-config", "missing"], "ssh config missing: there is no such file"),
         ([], "the following arguments are required: DIR"),
         (["run", "--follow"], "unknown flag '--follow'"),

@@ -59,12 +59,11 @@ def print_missing_charts(reason: str) -> None:
         print(f"trainscale: charts are missing: {reason}", file=sys.stderr)
 
 
-def print_summary_lines(directory: Path) -> None:
+def print_summary_lines(run: Run) -> None:
     """Print the lines ``key: value unit`` of a run."""
     from ..export.tables import list_summary_lines
 
-    for line in list_summary_lines(Run(directory)):
-        print(line)
+    print("\n".join(list_summary_lines(run)))
 
 
 def _print_verdicts(console: Console, run: Run, place: str, prefix: str = "") -> None:

@@ -20,7 +20,7 @@ from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
-from .views import CommandView, JsonView, QuietView, TextView, add_view_flags, check_view_flags
+from .views import JSON, QUIET, TEXT, CommandView, add_view_flags
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -49,21 +49,20 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     add_view_flags(parser)
     add_experiment(parser)
     options = parser.read(argv)
-    check_view_flags(options)
-    view: CommandView = JsonView() if options.json else QuietView() if options.quiet else TextView()
-    if options.json and options.summary_line:
+    if options.style == JSON and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
     output, fresh, retry_failed = options.output, options.fresh, options.retry_failed
     if should_submit(experiment):
-        for flag in ("json", "quiet"):
-            if getattr(options, flag):
-                raise InputError(f"--{flag}: this command submits a job to Slurm; valid: trainscale watch DIR --{flag}")
+        if options.style != TEXT:
+            flag = f"--{options.style}"
+            raise InputError(f"{flag}: this command submits a job to Slurm; valid: trainscale watch DIR {flag}")
         from .submit import submit_run
 
         return submit_run(experiment, output, fresh, retry_failed, options.dry_run, options.summary_line)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
+    view = CommandView(options.style)
     view.explains, view.prints_summary = experiment.measurement.explain, options.summary_line
     try:
         run = measure(
@@ -113,7 +112,7 @@ def measure_from_python(
             from .submit import submit_run
 
             return submit_run(experiment, path, fresh, retry_failed)
-        view = QuietView() if quiet else TextView()
+        view = CommandView(QUIET if quiet else TEXT)
         view.explains = experiment.measurement.explain
         runs.append(
             measure(experiment, path, view=view, fresh=fresh, retry_failed=retry_failed, command=command, mpi=mpi)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
@@ -34,7 +33,7 @@ from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
 from .signals import interrupt_on_signals
-from .views import show_progress
+from .views import CommandView
 
 _LOG_LINES = 20
 
@@ -73,8 +72,8 @@ def submit_run(
                     _print_submitted(job, plan, limit, paths.directory)
                 else:
                     print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
-                show_trials = partial(show_progress, remote_job=f"job {job.number}")
-                status = follow(job, run, partial(print, flush=True), show_trials)
+                view = CommandView(remote_job=f"job {job.number}")
+                status = follow(job, run, view.show_message, view.show_trials)
             except KeyboardInterrupt:
                 if job is None:
                     raise
@@ -84,7 +83,7 @@ def submit_run(
                 return 130
         exit_code = finish(job, status, run, paths.make_log_path(job.number))
     if summary_line and run.records:
-        print_summary_lines(run.directory)
+        print_summary_lines(Run(run.directory))
     return exit_code
 
 

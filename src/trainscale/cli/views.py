@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,14 +15,12 @@ from ..analyse.checks import OTHER_CORES
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import make_strategy_labels
-from ..errors import InputError
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener, RunView
 from ..measure.order import NextTrial, choose_next_trial, find_hopeless_points, replay_races_of_plan
 from ..record.decoding import find_first_line, remove_unprintable
 from ..record.journal import Journal
 from ..record.parity import UNPROVEN
-from ..record.run import RunInfo
 from ..record.trial import SKIPPED, Epoch, TrialRecord
 from ..report.numbers import format_count, format_rough_duration
 from ..runs import Run
@@ -31,20 +28,19 @@ from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.type_aliases import JsonObject
 from .parser import Parser
+from .results import print_results, print_summary_lines
 
+TEXT, QUIET, JSON = "text", "quiet", "json"
 EVENTS_SCHEMA = 1
 _LONG_RUN_SECONDS = 1200.0
 _LEAST_SECONDS = 1.0  # between two events about the steps of a trial
 
 
 def add_view_flags(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print events as JSON, one per line, for other programs")
-    parser.add_argument("--quiet", action="store_true", help="print only the directory of the results, and errors")
-
-
-def check_view_flags(options: Namespace) -> None:
-    if options.json and options.quiet:
-        raise InputError("--json and --quiet exclude each other")
+    add = parser.add_mutually_exclusive_group().add_argument
+    style: dict[str, Any] = {"dest": "style", "action": "store_const", "default": TEXT}
+    add("--json", const=JSON, help="print events as JSON, one per line, for other programs", **style)
+    add("--quiet", const=QUIET, help="print only the directory of the results, and errors", **style)
 
 
 # ---- what has been measured, what goes on now, and what is left: the state behind every display
@@ -60,7 +56,8 @@ class RunProgress(RunListener):
         self.current: NextTrial | None = None
         self.phase = ""
         self.step = 0  # within the phase
-        self.epochs: Sequence[Epoch] = ()  # of the current trial
+        self.epochs: list[Epoch] = []  # of the current trial
+        self.new_epochs: list[Epoch] = []
         self.warnings: list[str] = []  # of all trials that ended since the display began, each once
         self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
@@ -78,15 +75,16 @@ class RunProgress(RunListener):
     # ---- the events of a run
 
     def trial_begins(self, trial: NextTrial) -> None:
-        self.current, self.phase, self.step = trial, "under way" if self.remote_job else "start", 0
-        self.epochs = ()
+        self.current, self.epochs = trial, []
+        self.phase, self.step = "under way" if self.remote_job else "start", 0
 
     def expectation_begins(self, line: str) -> None:
         self.phase = "reference"
 
     def trial_moves(self, state: TrialState) -> None:
         self.phase, self.step = state.slowest_worker.phase, state.slowest_worker.step
-        self.epochs = tuple(state.epochs)
+        self.new_epochs = state.epochs[len(self.epochs) :]
+        self.epochs = [*state.epochs]
 
     def trial_ends(self, record: TrialRecord) -> None:
         """Note what a person may want to act on now."""
@@ -195,31 +193,27 @@ class RunProgress(RunListener):
 class LinePrinter(RunProgress):
     def __init__(self, plan: Plan, journal: Journal, remote_job: str = "") -> None:
         super().__init__(plan, journal, remote_job)
-        self._printed_epochs = 0
         self._departed = set(self.find_departures())
-
-    def trial_begins(self, trial: NextTrial) -> None:
-        super().trial_begins(trial)
-        self._printed_epochs = 0
 
     def expectation_begins(self, line: str) -> None:
         print(line, flush=True)
 
     def trial_moves(self, state: TrialState) -> None:
         super().trial_moves(state)
-        for epoch in self.epochs[self._printed_epochs :]:
-            accuracies = f"train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f} ({epoch.seconds:.1f} s)"
-            print(f"{state.trial.label} · epoch {epoch.epoch}/{state.trial.config.epochs}: {accuracies}", flush=True)
-        self._printed_epochs = len(self.epochs)
+        for epoch in self.new_epochs:
+            number = f"epoch {epoch.epoch}/{state.trial.config.epochs}"
+            accuracies = f"train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f}"
+            print(f"{state.trial.label} · {number}: {accuracies} ({epoch.seconds:.1f} s)", flush=True)
 
     def trial_ends(self, record: TrialRecord) -> None:
         super().trial_ends(record)
-        label, config = record.trial.label, record.trial.config
+        label = record.trial.label
         if self.is_search:
-            label = f"{config.framework} {config.model} {self.labels[config]} · {label.partition(' · ')[2]}"
+            label = f"{self._name(record.trial.config)} · {label.partition(' · ')[2]}"
         if record.ok:
-            accuracy = f", valid {record.epochs[-1].valid_accuracy:.4f}" if record.epochs else ""
-            outcome = f"{compute_samples_per_second(record):,.4g} {record.unit}/s{accuracy}"
+            outcome = f"{compute_samples_per_second(record):,.4g} {record.unit}/s"
+            if record.epochs:
+                outcome += f", valid {record.epochs[-1].valid_accuracy:.4f}"
         else:
             outcome = f"{record.status}: {record.failure.message if record.failure else ''}"
         print(f"{label}: {outcome} ({record.seconds:.0f} s)", flush=True)
@@ -228,36 +222,10 @@ class LinePrinter(RunProgress):
         for point, reason in self.find_departures().items():
             if point not in self._departed:
                 self._departed.add(point)
-                print(f"  left: {point[0].framework} {point[0].model} {self.labels[point[0]]}: {reason}", flush=True)
+                print(f"  left: {self._name(point[0])}: {reason}", flush=True)
 
-
-@contextmanager
-def show_progress(
-    plan: Plan, journal: Journal, retry_failed: bool = False, remote_job: str = "", location: str = ""
-) -> Iterator[RunListener]:
-    """Show how a run goes on. ``location`` is where the journal of a watched run is."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from .live import make_progress_table
-
-    console = Console(highlight=False)
-    kind = RunProgress if console.is_terminal else LinePrinter
-    progress = kind(plan, journal, remote_job)
-    if location:
-        print(f"watching {location}: {progress.trials} in the journal", flush=True)
-    elif not remote_job:
-        console.print(_describe_start(progress, retry_failed), soft_wrap=True)
-    if not console.is_terminal:
-        yield progress
-        return
-    with Live(
-        get_renderable=lambda: make_progress_table(progress, console.width),
-        console=console,
-        refresh_per_second=4,
-        transient=True,
-    ):
-        yield progress
+    def _name(self, config: Config) -> str:
+        return f"{config.framework} {config.model} {self.labels[config]}"
 
 
 def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
@@ -345,12 +313,6 @@ def print_event(event: str, **values: Any) -> None:
     print(json.dumps({"event": event, "time": now, **values}, allow_nan=False, ensure_ascii=False), flush=True)
 
 
-def print_last_event(location: str, run: RunInfo, records: Sequence[TrialRecord], exit_code: int) -> None:
-    from ..questions.explain.text import list_closing_verdicts
-
-    print_event("run-ends", directory=location, verdicts=list_closing_verdicts(run, records), exit_code=exit_code)
-
-
 def _identify(trial: Trial) -> JsonObject:
     return {
         "trial": trial.key,
@@ -362,65 +324,83 @@ def _identify(trial: Trial) -> JsonObject:
     }
 
 
-# ---- the views of `trainscale run`
+# ---- what the commands show
 
 
 class CommandView(RunView):
-    """What the views of the command have in common: how they end."""
+    """``location`` is where the journal of a watched run is; ``remote_job`` names what measures it."""
 
-    exit_code = 0
-    prints_tables = False
-    explains = False  # whether the tables are followed by where the efficiency went
-    prints_summary = False  # whether to print the lines of --summary-line
+    def __init__(self, style: str = TEXT, location: str = "", remote_job: str = "") -> None:
+        self.style = style
+        self.location = location
+        self.remote_job = remote_job
+        self.explains = False  # whether the tables are followed by where the efficiency went
+        self.prints_summary = False  # whether to print the lines of --summary-line
+        self.exit_code = 0
+
+    def show_message(self, line: str) -> None:
+        if self.style == JSON:
+            print_event("message", message=line)
+        elif self.style == TEXT:
+            print(line, flush=True)
+
+    def show_trials(
+        self, plan: Plan, journal: Journal, retry_failed: bool = False
+    ) -> AbstractContextManager[RunListener]:
+        if self.style == TEXT:
+            return self._show_progress(plan, journal, retry_failed)
+        if self.style == QUIET:
+            return nullcontext(RunListener())
+        location = self.location or str(journal.directory)
+        return nullcontext(EventPrinter(plan, journal, location, self.remote_job))
+
+    @contextmanager
+    def _show_progress(self, plan: Plan, journal: Journal, retry_failed: bool) -> Iterator[RunListener]:
+        from rich.console import Console
+        from rich.live import Live
+
+        from .live import make_progress_table
+
+        console = Console(highlight=False)
+        kind = RunProgress if console.is_terminal else LinePrinter
+        progress = kind(plan, journal, self.remote_job)
+        if self.location:
+            print(f"watching {self.location}: {progress.trials} in the journal", flush=True)
+        elif not self.remote_job:
+            console.print(_describe_start(progress, retry_failed), soft_wrap=True)
+        if not console.is_terminal:
+            yield progress
+            return
+        with Live(
+            get_renderable=lambda: make_progress_table(progress, console.width),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+        ):
+            yield progress
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
         self.exit_code = exit_code
-        if self.prints_tables:
-            from .results import print_results
-
-            print_results(run)
+        if self.style == TEXT:
+            print_results(run, self.location)
         if interruption is not None:
             count = len(run.records)
             kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
             reason = f": {interruption}" if interruption else ""
             self.show_message(f"stopped{reason}; {kept}; the same command continues")
-        elif self.prints_tables and self.explains:
+        elif self.style == TEXT and self.explains:
             from ..questions.explain.explain import explain_records, make_explaining_command
             from ..questions.explain.text import render_text
 
             if points := explain_records(run.records):
                 print(render_text(points, make_explaining_command(run.info)), end="")
         if self.prints_summary:
-            from .results import print_summary_lines
+            print_summary_lines(run)
+        location = self.location or str(run.directory)
+        if self.style == JSON:
+            from ..questions.explain.text import list_closing_verdicts
 
-            print_summary_lines(run.directory)
-
-
-class QuietView(CommandView):
-    """Prints the directory of the results, and nothing else."""
-
-    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
-        super().end(run, interruption, exit_code)
-        print(run.directory)
-
-
-class TextView(CommandView):
-    prints_tables = True
-
-    def show_message(self, line: str) -> None:
-        print(line, flush=True)
-
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
-        return show_progress(plan, journal, retry_failed)
-
-
-class JsonView(CommandView):
-    def show_message(self, line: str) -> None:
-        print_event("message", message=line)
-
-    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool) -> AbstractContextManager[RunListener]:
-        return nullcontext(EventPrinter(plan, journal, str(journal.directory)))
-
-    def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
-        super().end(run, interruption, exit_code)
-        print_last_event(str(run.directory), run.info, run.records, exit_code)
+            verdicts = list_closing_verdicts(run.info, run.records)
+            print_event("run-ends", directory=location, verdicts=verdicts, exit_code=exit_code)
+        elif self.style == QUIET:
+            print(location)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from ..errors import InputError
 from ..launch.launchers.base import SshSettings
-from ..measure.measure import RunListener
 from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, watch_run
-from ..record.journal import Journal, read_run
+from ..record.journal import read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
 from ..report.numbers import format_count
 from ..runs import Run
 from ..spec.devices import Host
-from ..spec.plan import Plan
 from .parser import Parser, add_settings, read_experiment
-from .results import print_results
 from .signals import interrupt_on_signals
-from .views import EventPrinter, add_view_flags, check_view_flags, print_last_event, show_progress
+from .views import CommandView, add_view_flags
 
 _REMOTE = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+):(?P<directory>.+)", re.ASCII)
 _JOB = "the run"
@@ -41,19 +37,8 @@ def main(argv: list[str]) -> int:
     add_view_flags(parser)
     add_settings(parser, ("ssh_config", "forward_agent"))
     options = parser.read(argv)
-    check_view_flags(options)
     location = options.directory
-
-    @contextmanager
-    def show_trials(plan: Plan, journal: Journal) -> Iterator[RunListener]:
-        if options.quiet:
-            yield RunListener()
-        elif options.json:
-            yield EventPrinter(plan, journal, location, _JOB)
-        else:
-            with show_progress(plan, journal, remote_job=_JOB, location=location) as listener:
-                yield listener
-
+    view = CommandView(options.style, location, _JOB)
     try:
         with interrupt_on_signals(), ExitStack() as stack:
             settings = read_experiment(options).select_settings(SshSettings)
@@ -66,16 +51,10 @@ def main(argv: list[str]) -> int:
             else:
                 host = Host(match["host"].strip("[]"), user=match["user"] or "")
                 source = stack.enter_context(RemoteJournal(host, match["directory"], settings))
-            end = watch_run(source, show_trials, options.wait)
+            end = watch_run(source, view.show_trials, options.wait)
             is_good = all(record.ok or record.status == SKIPPED for record in end.records)
-            exit_code = 0 if end.is_complete and is_good else 1
-            if options.json:
-                print_last_event(location, end.run, end.records, exit_code)
-            elif options.quiet:
-                print(location)
-            else:
-                run = Run.from_records(end.run, end.records, read_parity(source.directory), source.directory)
-                print_results(run, location)
+            run = Run.from_records(end.run, end.records, read_parity(source.directory), source.directory)
+            view.end(run, None, 0 if end.is_complete and is_good else 1)
     except KeyboardInterrupt:
         print(f"{_JOB} goes on; the same command watches it again", file=sys.stderr)
         return 130
@@ -87,4 +66,4 @@ def main(argv: list[str]) -> int:
             " seen here",
             file=sys.stderr,
         )
-    return exit_code
+    return view.exit_code
