@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..cluster.hosts import (
@@ -46,7 +46,6 @@ from ..measure.measure import check_frameworks
 from ..measure.parity import group_comparisons, prove
 from ..record.parity import PROVEN, Check, Verdict
 from ..report.numbers import format_count, format_decimal_size, format_gibibytes, format_scientific
-from ..spec.devices import Host
 from ..spec.experiment import Experiment
 from ..spec.plan import make_plan
 from ..worker.events import FrameworkFacts
@@ -57,6 +56,7 @@ from ..worker.listening import find_free_ports
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
 from .listings import print_broken_plugins
 from .parser import Parser, add_experiment, read_experiment
+from .tables import folded, make_table, number, text
 
 _CHECK_SETTINGS = (
     "frameworks", "device", "launcher", "python", "hosts", "hosts_count", "remote_dir", "remote_python", "setup",
@@ -90,9 +90,7 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
         plugin_of = {name: FRAMEWORKS[name].plugin for name in frameworks}
         requests = [ProbeRequest(name, plugins=[plugin] if plugin else []) for name, plugin in plugin_of.items()]
         facts = run_probes({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = make_table(text(style="bold"), folded(), show_header=False)
     for name, value in _describe_machine(machine):
         table.add_row(name, Text(value))
     for name in frameworks:
@@ -104,25 +102,26 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
 
 
 def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
-    shared = f", {machine.threads_per_core} threads share a core" if machine.threads_per_core > 1 else ""
+    threads = machine.threads_per_core
+    shared = f", {threads} threads share a core" if threads > 1 else ""
     slots = list_devices(machine, "cpu", choose_cores_per_device(machine), 1)
-    memory = f"{format_gibibytes(machine.memory_bytes)}, {format_gibibytes(machine.memory_available_bytes)} free"
-    gpus = [
-        (f"GPU {gpu.index}", f"{gpu.name}, {format_gibibytes(gpu.memory_bytes)}, driver {gpu.driver}")
-        for gpu in machine.gpus
-    ]
+    memory, free = map(format_gibibytes, (machine.memory_bytes, machine.memory_available_bytes))
+    gpus = []
+    for gpu in machine.gpus:
+        facts = f"{gpu.name}, {format_gibibytes(gpu.memory_bytes)}, driver {gpu.driver}"
+        gpus.append((f"GPU {gpu.index}", facts))
     interface = find_loopback_interface() or "none"
     try:
         ports = f"free on loopback ({interface}), for example {find_free_ports(8)[0]}"
     except OSError as error:
         ports = f"no free port on the loopback interface ({interface}): {error}"
     pressure = "unknown" if machine.pressure is None else f"{machine.pressure:.1f} %"
-    is_busy = machine.pressure is not None and machine.pressure > _BUSY_PRESSURE
+    is_busy = (machine.pressure or 0.0) > _BUSY_PRESSURE
     busy = ": busy, results will be noisy" if is_busy else ""
     return [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
         ("CPU devices", describe_devices(machine, slots)),
-        ("memory", memory),
+        ("memory", f"{memory}, {free} free"),
         *(gpus or [("GPUs", f"none ({machine.gpu_note})")]),
         ("disk here", f"{format_gibibytes(shutil.disk_usage(Path.cwd()).free)} free"),
         ("ports", ports),
@@ -175,16 +174,12 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     usable = f"{len(result.usable)} of {format_count(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
     console.print(f"{usable}: {devices.description}" if devices else usable, markup=False)
-    measured = [
-        (link.bits_per_second, link.round_trip_seconds, link.name)
-        for link in result.links
-        if link.bits_per_second and link.round_trip_seconds
-    ]
-    if measured:
+    links = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
+    if measured := [link for link in links if all(link)]:
         bits, round_trip, pair = min(measured)
-        speed = f"{format_gigabits(bits)} Gbit/s, {format_milliseconds(round_trip)} ms"
-        line = f"Gbit/s to the next host, ms of a round trip; the slowest pair is {pair}: {speed}"
-        console.print(line, markup=False)
+        slowest = f"{pair}: {format_gigabits(bits)} Gbit/s, {format_milliseconds(round_trip)} ms"
+        meaning = "Gbit/s to the next host, ms of a round trip"
+        console.print(f"{meaning}; the slowest pair is {slowest}", markup=False)
     if result.usable:
         console.print()
         console.print(_make_frameworks_table(result))
@@ -194,66 +189,56 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
 
 
 def _make_hosts_table(result: Survey) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    table.add_column("host", overflow="fold")
-    table.add_column("python", no_wrap=True)
-    table.add_column("devices")
-    for name in ("memory", "disk", "clock", *(("Gbit/s", "ms") if len(result.hosts) > 1 else ())):
-        table.add_column(name, justify="right", no_wrap=True)
+    links = {link.sender: link for link in result.links}
+    has_links = len(result.hosts) > 1
+    numbers = map(number, ("memory", "disk", "clock", *(("Gbit/s", "ms") if has_links else ())))
+    table = make_table(text(), folded("host"), text("python"), Column("devices"), *numbers)
     usable = {host.name: host for host in result.usable}
     for name in (host.name for host in result.hosts):
-        if name in usable:
-            cells = _format_cells(usable[name], result)
-            table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
-        else:
+        if name not in usable:
             reason = Text(result.errors[name].why.partition(":")[0], style="red")
             table.add_row(Text("✗", style="red"), Text(name), "", reason)
+            continue
+        host, facts = usable[name], usable[name].facts
+        assert facts is not None
+        free, offset = facts.disk_free_bytes, compute_clock_offset(host)
+        cells = [
+            facts.python_version,
+            describe_host_devices(host),
+            format_gibibytes(get_machine(host).memory_available_bytes),
+            "?" if free is None else format_decimal_size(free),
+            "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
+        ]
+        if has_links:
+            link = links.get(name)
+            bits, seconds = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
+            cells.append("–" if bits is None else format_gigabits(bits))
+            cells.append("–" if seconds is None else format_milliseconds(seconds))
+        table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
     return table
 
 
-def _format_cells(host: Host, result: Survey) -> list[str]:
-    assert host.facts is not None
-    facts, offset = host.facts, compute_clock_offset(host)
-    link = next((link for link in result.links if link.sender == host.name), None)
-    bits, round_trip = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
-    free = facts.disk_free_bytes
-    return [
-        facts.python_version,
-        describe_host_devices(host),
-        format_gibibytes(get_machine(host).memory_available_bytes),
-        "?" if free is None else format_decimal_size(free),
-        "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
-        "–" if bits is None else format_gigabits(bits),
-        "–" if round_trip is None else format_milliseconds(round_trip),
-    ][: 7 if len(result.hosts) > 1 else 5]
-
-
 def _make_frameworks_table(result: Survey) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    usable = result.usable
+    table, usable = make_table(text(), Column(), Column(), show_header=False), result.usable
     for name, by_version in group_framework_versions(usable).items():
         for version, hosts in by_version.items():
             if version or len(by_version) > 1:
-                text = Text(version or "missing", style="" if version else "red")
-                grid.add_row(name, text, describe_hosts(hosts, len(usable)))
+                cell = Text(version or "missing", style="" if version else "red")
+                table.add_row(name, cell, describe_hosts(hosts, len(usable)))
     copied = sum(bool(host.facts and host.facts.worker_copied) for host in usable)
     note = f"copied to {copied} just now" if copied else "was there already"
-    grid.add_row("worker", build_archive().digest[:8], note)
-    return grid
+    table.add_row("worker", build_archive().digest[:8], note)
+    return table
 
 
 def _make_problems_table(problems: Sequence[Finding]) -> Table:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    table = make_table(text(), folded(), show_header=False, gap=1)
     for finding in sorted(problems, key=lambda problem: not problem.is_serious):
         mark = Text("✗", style="red") if finding.is_serious else Text("⚑", style="yellow")
-        grid.add_row(mark, Text(finding.problem))
+        table.add_row(mark, Text(finding.problem))
         if finding.remedy:
-            grid.add_row("", Text(f"→ {finding.remedy}", style="dim"))
-    return grid
+            table.add_row("", Text(f"→ {finding.remedy}", style="dim"))
+    return table
 
 
 def parity(argv: list[str]) -> int:
@@ -296,20 +281,20 @@ _COUNTS = ("parameters", "multiply-adds")
 
 def _make_parity_table(model: str, verdicts: Sequence[Verdict]) -> RenderableType:
     title = f"{model}: relative differences from {verdicts[0].reference}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
-    table.add_column("framework", no_wrap=True, vertical="bottom")
-    for heading in ("counts", *_COLUMNS, "others"):
-        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
-    table.add_column("", no_wrap=True)
+    numbers = [number(heading, vertical="bottom") for heading in ("counts", *_COLUMNS, "others")]
+    table = make_table(text("framework", vertical="bottom"), *numbers, text(), title=title, gap=1)
+    table.title_style = "bold"
     checks = next((verdict.checks for verdict in verdicts if verdict.checks), ())
     allowed = [format_scientific(check.tolerance) for check in _select_shown_checks(checks)]
     table.add_row("allowed", *allowed, "", style="dim")
     for verdict in verdicts:
-        shown = _select_shown_checks(verdict.checks)
-        cells = [Text(format_scientific(c.difference), style="" if c.ok else "bold red") for c in shown]
-        if shown:
-            columns = {*_COUNTS, *_COLUMNS.values()}
-            failed = sum(not check.ok for check in verdict.checks if check.name not in columns)
+        cells = [
+            Text(format_scientific(check.difference), style="" if check.ok else "bold red")
+            for check in _select_shown_checks(verdict.checks)
+        ]
+        if cells:
+            shown = {*_COUNTS, *_COLUMNS.values()}
+            failed = sum(not check.ok for check in verdict.checks if check.name not in shown)
             cells.append(Text(f"{failed} bad", style="bold red") if failed else Text("ok"))
         else:
             cells = [Text("")] * (len(_COLUMNS) + 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..cluster import environments
@@ -16,6 +15,7 @@ from ..spec.settings import find_python
 from ..worker.inspection.host import read_machine
 from .parser import Parser, run_action
 from .signals import interrupt_on_signals
+from .tables import folded, make_table, number, text
 
 _HELP = f"""usage: trainscale env ACTION [NAME ...]
 
@@ -81,19 +81,15 @@ def create(argv: list[str]) -> int:
 def list_all(argv: list[str]) -> int:
     Parser("env list", "List the environments with their states and versions.").read(argv)
     console = Console(highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("environment", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("frameworks and packages", overflow="fold")
+    table = make_table(text("environment"), text("state"), number("size"), folded("frameworks and packages"))
     existing = environments.list_environments()
     for environment in existing:
         size = "" if environment.folder.is_symlink() else format_decimal_size(environment.bytes)
         remedy = _REMEDIES.get(environment.state, "").format(name=environment.name)
         frameworks = ", ".join(environment.frameworks)
         lines = [Text(frameworks), Text(_describe_versions(environment), "dim"), Text(remedy, "yellow")]
-        text = Text("\n").join(line for line in lines if line.plain)
-        table.add_row(environment.name, environment.state, size, text)
+        cell = Text("\n").join(line for line in lines if line.plain)
+        table.add_row(environment.name, environment.state, size, cell)
     names = {environment.name for environment in existing}
     for definition in DEFINITIONS.values():
         if definition.name not in names:

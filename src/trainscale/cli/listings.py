@@ -15,6 +15,7 @@ from ..worker import models as networks
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
 from ..worker.plugins import FRAMEWORK, MODEL
 from .parser import Parser, typed
+from .tables import folded, make_table, number, text
 
 _WIDE = 110  # columns of a terminal in which the description of a network fits beside its numbers
 _CAPTION = (
@@ -30,15 +31,13 @@ def models(argv: list[str]) -> int:
         parser.add_argument(*setting.flags, type=kind, metavar=setting.metavar, help=setting.help)
     options = parser.read(argv)
     console = Console(highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=_CAPTION, caption_justify="left")
-    table.add_column("model", no_wrap=True)
-    for heading in ("image", "classes", "parameters", "MB", "GMAC"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    if console.width >= _WIDE:
-        table.add_column("", overflow="fold")
+    numbers = map(number, ("image", "classes", "parameters", "MB", "GMAC"))
+    is_wide = console.width >= _WIDE
+    table = make_table(text("model"), *numbers, *([folded()] if is_wide else []))
+    table.caption = _CAPTION
     broken = plugins.list_broken_plugins(MODEL)
     for name, info in networks.MODELS.items():
-        description = [Text(info.description)] if console.width >= _WIDE else []
+        description = [Text(info.description)] if is_wide else []
         try:
             graph = networks.build(name, options.image_size, options.classes)
             table.add_row(
@@ -66,10 +65,8 @@ def models(argv: list[str]) -> int:
 def frameworks(argv: list[str]) -> int:
     Parser("frameworks").read(argv)
     console = Console(highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("framework", no_wrap=True)
-    for strategy in STRATEGIES:
-        table.add_column(strategy, justify="center", no_wrap=True)
+    centred = [text(strategy, justify="center") for strategy in STRATEGIES]
+    table = make_table(text("framework"), *centred)
     for framework in FRAMEWORKS.values():
         table.add_row(framework.name, *("yes" if s in framework.engines else "–" for s in STRATEGIES))
     console.print(table)

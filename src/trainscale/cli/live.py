@@ -13,6 +13,7 @@ from rich.text import Text
 from ..analyse.series import drop_superseded
 from ..record.trial import IMAGES
 from ..report.numbers import format_rough_duration
+from .tables import make_table, number, text
 from .views import RunProgress
 
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns of the last cell, of a model's name, and between cells
@@ -34,12 +35,14 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
     strategy = max(map(len, (*progress.labels.values(), *further)))
     # The model's name gets the width that the others leave.
     taken = sum(least + _GAP for least in (max(strategy, 8), *numbers.values(), _NOW_WIDTH))
-    table = Table(box=None, padding=(0, _GAP, 0, 0))
-    table.add_column("model", no_wrap=True, max_width=max(_LEAST_MODEL_WIDTH, width - taken - _GAP))
-    table.add_column("strategy", no_wrap=True, min_width=strategy)
-    for name, least in numbers.items():
-        table.add_column(name, justify="right", no_wrap=True, min_width=least)
-    table.add_column("now", min_width=_NOW_WIDTH, no_wrap=True)
+    widest = max(_LEAST_MODEL_WIDTH, width - taken - _GAP)
+    table = make_table(
+        text("model", max_width=widest),
+        text("strategy", min_width=strategy),
+        *(number(name, min_width=least) for name, least in numbers.items()),
+        text("now", min_width=_NOW_WIDTH),
+        gap=_GAP,
+    )
 
     departures = progress.find_departures()
     repeats = "" if measurement.is_sequential or progress.is_search else f"/{measurement.repeats}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
@@ -23,6 +23,7 @@ from ..spec.devices import Slot, count_hosts
 from ..spec.plan import LEAST_ROUNDS, Plan, make_plan
 from .parser import Parser, add_experiment, read_experiment
 from .run import read_job_settings
+from .tables import make_table, number, text
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -59,13 +60,13 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
 def _make_points_table(plan: Plan) -> Table:
     has_frameworks = len(set(plan.experiment.work.frameworks)) > 1
     has_hosts = len(plan.available.hosts) > 1
-    table = Table(title=f"on {plan.available.description}", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in (*(("framework",) if has_frameworks else ()), "model", "strategy"):
-        table.add_column(name, no_wrap=True)
-    for name in ("devices", *(("hosts",) if has_hosts else ()), "batch/dev.", "global", "a trial"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if not has_hosts:
-        table.add_column(f"on {_name_device_kind(plan)}")
+    columns = [
+        *([text("framework")] if has_frameworks else []),
+        *map(text, ("model", "strategy")),
+        *map(number, ("devices", *(["hosts"] if has_hosts else []), "batch/dev.", "global", "a trial")),
+        *([] if has_hosts else [Column(f"on {_name_device_kind(plan)}")]),
+    ]
+    table = make_table(*columns, title=f"on {plan.available.description}")
     labels = make_strategy_labels(plan.configs)
     for config, n in plan.points:
         batches, seconds = ["auto", "auto"], "by batch"
@@ -89,10 +90,7 @@ def _make_points_table(plan: Plan) -> Table:
 def _make_placement_table(plan: Plan) -> Table:
     """Networks of a strategy are placed alike and share a row; hosts with the same processes share a line."""
     title = f"placement of processes, by {_name_device_kind(plan)}"
-    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
+    table = make_table(text(), number(""), Column(), title=title, show_header=False)
     previous = ""
     for (strategy, n), config in {(config.strategy_label, n): config for config, n in plan.points}.items():
         workers, servers = _place_processes(plan, config, n)
