@@ -32,23 +32,6 @@ _SLURM = "slurm"
 _SETTINGS = ("ssh_config", "forward_agent", "partition", "account", "gres", "time")
 _HOST = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+)", re.ASCII)
 
-# The cells of the notebook.
-_BEGIN = """\
-import altair
-import trainscale as ts
-
-# Pictures need no network. With "html" charts show their numbers under the mouse, and the browser loads scripts.
-altair.renderers.enable("svg")
-run = ts.load({directory!r})
-run"""
-_INTRODUCTION = "Everything below is computed from the journal of the run when a cell is executed."
-_UNEXPLAINED = "This run has no point that can be explained: it needs synchronous training on several devices."
-_FAILED = "[(point.series, point.devices, point.status, point.reason) for point in run.points if not point.ok]"
-_MEANS = """\
-good = trials[trials.status == "ok"]
-good.groupby(["series", "devices"]).samples_per_second.agg(["count", "mean", "std"])"""
-_EVERY_TRIAL = "## Every trial\n\nThe columns are described in docs/export.md. This needs `pip install pandas`."
-
 
 def export(argv: list[str]) -> int:
     parser = Parser("export")
@@ -130,33 +113,23 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
     """Return the notebook of a run in ``directory``, relative to the notebook. Its cells compute all results."""
     if not run.records:
         raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
+    from ..questions.documents import load_template
     from ..report.wording import make_title
 
     try:
         check_can_explain(run)
-        explanation = ("code", "ts.explain(run)")
+        is_explained = True
     except InputError:
-        explanation = ("markdown", _UNEXPLAINED)
-    charts = ["speedup", "throughput", "efficiency", *(["accuracy"] if any(s.learns for s in run.series) else [])]
-    contents = [
-        ("markdown", f"# {make_title(run.series)}\n\n{_INTRODUCTION}"),
-        ("code", _BEGIN.format(directory=directory)),
-        ("markdown", "## Charts"),
-        *(("code", f'run.chart("{name}")') for name in charts),
-        ("markdown", "## Where the efficiency went"),
-        explanation,
-        ("markdown", "## The best configuration of every device count"),
-        ("code", "ts.best(run)"),
-        ("markdown", "## What failed"),
-        ("code", _FAILED),
-        ("markdown", _EVERY_TRIAL),
-        ("code", "trials = run.to_pandas()\ntrials"),
-        ("code", _MEANS),
-        ("markdown", "## Where it was measured"),
-        ("code", "run.provenance"),
-    ]
+        is_explained = False
+    charts = ["speedup", "throughput", "efficiency"]
+    if any(series.learns for series in run.series):
+        charts.append("accuracy")
+    text = load_template(__package__, "notebook.j2").render(
+        title=make_title(run.series), directory=repr(directory), charts=charts, is_explained=is_explained
+    )
     cells: list[JsonObject] = []
-    for number, (kind, source) in enumerate(contents):
+    for number, cell in enumerate(text.removeprefix("%%").split("\n%%")):
+        kind, _, source = cell.partition("\n")
         outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
         lines = source.splitlines(keepends=True)
         cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs})
