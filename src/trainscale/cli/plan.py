@@ -17,6 +17,7 @@ from ..measure.context import choose_directory, make_short_measure, make_spec, s
 from ..measure.expectations import estimate_seconds
 from ..measure.order import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings
+from ..questions.documents import load_template, split_paragraphs
 from ..report.numbers import format_count, format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.devices import Slot, count_hosts
@@ -140,66 +141,32 @@ def _name_devices(slots: Sequence[Slot]) -> list[str]:
 
 
 def _describe_order(plan: Plan) -> str:
-    searches = sum(config.batch == AUTO for config in plan.configs)
-    text = _describe_ladders(plan)
-    if searches:
-        batches = "the largest batch that fits is" if searches == 1 else f"{searches} largest batches that fit are"
-        text = f"first {batches} searched, by short trials on one device; then {text}"
-    if plan.further_points:
-        first = plan.further_points[0]
-        counts = ", ".join(map(str, sorted({point.devices for point in plan.further_points})))
-        steps = "" if first.measure.seconds is not None else f" of {first.measure.warmup} + {first.measure.steps} steps"
-        trials = sum(point.repeats for point in plan.further_points)
-        text += (
-            f"\nfor trainscale explain, in between: independent on {counts} device{'s' if counts != '1' else ''},"
-            f" {first.repeats} repeats{steps}: {trials} trials, very roughly"
-            f" {format_rough_duration(plan.further_seconds)} ({plan.further_seconds / plan.ladder_seconds:.0%} more);"
-            " exchanges alone and other batches at the end of trials"
-        )
-    seconds = estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0
-    if seconds >= 1:
-        duration = format_rough_duration(seconds)
-        text += f"\nbefore, once: what the first steps of every trial must compute, very roughly {duration}"
-    return text
-
-
-def _describe_ladders(plan: Plan) -> str:
     measurement, training = plan.experiment.measurement, plan.experiment.training
-    points = format_count(len(plan.points), "point")
-    duration = format_rough_duration(plan.ladder_seconds)
+    searches = sum(config.batch == AUTO for config in plan.configs)
     steps = f"{measurement.warmup} + {measurement.steps} steps"
-    if measurement.is_sequential:
-        limit = "" if measurement.budget is None else f" within {format_rough_duration(measurement.budget)}"
-        rule = "then the one with the widest interval, until all are within ±1 %"
-        if measurement.until_interval is not None:
-            target = f"±{measurement.until_interval * 100:g} %"
-            rule = f"then where a device-second narrows most, until all speeds and efficiencies are within {target}"
-        text = f"{points}{limit}: every point {LEAST_ROUNDS} times, {rule}; at most {steps} a trial"
-        if measurement.budget is None:
-            trials = LEAST_ROUNDS * len(plan.points)
-            text += f"\nthe first {trials} trials take very roughly {duration}; how many follow depends on the noise"
-        return text
-    if measurement.search:
-        short, rounds = make_short_measure(measurement), count_most_rounds(measurement.repeats)
-        most_short, most_full = count_most_trials(plan)
-        return (
-            f"a search: for each device count at most {rounds} rounds of short trials ({short.warmup} + {short.steps}"
-            f" steps) over the {len(plan.configs)} candidates, slower ones leave; then each winner"
-            f" {measurement.repeats} times in full ({steps}), on one device too\n"
-            f"at most {most_short} short trials and {most_full} in full, instead of {len(plan.list_trials())} in full;"
-            " candidates that cannot fit are skipped by an estimate of their memory"
-        )
-    if training.epochs:
+    if training.epochs and not measurement.is_sequential:
         limit = "at most " if training.until_accuracy is not None else ""
         steps = limit + format_count(training.epochs, "epoch")
-    text = ""
-    if measurement.study:
-        lines = ["a study of weak and strong scaling:"]
-        for scaling, title in ((WEAK, "weak: batch per device fixed"), (STRONG, "strong: batch of all devices fixed")):
-            batches = [f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling]
-            lines.append(f"  {title}: {', '.join(dict.fromkeys(batches))}")
-        text = "\n".join([*lines, "trainscale study makes a text for a proposal of it", ""])
-    return text + (
-        f"{format_count(measurement.repeats, 'round')} over {points}, every other one"
-        f" backwards, {steps} a trial: {measurement.repeats * len(plan.points)} trials, very roughly {duration}"
+    most_short, most_full = count_most_trials(plan) if measurement.search else (0, 0)
+    weak, strong = (
+        dict.fromkeys(f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling)
+        for scaling in (WEAK, STRONG)
     )
+    filters = (("duration", format_rough_duration), ("plural", format_count))
+    text = load_template(__package__, "order.j2", filters).render(
+        plan=plan,
+        measurement=measurement,
+        points=format_count(len(plan.points), "point"),
+        least_rounds=LEAST_ROUNDS,
+        steps=steps,
+        searches=searches,
+        short=make_short_measure(measurement),
+        rounds=count_most_rounds(measurement.repeats),
+        most_short=most_short,
+        most_full=most_full,
+        weak=weak,
+        strong=strong,
+        further=plan.further_points,
+        witness_seconds=estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0,
+    )
+    return "\n".join(split_paragraphs(text))

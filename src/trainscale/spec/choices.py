@@ -40,9 +40,8 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
         library, colon, attribute = name.partition(":")
         is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
         if not (attribute if library in framework.libraries else colon and is_function):
-            others = [*(f"{library}:NAME" for library in framework.libraries), "my_package.module:function"]
-            see = f"valid: those of trainscale models, {', '.join(others)}"
-            raise explain_unknown("model", name, [*models.list_names(), *others], see=see)
+            libraries = [f"{library}:NAME" for library in framework.libraries]
+            raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
         return NetworkChoice(name, batch, work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
     choice = NetworkChoice(info.name, batch, work.image_size or info.image_size, classes or info.classes, info.channels)
     try:
