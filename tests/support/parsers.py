@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from unittest.mock import patch
 
@@ -17,19 +16,17 @@ class _Reached(BaseException):
 @cache
 def collect_parsers() -> dict[str, Parser]:
     """Return the parser of every command, and of every action of one, by what is typed: ``run``, ``env create``."""
-    parsers = {}
+    parsers: dict[str, Parser] = {}
 
     def read(parser: Parser, _: list[str]) -> None:
-        parsers[name] = parser
+        actions = parser.by_action.items()
+        parsers.update({f"{command} {name}": of_action for name, of_action in actions} or {command: parser})
         raise _Reached
 
     with patch.object(Parser, "read", read):
         for command in COMMANDS:
-            function = find_command(command)
-            actions = getattr(sys.modules[function.__module__], "ACTIONS", None)
-            for name in [f"{command} {action}" for action in actions] if actions else [command]:
-                try:
-                    function(name.split()[1:])
-                except _Reached:
-                    pass
+            try:
+                find_command(command)([])
+            except _Reached:
+                pass
     return parsers

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
 import sys
 import time
+from argparse import Namespace, RawDescriptionHelpFormatter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,45 +28,31 @@ from ..errors import InputError, TrainscaleError
 from ..record.files import write_atomically
 from ..report.numbers import format_rough_duration
 from ..spec.settings import whole
-from .parser import Parser, run_action, typed
+from .parser import Parser, typed
 from .signals import interrupt_on_signals
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of the cluster's hosts
 _SMALLEST_DISK = 75  # GiB
 
-_HELP = """usage: trainscale cluster ACTION [options]
+_EPILOG = """--name (default: trainscale) and --region select the cluster in every action.
 
-A cluster on AWS: a master, workers close together and a shared file system, in one CloudFormation stack.
-
-ACTIONS
-
-  trainscale cluster up --nodes 4 --type p5.48xlarge --key my-key --region us-east-1 --ssh-from 203.0.113.7/32
-  trainscale cluster ACTION --help      every option of an action
-
---name (default: trainscale) and --region select the cluster in every action."""
+example:
+  trainscale cluster up --nodes 4 --type p5.48xlarge --key my-key --region us-east-1 --ssh-from 203.0.113.7/32"""
 
 
-def _make_parser(action: str, description: str) -> Parser:
-    parser = Parser(f"cluster {action}", description)
-    parser.add_argument("--name", default="trainscale", help="the cluster and its stack (default: %(default)s)")
-    parser.add_argument("--region", help="the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION)")
-    return parser
-
-
-def _read(parser: Parser, argv: list[str]) -> tuple[argparse.Namespace, str]:
-    options = parser.read(argv)
-    if not _NAME.fullmatch(options.name):
-        raise InputError(f"--name: {options.name!r}; valid: a letter, then at most 39 letters, digits and hyphens")
-    return options, find_region(options.region)
-
-
-def _format_command(action: str, name: str, region: str) -> str:
-    return f"trainscale cluster {action} --name {name} --region {region}"
-
-
-def create(argv: list[str]) -> int:
-    parser = _make_parser("up", "Create a cluster on AWS. AWS bills for it from now until cluster down.")
-    add = parser.add_argument
+def main(argv: list[str]) -> int:
+    about = "A cluster on AWS: a master, workers close together and a shared file system, in one CloudFormation stack."
+    parser = Parser("cluster", about, epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
+    actions = {}
+    for name, (function, about) in _ACTIONS.items():
+        actions[name] = add = parser.add_action(name, function, about).add_argument
+        add("--name", default="trainscale", help="the cluster and its stack (default: %(default)s)")
+        add("--region", help="the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION)")
+    for action in ("up", "down"):
+        actions[action]("--yes", action="store_true", help="do not ask")
+    for action in ("hosts", "ssh"):
+        actions[action]("-i", "--identity", metavar="FILE", help="the private key of the key pair")
+    add = actions["up"]
     add("--nodes", type=typed(whole(1)), required=True, metavar="N", help="the number of workers")
     add("--type", required=True, help="their EC2 instance type, such as p5.48xlarge")
     add("--key", required=True, help="the name of an EC2 key pair, for ssh")
@@ -80,8 +66,25 @@ def create(argv: list[str]) -> int:
     add("--user", default="ubuntu", help="the user name in the images (default: %(default)s)")
     disk = "the disk of every node (default: %(default)s)"
     add("--disk", type=typed(whole(1)), default=200, metavar="GIB", help=disk)
-    add("--yes", action="store_true", help="do not ask")
-    options, region = _read(parser, argv)
+    actions["status"]("--wait", action="store_true", help="wait until nothing is in progress")
+    nodes = "the nodes file (default: %(default)s)"
+    actions["hosts"]("-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help=nodes)
+    add = actions["ssh"]
+    add("command", nargs="*", metavar="COMMAND", help="after --; run it there")
+    add("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
+    add("--print", dest="only_print", action="store_true", help="only print the command")
+    options = parser.read(argv)
+    if not _NAME.fullmatch(options.name):
+        raise InputError(f"--name: {options.name!r}; valid: a letter, then at most 39 letters, digits and hyphens")
+    options.region = find_region(options.region)
+    return int(options.run(options))
+
+
+def _format_command(action: str, name: str, region: str) -> str:
+    return f"trainscale cluster {action} --name {name} --region {region}"
+
+
+def create(options: Namespace) -> int:
     worker = find_instance_type(options.type, "--type")
     master = find_instance_type(options.master_type, "--master-type")
     ssh_from = parse_ssh_range(options.ssh_from)
@@ -94,7 +97,7 @@ def create(argv: list[str]) -> int:
             f"AWS bills for {options.nodes} × {options.type} and a master, and there is no terminal to ask on; "
             "--yes starts them without asking"
         )
-    aws = connect(region)
+    aws = connect(options.region)
     stacks.check_name_is_free(aws, options.name)
     request = ClusterRequest(
         options.name,
@@ -180,18 +183,15 @@ def _wait(console: Console, aws: AwsClients, stack_id: str, text: str) -> stacks
         return stacks.wait_until_settled(aws, stack_id, lambda message: console.print(message, markup=False))
 
 
-def show_status(argv: list[str]) -> int:
-    parser = _make_parser("status", "Show the state of a cluster and its nodes.")
-    parser.add_argument("--wait", action="store_true", help="wait until nothing is in progress")
-    options, region = _read(parser, argv)
-    aws = connect(region)
+def show_status(options: Namespace) -> int:
+    aws = connect(options.region)
     stack = stacks.find_cluster(aws, options.name)
     if options.wait and stack.is_in_progress:
         with interrupt_on_signals():
             _wait(Console(highlight=False, soft_wrap=True), aws, stack.id, f"waiting for {stack.name}")
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
-    print(f"cluster {stack.name} in {region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
+    print(f"cluster {stack.name} in {options.region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
     print(f"  created {format_rough_duration(age)} ago; AWS bills for it until cluster down")
     nodes = stacks.list_nodes(aws, stack)
     rows = [("node", "type", "state", "address", "public address", "instance")]
@@ -204,29 +204,23 @@ def show_status(argv: list[str]) -> int:
         print(f"  not started: {add_hint(message)}")
     if stack.has_failed:
         print(f"  {stacks.find_first_failure(aws, stack.id) or 'it cannot be used any more'}")
-        print(f"  remove what is left: {_format_command('down', stack.name, region)}")
+        print(f"  remove what is left: {_format_command('down', stack.name, options.region)}")
         return 1
     return 0
 
 
-def write_hosts(argv: list[str]) -> int:
-    parser = _make_parser("hosts", "Write the nodes file with the workers' addresses and ssh aliases.")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help="the nodes file (default: %(default)s)"
-    )
-    parser.add_argument("-i", "--identity", metavar="FILE", help="the private key of the key pair")
-    options, region = _read(parser, argv)
+def write_hosts(options: Namespace) -> int:
     output: Path = options.output
     config = output.with_name(f"{output.name}.ssh_config")
     for path in (output, config):
         stacks.check_writable(path)
-    aws = connect(region)
+    aws = connect(options.region)
     stack = stacks.find_cluster(aws, options.name)
     workers = stacks.find_workers(aws, stack)
     identity = options.identity and str(Path(options.identity).expanduser().resolve())
     hosts = [stacks.find_master(aws, stack), *workers]
-    write_atomically(config, stacks.format_ssh_config(region, stack, hosts, identity))
-    write_atomically(output, stacks.format_nodes_file(region, stack, workers))
+    write_atomically(config, stacks.format_ssh_config(options.region, stack, hosts, identity))
+    write_atomically(output, stacks.format_nodes_file(options.region, stack, workers))
     instance_type = INSTANCE_TYPES.get(workers[0].type)
     gpus = f" -g {instance_type.gpus}" if instance_type and instance_type.gpus else ""
     flags = f"--hosts {shlex.quote(str(output))} --ssh-config {shlex.quote(str(config))}"
@@ -237,14 +231,8 @@ def write_hosts(argv: list[str]) -> int:
     return 0
 
 
-def log_in(argv: list[str]) -> int:
-    parser = _make_parser("ssh", "Log in to the master with OpenSSH, or run a command there.")
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; run it there")
-    parser.add_argument("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
-    parser.add_argument("-i", "--identity", metavar="FILE", help="the private key of the key pair")
-    parser.add_argument("--print", dest="only_print", action="store_true", help="only print the command")
-    options, region = _read(parser, argv)
-    aws = connect(region)
+def log_in(options: Namespace) -> int:
+    aws = connect(options.region)
     stack = stacks.find_cluster(aws, options.name)
     master = stacks.find_master(aws, stack)
     command = stacks.make_ssh_command(stack, master, options.command, options.forward, options.identity)
@@ -257,19 +245,16 @@ def log_in(argv: list[str]) -> int:
         raise InputError(f"there is no ssh here; the command would be:\n  {shlex.join(command)}") from None
 
 
-def remove(argv: list[str]) -> int:
-    parser = _make_parser("down", "Remove a cluster and all that belongs to it, whatever its state.")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    options, region = _read(parser, argv)
+def remove(options: Namespace) -> int:
     name = options.name
     if not options.yes and not sys.stdin.isatty():
         raise InputError(f"this removes the cluster {name!r} and its shared file system; --yes does it without asking")
-    aws = connect(region)
+    aws = connect(options.region)
     stack = stacks.find_stack(aws, name)
     if stack is None:
-        print(f"there is no cluster {name!r} in {region}, and nothing is left of one")
+        print(f"there is no cluster {name!r} in {options.region}, and nothing is left of one")
         return 0
-    question = f"Remove the cluster {name} in {region}, with all files on its shared file system?"
+    question = f"Remove the cluster {name} in {options.region}, with all files on its shared file system?"
     if not options.yes and not _confirm(question):
         print("nothing was removed")
         return 1
@@ -286,14 +271,10 @@ def remove(argv: list[str]) -> int:
     return 0
 
 
-ACTIONS = {
+_ACTIONS = {
     "up": (create, "create a cluster: shows what AWS will bill for, asks, and waits until it is ready"),
     "status": (show_status, "show its state and its nodes"),
     "hosts": (write_hosts, "write the nodes file, and an ssh configuration to reach the nodes"),
     "ssh": (log_in, "log in to the master"),
     "down": (remove, "remove all of it"),
 }
-
-
-def main(argv: list[str]) -> int:
-    return run_action("cluster", argv, ACTIONS, _HELP)

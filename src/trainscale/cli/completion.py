@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,7 +22,7 @@ from argcomplete.shell_integration import shellcode
 from ..launch.launchers.target import list_launcher_groups
 from ..spec.groups import collect_settings
 from . import COMMANDS, find_command
-from .parser import Action, Parser
+from .parser import Parser
 
 Completer = Callable[..., Iterable[str]]
 
@@ -60,35 +59,27 @@ def main(argv: list[str]) -> int:
 
 
 def complete_line() -> int:
-    """Offer commands or actions, or else have the parser of the typed command answer."""
+    """Offer commands, or else have the parser of the typed command answer."""
     typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
     if not typed or typed[0] not in COMMANDS:
-        _offer_names(COMMANDS if not typed else {}, 1)
+        parser = argparse.ArgumentParser(add_help=False)
+        subparsers = parser.add_subparsers()
+        for name, text in COMMANDS.items() if not typed else ():
+            subparsers.add_parser(name, help=text)
+        os.environ["_ARGCOMPLETE"] = "1"
+        argcomplete.autocomplete(parser, always_complete_options=False)
     command = find_command(typed[0])
-    actions: dict[str, Action] = getattr(sys.modules[command.__module__], "ACTIONS", {})
-    if actions and (len(typed) == 1 or typed[1] not in actions):
-        texts = {name: text for name, (_, text) in actions.items()}
-        _offer_names(texts if len(typed) == 1 else {}, 2)
-    # argcomplete takes it for the number of words before the parser's own, and one.
-    os.environ["_ARGCOMPLETE"] = "3" if actions else "2"
-    return command([typed[1]] if actions else [])  # reads its arguments first, which ends in offer_arguments
-
-
-def _offer_names(names: dict[str, str], position: int) -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    subparsers = parser.add_subparsers()
-    for name, text in names.items():
-        subparsers.add_parser(name, help=text)
-    os.environ["_ARGCOMPLETE"] = str(position)
-    argcomplete.autocomplete(parser, always_complete_options=False)
+    os.environ["_ARGCOMPLETE"] = "2"  # for argcomplete: the number of words before the parser's own, and one
+    return command([])  # reads its arguments first, which ends in offer_arguments
 
 
 def offer_arguments(parser: Parser) -> None:
     """Offer the flags, values and arguments of a parser, and end the process."""
-    command = parser.prog.removeprefix("trainscale ")
-    for action in parser.actions:
-        if action.nargs != 0 and not action.choices:
-            action.completer = find_completer(command, action)  # type: ignore[attr-defined]
+    for own in (parser, *parser.by_action.values()):
+        command = own.prog.removeprefix("trainscale ")
+        for action in own.actions:
+            if action.nargs != 0 and not action.choices:
+                action.completer = find_completer(command, action)  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser, always_complete_options=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,29 +18,32 @@ from ..errors import InputError, explain_unknown
 from ..report.numbers import format_rough_duration
 from ..spec.data import Dataset, find_dataset, find_datasets_folder, parse_data
 from ..worker.data.facts import FOLDER, KNOWN, SYNTHETIC, DataError
-from .parser import Parser, run_action
+from .parser import Parser
 from .signals import interrupt_on_signals
 
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:[1-9]\d*)?(/.*)?", re.ASCII)
-_HELP = """usage: trainscale data ACTION [NAME[:DIR] ...]
-
-Data sets of images to train on: published ones, and your own folders of photographs.
-
-ACTIONS
-
+_EXAMPLES = """examples:
   trainscale data get cifar10                  into the folder where runs look for it
   trainscale data get mnist DIR                into another folder: trainscale run --data mnist:DIR
-  trainscale data check imagefolder:DIR        opens every photograph
-  trainscale data ACTION --help                every option of an action"""
+  trainscale data check imagefolder:DIR        opens every photograph"""
 
 
-def download(argv: list[str]) -> int:
-    parser = Parser("data get", "Download what is missing of a published data set.")
-    parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
+def main(argv: list[str]) -> int:
+    parser = Parser("data", epilog=_EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
+    add = parser.add_action("get", download, "download what is missing of a published data set").add_argument
+    add("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
     folder = str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"its folder (default: {folder}/NAME)")
-    parser.add_argument("--from", dest="base", metavar="URL", help="download from this address, such as a mirror")
+    add("directory", nargs="?", metavar="DIR", help=f"its folder (default: {folder}/NAME)")
+    add("--from", dest="base", metavar="URL", help="download from this address, such as a mirror")
+    parser.add_action("list", list_published, "list the published data sets and check their files")
+    check_all = "check every file of a data set, or of a folder of photographs, and count the images"
+    add = parser.add_action("check", check, check_all).add_argument
+    add("sets", nargs="*", metavar="NAME[:DIR]", help="mnist, cifar10, mnist:DIR, imagefolder:DIR")
     options = parser.read(argv)
+    return int(options.run(options))
+
+
+def download(options: Namespace) -> int:
     if options.name is None:
         raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
     name = options.name.lower()
@@ -90,18 +94,14 @@ def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
         yield watch
 
 
-def list_published(argv: list[str]) -> int:
-    Parser("data list", "List the published data sets and check every file.").read(argv)
+def list_published(_: Namespace) -> int:
     for name in KNOWN:
         _print_status(find_dataset(name))
     print(f"each is a folder in {find_datasets_folder()}; trainscale data get NAME downloads one")
     return 0
 
 
-def check(argv: list[str]) -> int:
-    parser = Parser("data check", "Check every file of a data set and count its images.")
-    parser.add_argument("sets", nargs="*", metavar="NAME[:DIR]", help="mnist, cifar10, mnist:DIR, imagefolder:DIR")
-    options = parser.read(argv)
+def check(options: Namespace) -> int:
     try:
         datasets = [find_dataset(parse_data(text)) for text in options.sets]
     except ValueError as error:
@@ -144,14 +144,3 @@ def _format_dataset(dataset: Dataset) -> str:
     """Return the data set as a value of ``--data``."""
     kind = dataset.name.partition(":")[0]
     return kind if dataset == find_dataset(kind) else f"{kind}:{dataset.directory}"
-
-
-ACTIONS = {
-    "get": (download, "download a published data set: mnist, cifar10"),
-    "list": (list_published, "list the published data sets and check their files"),
-    "check": (check, "check every file of a data set, or of a folder of photographs"),
-}
-
-
-def main(argv: list[str]) -> int:
-    return run_action("data", argv, ACTIONS, _HELP)

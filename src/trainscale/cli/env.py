@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace, RawDescriptionHelpFormatter
 
 from rich.console import Console
 from rich.text import Text
@@ -13,18 +14,12 @@ from ..errors import InputError, TrainscaleError, explain_unknown
 from ..report.numbers import format_decimal_size, format_rough_duration
 from ..spec.settings import find_python
 from ..worker.inspection.host import read_machine
-from .parser import Parser, run_action
+from .parser import Parser
 from .signals import interrupt_on_signals
 from .tables import folded, make_table, number, text
 
-_HELP = f"""usage: trainscale env ACTION [NAME ...]
-
-An environment is a folder with its own Python and one or more frameworks.
-
-ACTIONS
-
+_EPILOG = f"""example:
   trainscale env create main mxnet      all frameworks
-  trainscale env ACTION --help          every option of an action
 
 environments:
 {chr(10).join(f"  {definition.name:<17} {', '.join(definition.frameworks)}" for definition in DEFINITIONS.values())}"""
@@ -35,16 +30,24 @@ _REMEDIES = {
 }
 
 
-def create(argv: list[str]) -> int:
-    parser = Parser("env create", "Create environments, or continue to create them.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--cuda", action="store_true", default=None, help="packages for NVIDIA GPUs (default: if there are any)"
-    )
-    kind.add_argument("--cpu", dest="cuda", action="store_false", help="packages for CPUs, which are smaller")
-    parser.add_argument("--base", metavar="PYTHON", help="the Python to create them from (default: this one)")
+def main(argv: list[str]) -> int:
+    parser = Parser("env", epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
+    creating = parser.add_action("create", create, "create environments; continues and updates existing ones")
+    creating.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
+    add = creating.add_mutually_exclusive_group().add_argument
+    cuda = "packages for NVIDIA GPUs (default: if there are any)"
+    add("--cuda", action="store_true", default=None, help=cuda)
+    add("--cpu", dest="cuda", action="store_false", help="packages for CPUs, which are smaller")
+    base = "the Python to create them from (default: this one)"
+    creating.add_argument("--base", metavar="PYTHON", help=base)
+    parser.add_action("list", list_all, "list the environments with their states and versions")
+    removing = parser.add_action("remove", remove, "remove environments and all that is in them")
+    removing.add_argument("names", nargs="*", metavar="NAME", help="as env list names them")
     options = parser.read(argv)
+    return int(options.run(options))
+
+
+def create(options: Namespace) -> int:
     names = list(dict.fromkeys(options.names))
     _check_names(names, list(DEFINITIONS), "create")
     try:
@@ -78,8 +81,7 @@ def create(argv: list[str]) -> int:
     return 0
 
 
-def list_all(argv: list[str]) -> int:
-    Parser("env list", "List the environments with their states and versions.").read(argv)
+def list_all(_: Namespace) -> int:
     console = Console(highlight=False)
     table = make_table(text("environment"), text("state"), number("size"), folded("frameworks and packages"))
     existing = environments.list_environments()
@@ -108,10 +110,8 @@ def _describe_versions(environment: Environment) -> str:
     return ", ".join(versions)
 
 
-def remove(argv: list[str]) -> int:
-    parser = Parser("env remove", "Remove environments and all that is in them.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="as env list names them")
-    names = list(dict.fromkeys(parser.read(argv).names))
+def remove(options: Namespace) -> int:
+    names = list(dict.fromkeys(options.names))
     existing = {environment.name: environment for environment in environments.list_environments()}
     if not existing:
         raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
@@ -139,14 +139,3 @@ def _check_names(names: list[str], valid: list[str], action: str) -> None:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")
         if name not in valid:
             raise explain_unknown("environment", name, valid)
-
-
-ACTIONS = {
-    "create": (create, "create environments; continues and updates existing ones"),
-    "list": (list_all, "list the environments with their states and versions"),
-    "remove": (remove, "remove environments"),
-}
-
-
-def main(argv: list[str]) -> int:
-    return run_action("env", argv, ACTIONS, _HELP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +16,6 @@ from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH, SettingValues, ValueType
 from . import COMMANDS
 
-Action = tuple[Callable[[list[str]], int], str]  # its function, and what --help says about it
 _MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
 
@@ -34,6 +33,19 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show tracebacks")
         self.bare_flags: dict[str, ValueType] = {}  # flags that may stand alone
         self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
+        self.by_action: dict[str, Parser] = {}  # the parsers of env create, env list …
+
+    def add_action(self, name: str, function: Callable[[argparse.Namespace], int], about: str) -> Parser:
+        """Add a parser for an action of this command, such as ``create``. ``read`` returns ``function`` as ``run``."""
+        if not self.by_action:
+            self.usage = f"{self.prog} ACTION [options]"
+            self._names = self.add_subparsers(title="actions", dest="action", metavar="ACTION", help="one of:")
+        prog = f"{self.prog} {name}"
+        description = f"{about[0].upper()}{about[1:]}."
+        parser = self._names.add_parser(name, command="", description=description, prog=prog, help=about)
+        parser.set_defaults(run=function)
+        self.by_action[name] = parser
+        return parser
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')}\n  see: {self.prog} --help")
@@ -81,13 +93,24 @@ class Parser(argparse.ArgumentParser):
             kind = self.bare_flags.get(argument)
             if kind and not _is_value(kind, argv[index + 1 : index + 2]):
                 complete[index] = f"{argument}={kind.bare}"
-        options, extra = self.parse_known_args(complete)
+        if self.by_action and argv[:1] == ["help"]:
+            complete = ["--help"]
+        options: argparse.Namespace = self.parse_known_args(complete)[0]
+        if self.by_action and options.action is None:
+            command = self.prog.removeprefix("trainscale ")
+            valid = ", ".join(f"{command} {name}" for name in self.by_action)
+            raise InputError(f"{command}: no action\n  valid: {valid}")
+        return options
+
+    def parse_known_args(self, *arguments: Any, **further: Any) -> Any:
+        """Refuse what is not known: the parser of an action names its own flags."""
+        options, extra = super().parse_known_args(*arguments, **further)
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             raise explain_unknown("flag", extra[0].partition("=")[0], flags, see=f"see: {self.prog} --help")
         if extra:
             self.error(f"unexpected argument {shorten(extra[0])!r}")
-        return options
+        return options, []
 
 
 def _is_value(kind: ValueType, arguments: list[str]) -> bool:
@@ -168,20 +191,6 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
         else:
             values[key] = setting.read_text(texts, setting.flag)
     return make_experiment(values, getattr(options, "file", None), further, list_launcher_groups())
-
-
-def run_action(command: str, argv: list[str], actions: Mapping[str, Action], help_text: str) -> int:
-    """Call the action that ``argv`` begins with, or print the help, with the list of actions for ACTIONS."""
-    if argv and argv[0] in ("-h", "--help", "help"):
-        width = max(map(len, actions))
-        lines = [f"  {name:<{width}}  {text}" for name, (_, text) in actions.items()]
-        print(help_text.replace("ACTIONS", "\n".join(["actions:", *lines])))
-        return 0
-    if not argv:
-        raise InputError(f"{command}: no action\n  valid: {', '.join(f'{command} {name}' for name in actions)}")
-    if argv[0] not in actions:
-        raise explain_unknown("flag" if argv[0].startswith("-") else "action", argv[0], (*actions, "--help", "--debug"))
-    return actions[argv[0]][0](argv[1:])
 
 
 def warn_of_damage(message: str) -> None:
