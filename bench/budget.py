@@ -33,7 +33,7 @@ from statistics import fmean
 
 import numpy as np
 
-from coverage import DISTRIBUTIONS
+from intervals import DISTRIBUTIONS
 from measured_budget import measure
 from trainscale.analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from trainscale.measure.order import (

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy.special import stdtrit
 
-from coverage import DISTRIBUTIONS
+from intervals import DISTRIBUTIONS
 from trainscale.analyse.checks import OTHER_CORES
 from trainscale.analyse.series import Point
 from trainscale.analyse.statistics import (

@@ -10,14 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import tiers
 
 from lab import Lab, Slurm, missing_requirement
-
-# The helpers in tests/support are plain modules. The worker imports the networks of the tests from there too.
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-sys.path.insert(0, str(Path(__file__).parent / "analyse"))  # made-up records of trials
-
-import tiers
 
 pytest_plugins = ["pytester"]
 TENTHS_BY_MARKER = {"hosts": 40, "installs": 40, "framework": 30, "browser": 20, "": 1}  # of a second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def test_the_makefile_selects_by_registered_markers_only() -> None:
 
 def run_with_our_conftest(pytester: pytest.Pytester) -> pytest.RunResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT / "tests"))
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "tests", ROOT / "tests/support"))))
         return pytester.runpytest_subprocess("-p", "conftest", "-p", "no:cacheprovider")
 
 

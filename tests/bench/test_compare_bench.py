@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
+import compare as bench
 from trainscale.analyse.statistics import make_estimate, mean_interval
-
-BENCH = Path(__file__).parents[2] / "bench"
-
-
-def load(name: str, monkeypatch: pytest.MonkeyPatch, known_as: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(known_as, BENCH / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, known_as, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The bench, which imports bench/coverage.py under a name that an installed package has too."""
-    load("coverage", monkeypatch, "coverage")
-    return load("compare", monkeypatch, "bench_compare")
 
 
 @pytest.mark.parametrize("is_sequential", [False, True])
-def test_the_estimates_are_those_of_the_command(is_sequential: bool, bench: Any) -> None:
+def test_the_estimates_are_those_of_the_command(is_sequential: bool) -> None:
     speeds = bench.DISTRIBUTIONS["outliers"](np.random.default_rng(3), 0.01, (3, 2, 2, 12))
     means, errors, repeats = bench._estimates(speeds, is_sequential)
     for index in np.ndindex(means.shape):
@@ -61,7 +38,7 @@ def test_the_estimates_are_those_of_the_command(is_sequential: bool, bench: Any)
         (1.05, 0.03, {"praise", "miss of the gate"}),
     ],
 )
-def test_what_is_not_so_is_a_mistake(factor: float, planted: float, mistakes: set[str], bench: Any) -> None:
+def test_what_is_not_so_is_a_mistake(factor: float, planted: float, mistakes: set[str]) -> None:
     values = [0.999, 1.0, 1.0, 1.001]
     a, b = (bench.make_side([bench.estimate([scale * value for value in values])]) for scale in (1.0, factor))
     assert set(bench.mistakes(bench.compare(a, b), [planted])) == mistakes
@@ -70,7 +47,7 @@ def test_what_is_not_so_is_a_mistake(factor: float, planted: float, mistakes: se
 @pytest.mark.parametrize("cv", [0.003, 0.02])
 @pytest.mark.parametrize("repeats", [3, 5, None])
 @pytest.mark.parametrize("planted", [0.0, 0.03])
-def test_mistakes_are_rare(cv: float, repeats: int | None, planted: float, bench: Any) -> None:
+def test_mistakes_are_rare(cv: float, repeats: int | None, planted: float) -> None:
     comparisons = 500
     count = bench.simulate(bench.Case("slow tail", cv, repeats, 4, planted, False), comparisons, seed=2)
     # Four standard errors above the promise: one of the 60 shares exceeds it by chance once in 500 seeds.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from simulated_trial import SimulatedTrial
 
-BENCH = str(Path(__file__).parents[2] / "bench")
+import trial_phases
 
 
 def test_phases_add_up_and_one_that_was_not_seen_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCH)
-    import trial_phases
-
     clock = [100.0]
     monkeypatch.setattr(trial_phases, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     watcher, trial = trial_phases.Watcher(began=100.0), SimulatedTrial(2)

@@ -5,22 +5,17 @@ that are written once, and ``trainscale cluster`` against a simulated AWS.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pytest
 from cluster_commands import HERE, UP, output_of
 from command import trainscale
+from compared_runs import Compare, write_runs
 from simulated_aws import Server, simulate_aws
 
 from trainscale import cli
-
-if TYPE_CHECKING:
-    from compared_runs import Compare
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "analyse"))
 
 
 class Refused(Protocol):
@@ -97,8 +92,6 @@ def own_cluster(account: Server, tmp_path: Path) -> Server:
 @pytest.fixture(scope="session")
 def written_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs to compare, written once: every record of a journal is flushed to the disk."""
-    from compared_runs import write_runs
-
     folder = tmp_path_factory.mktemp("written")
     write_runs(folder)
     return folder
@@ -115,6 +108,4 @@ def runs_folder(written_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
-    from compared_runs import Compare
-
     return Compare(capsys)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import trainscale
+from factories import curve, make_config, make_run
 
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
-from factories import curve, make_config, make_run
 
 ALLREDUCE, SERVERS = make_config(), make_config(strategy="ps", servers=1)
 RECORDS = curve(ALLREDUCE, {1: 100, 2: 190, 4: 300}, 3, 0.01) + curve(SERVERS, {1: 100, 2: 150, 4: 200}, 3, 0.01)

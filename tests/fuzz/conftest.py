@@ -6,12 +6,8 @@ TRAINSCALE_FUZZ_EXAMPLES=2000 tries that many for each test, and other ones in e
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, settings
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "analyse")]
 
 _COMMON = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 _EXAMPLES = int(os.environ.get("TRAINSCALE_FUZZ_EXAMPLES", "0"))

@@ -1,42 +1,25 @@
 """The intervals of a run with a time budget contain the true speed as often as docs/method.md promises.
 
-bench/coverage.py simulates many runs at once. The first tests show that it follows the rule of measure/order.py and
+bench/intervals.py simulates many runs at once. The first tests show that it follows the rule of measure/order.py and
 computes the intervals of analyse/statistics.py; the last ones use it with fixed seeds.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections import defaultdict
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from test_order import a_plan, good
 
+import intervals as coverage
 from trainscale.analyse.statistics import mean_interval, ratio_interval
 from trainscale.measure.order import choose_next_trial
 from trainscale.record.trial import TrialRecord
 
 _TRIAL_SECONDS = 12.0
-
-
-def load_bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("bench_coverage", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-coverage = load_bench()
 
 
 def follow_the_plan(speeds: Any, trials: int) -> dict[int, list[float]]:

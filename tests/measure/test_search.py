@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import make_rank, record_at
 from this_machine import cpus
 
 from trainscale.analyse.race import replay_races_of_run
@@ -26,9 +25,6 @@ from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.job import Measure
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
-from factories import make_rank, record_at
 
 SPEEDS = {("allreduce", 8): 100.0, ("allreduce", 16): 160.0, ("ps", 8): 40.0, ("ps", 16): 90.0}
 MIB = 2**20

@@ -5,16 +5,12 @@ from __future__ import annotations
 import copy
 import gc
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
-
 from full_run import full_records
 
 from trainscale.errors import InputError

@@ -15,7 +15,7 @@ from statistics import fmean, median, variance
 CONFIDENCE = 0.95
 LEAST_REPEATS = 3  # for an interval: two repeats hardly show a spread, and their interval is 3 times that of three
 
-# Where the values decide how many repeats there are, an interval is wider by 1 + this / √repeats (bench/coverage.py).
+# Where the values decide how many repeats there are, an interval is wider by 1 + this / √repeats (bench/intervals.py).
 _SEQUENTIAL = 0.8
 
 MOST_REPEATS = 200  # nobody repeats more often to decide between two runs

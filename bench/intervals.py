@@ -1,6 +1,6 @@
 """Simulates how often the intervals of a run with a time budget contain the true speed, and what the rule costs.
 
-python bench/coverage.py [--samples 20000] [--seed 1] [--quick]
+python bench/intervals.py [--samples 20000] [--seed 1] [--quick]
 
 Every simulated run draws the speeds of its repeats at random and follows the rule of measure/order.py: four rounds over
 all points, then the point with the widest interval, until all intervals are within ±1 % or the budget is spent. The
