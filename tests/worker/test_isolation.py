@@ -31,6 +31,8 @@ OF_FRAMEWORK = {
     "mxnet": {"mxnet"},
 }
 FRAMEWORKS = set().union(*OF_FRAMEWORK.values())
+# What a rank imports for real data only, after it has chosen its cores, and what its loader processes are.
+NEED_NUMPY = ("data/batches.py", "data/dataset.py", "data/loader.py")
 
 
 def is_native(name: str) -> bool:
@@ -105,7 +107,7 @@ def test_worker_files_need_only_the_standard_library_to_be_imported() -> None:
         for name in FILES
         if not is_native(name)
         for module, line in imports(at_import(tree(name)), name)
-        if module.split(".")[0] not in allowed
+        if module.split(".")[0] not in allowed and not (module == "numpy" and name in NEED_NUMPY)
     ]
     assert strangers == []
 
@@ -176,7 +178,7 @@ def test_a_copied_worker_imports_under_the_oldest_python_alone(tmp_path: Path) -
     names = [
         ".".join(["trainscale", "worker", *Path(name).with_suffix("").parts]).removesuffix(".__init__")
         for name in FILES
-        if not is_native(name)
+        if not is_native(name) and name not in NEED_NUMPY
     ]
     done = subprocess.run(
         [python, "-I", "-c", _IMPORT_ALL, str(tmp_path), json.dumps(names)], capture_output=True, text=True, check=False

@@ -15,8 +15,8 @@ from test_loop import ENQUEUE, Clock, FakeDevice, FakeHeartbeat, FakeWitness, ma
 from trainscale.worker.config import Config
 from trainscale.worker.events import Epoch
 from trainscale.worker.sample import RankSample
-from trainscale.worker.training import learning, loop
-from trainscale.worker.training.learning import EpochSums
+from trainscale.worker.training import loop
+from trainscale.worker.training.loop import EpochSums
 
 STEPS, BATCH, VALID = 3, 4, 10
 
@@ -83,7 +83,6 @@ class EventList(list[Epoch]):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(loop, "clock", clock)
-    monkeypatch.setattr(learning, "clock", clock)
     return clock
 
 
@@ -93,7 +92,7 @@ def learn(
     device = LearningDevice(clock, make_config(epochs=epochs, until_accuracy=until))
     rendezvous, events = RankPair(other), EventList()
     report, source = make_report(), SmallSource()
-    steps = learning.learn(device, source, rendezvous, FakeHeartbeat(), FakeWitness(), report, events)  # type: ignore[arg-type]
+    steps = loop.learn(device, source, rendezvous, FakeHeartbeat(), FakeWitness(), report, events)  # type: ignore[arg-type]
     assert steps == device.steps
     return device, rendezvous, events, report.sample
 

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..type_aliases import NamedArrays
 from . import folder, published_files
 from .facts import FOLDER, KNOWN, TRAIN, VALID, parse_data_kind
@@ -98,8 +100,6 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
     Raises DataError.
     """
-    import numpy as np
-
     kind = parse_data_kind(data)
     if kind == FOLDER:
         arrays: NamedArrays = {}
@@ -129,8 +129,6 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
 def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
     """Return the permutation of an epoch; the first epoch is number 0."""
-    import numpy as np
-
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
@@ -150,8 +148,6 @@ def count_validation_steps(count: int, batch: int, workers: int) -> int:
 
 def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
     """Return a rank's images of one step: fewer than ``batch``, or none, at the end."""
-    import numpy as np
-
     low, high = count * rank // workers, count * (rank + 1) // workers
     first = min(low + step * batch, high)
     return np.arange(first, min(first + batch, high))
@@ -159,8 +155,6 @@ def select_validation_batch(count: int, step: int, batch: int, rank: int, worker
 
 def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
     """Return ``each`` numbers in [0, 1) for every image of an epoch."""
-    import numpy as np
-
     return np.random.default_rng([seed, epoch, each]).random((count, each), dtype=np.float32)
 
 
@@ -187,8 +181,6 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
 
 def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
     """Write a random window of each image, mirrored with probability one half."""
-    import numpy as np
-
     size = out.shape[-1]
     offsets = stored.shape[-1] - size + 1
     tops, lefts = np.minimum((draws[:, :2] * offsets).astype(np.int64), offsets - 1).T.tolist()
@@ -200,8 +192,6 @@ def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
 
 def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
     """Move each image, repeating its edge, and mirror it with probability one half."""
-    import numpy as np
-
     margin = int(stored.shape[-1] * SHIFT_SHARE)
     padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
     crop(out, padded, np.arange(len(chosen)), draws)
@@ -209,8 +199,6 @@ def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
 
 def enlarge(out: Any, stored: Any, chosen: Any) -> None:
     """Repeat each pixel as often as fits and leave the border black: 32 pixels become 288 of 299."""
-    import numpy as np
-
     size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
     times = size // side
     first, length = (size - side * times) // 2, side * times
@@ -235,8 +223,6 @@ class SharedArrays:
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
 
     def __getitem__(self, name: str) -> Any:
-        import numpy as np
-
         dtype, shape, offset = self.layout[name]
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
@@ -247,8 +233,6 @@ class SharedArrays:
 
     @classmethod
     def allocate(cls, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> SharedArrays:
-        import numpy as np
-
         layout, end = {}, 0
         for name, (dtype, shape) in shapes.items():
             layout[name] = (dtype, list(shape), end)

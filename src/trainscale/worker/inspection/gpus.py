@@ -23,9 +23,8 @@ from ..sample import GpuState
 
 LIBRARY = "libnvidia-ml.so.1"
 
-_INSUFFICIENT_SIZE = 7
 _NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not count by process
-_CAPACITY = 64  # processes of one GPU, until the driver asks for more
+_CAPACITY = 4096  # processes of one GPU
 _PROCESS = struct.Struct("=I4xQ")  # nvmlProcessInfo_v1_t: pid, usedGpuMemory
 _ALL_LINKS = 2**32 - 1  # UINT_MAX: a counter of all NVLinks together
 _FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 64 bits
@@ -41,10 +40,6 @@ def find_visible_gpu(index: int) -> str:
 
 class NvmlError(Exception):
     """A call of the library failed."""
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class _FieldValue(ctypes.Structure):  # nvmlFieldValue_t
@@ -96,18 +91,11 @@ class Nvml:
         return sizes
 
     def _list_processes(self, gpu: str) -> list[tuple[int, int]]:
-        device, capacity = self._find_device(gpu), _CAPACITY
-        while True:
-            count = ctypes.c_uint(capacity)
-            buffer = ctypes.create_string_buffer(capacity * _PROCESS.size)
-            try:
-                self._call("nvmlDeviceGetComputeRunningProcesses", device, ctypes.byref(count), buffer)
-            except NvmlError as error:
-                if error.code != _INSUFFICIENT_SIZE or count.value < capacity:
-                    raise
-                capacity = 2 * count.value
-                continue
-            return [_PROCESS.unpack_from(buffer, n * _PROCESS.size) for n in range(count.value)]
+        count = ctypes.c_uint(_CAPACITY)
+        buffer = ctypes.create_string_buffer(_CAPACITY * _PROCESS.size)
+        function = "nvmlDeviceGetComputeRunningProcesses"
+        self._call(function, self._find_device(gpu), ctypes.byref(count), buffer)
+        return [_PROCESS.unpack_from(buffer, n * _PROCESS.size) for n in range(count.value)]
 
     def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
         """Return the result of a function for a GPU, which has 32 bits, or 64 if it is ``wide``."""
@@ -140,7 +128,7 @@ class Nvml:
         if code != 0:
             self._library.nvmlErrorString.restype = ctypes.c_char_p
             text = self._library.nvmlErrorString(ctypes.c_int(code)) or b""
-            raise NvmlError(f"{function}: {text.decode(errors='replace')} (error {code})", code)
+            raise NvmlError(f"{function}: {text.decode(errors='replace')} (error {code})")
 
 
 # ---- clocks, power, temperature and traffic

@@ -163,8 +163,7 @@ class Keeper:
 
     def run(self) -> int:
         """Run the tasks. Return the number of the signal that ended the keeper, or 0."""
-        began, cpu_before = time.monotonic(), _read_children_cpu_seconds()
-        busy_before, waited_before, kills_before = _read_host_counters()
+        before = _read_counters()
         self._selector.register(0, selectors.EVENT_READ, None)
         signal_number = 0
         try:
@@ -175,17 +174,9 @@ class Keeper:
             signal_number = request.number
         finally:
             self._end()
-        busy_seconds, waited_seconds, kills = _read_host_counters()
-        _send(
-            End(
-                seconds=time.monotonic() - began,
-                own_cpu_seconds=_read_children_cpu_seconds() - cpu_before,
-                machine_busy_seconds=_subtract(busy_before, busy_seconds),
-                waited_seconds=_subtract(waited_before, waited_seconds),
-                kernel_kills=kills - kills_before,
-                signal=signal_number or None,
-            )
-        )
+        now = _read_counters()
+        differences = {name: now[name] - value for name, value in before.items() if name in now}
+        _send(End(**differences, signal=signal_number or None))
         return signal_number
 
     def _start(self, task: Task) -> None:
@@ -356,24 +347,22 @@ def _set_signal_handler(handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def _read_host_counters() -> tuple[float | None, float | None, int]:
-    """Return counters of the host, whose differences show what else ran on it: the CPU seconds
-    of all processes, the seconds in which some process had work but no core, and how many
-    processes the kernel killed because memory ran out. None is not reported.
+def _read_counters() -> dict[str, Any]:
+    """Return counters of which an End event has the differences; those of the host show what else
+    ran there. What the host does not report is missing.
     """
-    busy_seconds = None
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    counters: dict[str, Any] = {"seconds": time.monotonic(), "own_cpu_seconds": usage.ru_utime + usage.ru_stime}
     ticks = [int(value) for value in read_line("/proc/stat", "cpu ").split()[:8]]
     if len(ticks) > 4:
         # Without idle time and waiting for disks, but with what a hypervisor gave to others.
-        busy_seconds = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        busy = sum(ticks) - ticks[3] - ticks[4]
+        counters["machine_busy_seconds"] = busy / os.sysconf("SC_CLK_TCK")
     waited = read_line("/proc/pressure/cpu", "some ").rpartition("total=")[2]
-    kills = read_line("/proc/vmstat", "oom_kill ")
-    return busy_seconds, int(waited) / 1e6 if waited else None, int(kills or 0)
-
-
-def _read_children_cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    if waited:
+        counters["waited_seconds"] = int(waited) / 1e6
+    counters["kernel_kills"] = int(read_line("/proc/vmstat", "oom_kill ") or 0)
+    return counters
 
 
 def extract_event(line: str, rank: int) -> bytes | None:
@@ -398,7 +387,3 @@ def _send(event: Event, rank: int | None = None) -> None:
 def _write(line: bytes) -> None:
     while line:  # a socket may accept only a part
         line = line[os.write(1, line) :]
-
-
-def _subtract(before: float | None, now: float | None) -> float | None:
-    return None if before is None or now is None else now - before

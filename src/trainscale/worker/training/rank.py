@@ -160,12 +160,7 @@ def _train(
     heartbeat.phase = "witness"
     witness = Witness(adapter, rendezvous, report)
     parts = adapter, source, rendezvous, heartbeat, witness, report
-    if job.config.trains_epochs:
-        from . import learning
-
-        all_steps = learning.learn(*parts, emit)
-    else:
-        all_steps = loop.train(*parts, energy)
+    all_steps = loop.learn(*parts, emit) if job.config.trains_epochs else loop.train(*parts, energy)
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
     sample.device_peak_bytes = adapter.device_peak_bytes()
