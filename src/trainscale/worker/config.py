@@ -93,11 +93,11 @@ class Config(Mapping[str, Any]):
 
     @property
     def trains_epochs(self) -> bool:
-        """Whether the trial trains to an accuracy, in epochs, instead of measuring speed in steps."""
+        """Whether the trial trains to an accuracy instead of measuring speed."""
         return self.epochs > 0
 
     def reset_training(self) -> Config:
-        """Return the same network with the default training on random images."""
+        """Return the network with the default training on random images."""
         names = ("data", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
         return replace(self, **{name: _DEFAULTS[name] for name in names})
 
@@ -132,7 +132,7 @@ class Config(Mapping[str, Any]):
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> Config:
-        """Read a config. Fields that this version does not know, from a newer journal, are dropped."""
+        """Read a config without the fields of a newer version."""
         return cls(**{name: value for name, value in values.items() if name in _DEFAULTS})
 
 
@@ -140,7 +140,7 @@ _DEFAULTS: JsonObject = {field.name: field.default for field in fields(Config)}
 
 
 def compute_digest(value: Any) -> str:
-    """Return twelve hexadecimal digits that identify a JSON value, whatever the order of its keys."""
+    """Return twelve hexadecimal digits that identify a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

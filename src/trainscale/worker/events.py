@@ -27,8 +27,6 @@ LIMIT = 4096  # bytes of a line
 
 @dataclass(frozen=True)
 class Event:
-    """What every event has."""
-
     kind: ClassVar[str]
     sender: ClassVar[str]
 
@@ -303,7 +301,7 @@ def encode(event: Event, rank: int | None = None, sequence: int | None = None) -
 
 
 def claim_stdout() -> int:
-    """Reserve standard output for events; other output goes to standard error."""
+    """Keep standard output for events; other output goes to standard error."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)
@@ -311,7 +309,7 @@ def claim_stdout() -> int:
 
 
 class Emitter:
-    """Sends a rank's events, in order, from any thread."""
+    """Sends a rank's events from any thread."""
 
     def __init__(self, rank: int, descriptor: int) -> None:
         self._rank = rank
@@ -325,15 +323,14 @@ class Emitter:
             self._sequence += 1
 
     def send_report(self, report: Report) -> None:
-        """Send a worker's report as JSON text, in as many lines as it needs."""
         text = json.dumps(report, default=vars, separators=(",", ":"), allow_nan=False)
         for start in range(0, len(text), _PIECE):
             piece, is_last = text[start : start + _PIECE], start + _PIECE >= len(text)
             self(ReportPiece(piece, start, is_last, report.window_began, report.sample.window_seconds))
 
     def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any], began: float) -> None:
-        """Send numpy arrays: a line of JSON with what was counted and how many values each array
-        has; then the values, eight bytes each. ``began`` is when the computation began.
+        """Send a line of JSON with the counts and how many values each array has, then the values,
+        eight bytes each. ``began`` is when the computation began.
         """
         sizes = {name: values.size for name, values in arrays.items()}
         head = json.dumps({**counts, "arrays": sizes}).encode() + b"\n"
@@ -344,8 +341,8 @@ class Emitter:
 
 
 class HeartbeatSender:
-    """Sends a heartbeat once a second, by which the controller tells a slow rank from one that
-    hangs. A rank that stays in one step also sends the call stack of this object's creator.
+    """Sends a heartbeat once a second, and of a rank that stays in one step the call stack of the
+    thread that created this.
     """
 
     def __init__(self, emit: Emitter) -> None:
@@ -376,7 +373,7 @@ class HeartbeatSender:
 
 
 def list_calls(thread: int) -> list[str]:
-    """Return a thread's call stack, outermost frame first. A deep stack loses its middle frames."""
+    """Return a thread's calls, outermost first. A deep stack loses its middle frames."""
     frame, calls = sys._current_frames().get(thread), []
     for caller, line in traceback.walk_stack(frame) if frame else ():
         names = os.path.basename(caller.f_code.co_filename), caller.f_code.co_name

@@ -22,15 +22,10 @@ ASYNCHRONOUS = ("ps-async", "independent")
 
 @dataclass(frozen=True)
 class PluginReference:
-    """A framework, a model or a launcher of a third party.
-
-    ``reference`` is "module:name"; ``folder`` holds its top-level package.
-    """
-
-    kind: str
+    kind: str  # framework, model or launcher
     name: str
-    reference: str
-    folder: str
+    reference: str  # module:name
+    folder: str  # that holds its top-level package
 
     @property
     def package(self) -> str:
@@ -38,7 +33,7 @@ class PluginReference:
 
 
 def parse_package(reference: str) -> str:
-    """Return the top-level package or module that holds all of a plug-in."""
+    """Return the top-level package or module of a plug-in."""
     return reference.partition(":")[0].partition(".")[0]
 
 
@@ -91,7 +86,7 @@ class Job:
 
     @property
     def world(self) -> int:
-        """The number of workers and servers, without a scheduler."""
+        """The number of workers and servers."""
         return self.workers + self.servers
 
     @property
@@ -126,18 +121,17 @@ class Job:
 class Task:
     """A process that the controller requests from a keeper.
 
-    ``job`` is the line on its standard input. In ``command``, ``START`` stands for the host's
-    own copy of start.py, and ``PYTHON`` for the keeper's interpreter. Variables in
-    ``environment`` replace the host's own; ``defaults`` yield to them.
+    In ``command``, ``START`` stands for the host's own copy of start.py, and ``PYTHON`` for the
+    keeper's interpreter.
     """
 
     host: str
     rank: int
     command: list[str]
-    job: str = ""
-    environment: dict[str, str] = field(default_factory=dict)
+    job: str = ""  # the line on its standard input
+    environment: dict[str, str] = field(default_factory=dict)  # replaces the host's variables
     folder: str | None = None
-    defaults: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)  # variables that yield to the host's
     uses_gpu: bool = False  # the keeper then counts the GPU memory of its processes
     gpu: int | None = None  # whose state is sampled, by its number among the visible ones
     most_output: int | None = None  # characters that are relayed, besides events; None: all
@@ -145,14 +139,14 @@ class Task:
 
 @dataclass(frozen=True)
 class PortsRequest:
-    """Find this many free ports of the host. Valid until tasks are started."""
+    """Find this many free ports, before tasks are started."""
 
     ports: int
 
 
 @dataclass(frozen=True)
 class TasksRequest:
-    """Start these tasks; end them after the deadline, or when the controller is silent."""
+    """Start tasks; end them after the deadline, or when the controller is silent."""
 
     tasks: Sequence[Task]
     deadline_seconds: float
@@ -162,8 +156,6 @@ class TasksRequest:
 
 @dataclass(frozen=True)
 class SignalRequest:
-    """Send a signal to all tasks."""
-
     signal: int
 
 

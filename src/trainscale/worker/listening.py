@@ -26,10 +26,7 @@ _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socket:
-    """Listen on one address only, so that other networks do not reach the port.
-
-    If that is not an address of this host, it is translated on the way: listen on all networks.
-    """
+    """Listen on one address only, or on all if it is not this host's: it is translated on the way."""
     family, backlog = socket.AF_INET6 if ":" in address else socket.AF_INET, max(backlog, _BACKLOG)
     own_address = _find_own_address(address)
     try:
@@ -41,8 +38,8 @@ def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socke
 
 
 def _find_own_address(address: str) -> str:
-    """Return the address that a name stands for; empty for several, and for a loopback address,
-    as which many hosts know their own name.
+    """Return the address that a name stands for; empty for several, and for a loopback address, as
+    which many hosts know their own name.
     """
     try:
         return str(ipaddress.ip_address(address))
@@ -59,9 +56,9 @@ def _find_own_address(address: str) -> str:
 
 @dataclass
 class Greeting:
-    """What a caller sends first. Its connection does not block."""
+    """What a caller sends first."""
 
-    connection: socket.socket
+    connection: socket.socket  # which does not block
     deadline: float
     received: bytes = b""
 
@@ -69,8 +66,8 @@ class Greeting:
 class GreetingReader:
     """Reads the greetings of all callers side by side, so one that sends nothing delays no other.
 
-    A greeting is a line. Callers that send anything else, or nothing for a while, are closed,
-    and so are the oldest of very many.
+    Callers that send no line for a while, or more than one, are closed, and so are the oldest
+    of very many.
     """
 
     def __init__(self, server: socket.socket) -> None:
@@ -82,12 +79,11 @@ class GreetingReader:
         self._selector.register(server, selectors.EVENT_READ)
 
     def wake_by(self, wake: socket.socket) -> None:
-        """Have ``wait_for_greeting`` return when this socket can be read."""
         self._selector.register(wake, selectors.EVENT_READ)
 
     def wait_for_greeting(self, seconds: float | None = None) -> Greeting | None:
-        """Return the next greeting, whose connection belongs to the caller from then on; None when
-        nothing happened for this long, or a socket woke this up.
+        """Return the next greeting, whose connection is the caller's from then on; None when nothing
+        happened for this long, or the socket of ``wake_by`` can be read.
         """
         if self._complete:
             return self._complete.popleft()
@@ -106,7 +102,6 @@ class GreetingReader:
         return self._complete.popleft() if self._complete else None
 
     def close(self) -> None:
-        """Close the listening socket, and the connections whose greetings nobody took."""
         for connection in (*self._strangers, *(greeting.connection for greeting in self._complete)):
             connection.close()
         self._selector.close()
@@ -146,8 +141,8 @@ class GreetingReader:
 def find_free_ports(count: int) -> list[int]:
     """Return different ports on which no process of this host listens now. Raises OSError.
 
-    They are not among those of outgoing connections: a peer that connects again and again
-    before anybody listens might get that very port for its own end.
+    They are not among those of outgoing connections: a peer that connects before anybody
+    listens might get that very port for its own end.
     """
     try:
         with open(_SYSTEM_RANGE) as file:

@@ -1,8 +1,7 @@
 """Loads the frameworks and models of third parties in a process that trains.
 
-The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. If
-an environment does not have the plug-in's package, that one package is imported from the
-folder that the job names.
+The controller finds plug-ins (launch/plugins.py), and a job carries those that it needs. A
+package that an environment does not have is imported from the folder that the job names.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ FRAMEWORK, MODEL, LAUNCHER = "framework", "model", "launcher"
 
 
 def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> None:
-    """Add these plug-ins in this process. They may import numpy, so cores are chosen before.
-
-    ``python_path``: folders to put first on the module path.
-    """
+    """Add plug-ins, after cores have been chosen: they may import numpy."""
     sys.path[:0] = python_path
     for plugin in plugins:
         if plugin.folder and importlib.util.find_spec(plugin.package) is None:
@@ -38,7 +34,7 @@ def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> 
 
 
 def add(plugin: PluginReference) -> Any:
-    """Load a plug-in, check it, and put it into the table of its kind. Raises what is wrong with it."""
+    """Load a plug-in, check it, and put it into the table of its kind."""
     module, _, name = plugin.reference.partition(":")
     if not name:
         raise ValueError(f"{plugin.reference!r} names a module; valid: module:name")
@@ -69,7 +65,6 @@ def _check_type_and_name(loaded: Any, kind: type[Any], known: Any, plugin: Plugi
 
 
 def _check_framework(framework: frameworks.Framework) -> None:
-    """Check the fields that every command reads."""
     _check_reference("adapter", framework.adapter)
     # A plug-in may be one of ours with another adapter, and then has our environment.
     if framework.environment not in ("", *(known.environment for known in frameworks.FRAMEWORKS.values())):
@@ -102,7 +97,7 @@ def _check_reference(field: str, value: Any) -> None:
 
 
 class _PackageFinder(importlib.abc.MetaPathFinder):
-    """Finds one top-level package or module in a folder. All others are found as usual."""
+    """Finds one top-level package or module in a folder."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name, self._folder = name, folder

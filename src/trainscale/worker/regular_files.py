@@ -20,10 +20,7 @@ _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 
 
 def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
-    """Open a file to read its bytes. Raises OSError with a message in ``strerror``.
-
-    With ``pipes``, it may also be an open pipe that a shell passes.
-    """
+    """Open a file to read its bytes; with ``pipes``, also an open pipe that a shell passes."""
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "its name has a NUL character", name)
@@ -34,7 +31,7 @@ def open_regular(path: str | os.PathLike[str], pipes: bool = False) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int, pipes: bool = False) -> bytes:
-    """Return the content of a file. Raises OSError, also if it is longer than ``most_bytes``."""
+    """Return the content of a file. Raises OSError if it is longer than ``most_bytes``."""
     with open_regular(path, pipes) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

@@ -34,11 +34,7 @@ class BatchTime:
 
 @dataclass(frozen=True)
 class GpuState:
-    """What a rank's GPU did in its window, by NVIDIA's driver. None is what it does not report.
-
-    ``limited_share`` is the share of the samples in which something limited its clocks,
-    ``limited_by`` the share of each reason.
-    """
+    """What a rank's GPU did in its window, by NVIDIA's driver. None is what it does not report."""
 
     samples: int
     sm_mhz_mean: float | None = None
@@ -50,8 +46,8 @@ class GpuState:
     watts_mean: float | None = None
     watts_limit: float | None = None
     celsius_max: int | None = None
-    limited_share: float = 0.0
-    limited_by: dict[str, float] = field(default_factory=dict)
+    limited_share: float = 0.0  # of the samples in which something limited its clocks
+    limited_by: dict[str, float] = field(default_factory=dict)  # the share of each reason
     pcie_sent_per_second: float | None = None
     pcie_received_per_second: float | None = None
     nvlink_sent_per_second: float | None = None
@@ -136,9 +132,7 @@ class SeenByRank:
 
 @dataclass
 class Report:
-    """All that a worker sends when it has measured: its sample, and what is too large for the
-    journal.
-    """
+    """All that a worker sends: its sample, and what is too large for the journal."""
 
     sample: RankSample
     warmup: int = 0  # steps before the window

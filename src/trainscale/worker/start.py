@@ -43,9 +43,8 @@ def start(arguments: list[str]) -> int:
 
 
 def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
-    """Have Linux send this process a signal when its parent ends, even by kill -9.
-
-    ``parent`` is the expected parent, or 0. If it has ended already, the signal is sent now.
+    """Have Linux send this process a signal when its parent ends, even by kill -9, or now if
+    ``parent``, the expected one, has ended already.
     """
     import ctypes
 

@@ -1,9 +1,8 @@
 """What a loader process does: choose the images of one batch, write them in 8 bits, and their labels.
 
-Which image comes when is the same for every framework and any number of ranks. An epoch is a
-permutation of all training images by seed and epoch. Step k of n ranks with batch b takes the
-k-th n·b of them, and rank r the r-th b of those: n ranks see what one device sees with a batch
-of n·b. The images left over at the end of an epoch differ from epoch to epoch.
+An epoch is a permutation of all training images by seed and epoch. Step k of n ranks with batch
+b takes the k-th n·b of them, and rank r the r-th b of those: n ranks see what one device sees
+with a batch of n·b. Which images are left over differs from epoch to epoch.
 
 The random numbers by which an image is changed depend on seed, epoch and image alone. Images
 are written one by one, which is faster than whole arrays: those do not fit into a cache.
@@ -31,8 +30,6 @@ _ALIGNMENT = 64  # of shared arrays, in bytes
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Which images a rank's batches are made of, and how."""
-
     data: str
     image_size: int
     batch: int
@@ -55,22 +52,21 @@ class BatchMaker:
         self._draws: Any = None
 
     def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
-        """Return the numbers of the samples that were written."""
-        settings = self._settings
+        """Return the numbers of the samples."""
+        own = self._settings
         if epoch != self._epoch:
-            count, seed, self._epoch = len(self._stored[f"{TRAIN} labels"]), settings.seed, epoch
-            self._order = shuffle_epoch(count, seed, epoch)
-            self._draws = draw_numbers(count, seed, epoch, self.draws_per_image) if settings.augment else None
-        chosen = select_rank_batch(self._order, step, settings.batch, settings.rank, settings.workers)
+            count, self._epoch = len(self._stored[f"{TRAIN} labels"]), epoch
+            self._order = shuffle_epoch(count, own.seed, epoch)
+            self._draws = draw_numbers(count, own.seed, epoch, self.draws_per_image) if own.augment else None
+        chosen = select_rank_batch(self._order, step, own.batch, own.rank, own.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
         return chosen
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
         """Return how many of the images count; the others are black."""
-        settings = self._settings
-        count = len(self._stored[f"{VALID} labels"])
-        chosen = select_validation_batch(count, step, settings.batch, settings.rank, settings.workers)
+        own, count = self._settings, len(self._stored[f"{VALID} labels"])
+        chosen = select_validation_batch(count, step, own.batch, own.rank, own.workers)
         counted = len(chosen)
         self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
         pixels[counted:], labels[counted:] = 0, 0
@@ -82,7 +78,7 @@ class BatchMaker:
 
 
 class PhotoBatchMaker(BatchMaker):
-    """Makes batches of photographs, which it decodes when they are needed."""
+    """Makes batches of photographs, which it decodes."""
 
     draws_per_image = 5  # area, shape, column, row, mirror
 
@@ -96,10 +92,7 @@ class PhotoBatchMaker(BatchMaker):
 
 
 def load_dataset(data: str, directory: str) -> SharedArrays:
-    """Check a data set and read it into shared memory: images, or names of photographs.
-
-    Raises DataError.
-    """
+    """Check a data set and read it: images, or names of photographs. Raises DataError."""
     kind = parse_data_kind(data)
     if kind == FOLDER:
         arrays: NamedArrays = {}
@@ -128,7 +121,7 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
 
 def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
-    """Return the permutation of an epoch; the first epoch is number 0."""
+    """Return the permutation of an epoch."""
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
@@ -161,11 +154,10 @@ def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
 def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
     """Write the ``chosen`` images of ``stored`` to ``out`` (images, channels, size, size).
 
-    ``draws`` (three numbers per image: row, column, mirror) is for training. Where ``out`` is
-    smaller than the stored images, they are cropped at random and mirrored, as in MXNet's
-    CIFAR-10 example; validation takes the centre. Where the sizes are equal, they are shifted
-    by up to a tenth and mirrored, as in Keras' example. Where ``out`` is larger, they are
-    enlarged without randomness, as in the Keras-MXNet profile.
+    ``draws`` (row, column and mirror of each image) is for training. A larger stored image is
+    cropped at random and mirrored, as in MXNet's CIFAR-10 example; validation takes the centre.
+    One of the same size is shifted by up to a tenth and mirrored, as in Keras' example. A
+    smaller one is enlarged without randomness, as in the Keras-MXNet profile.
     """
     size, side = out.shape[-1], stored.shape[-1]
     if size > side:
@@ -180,7 +172,7 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
 
 
 def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
-    """Write a random window of each image, mirrored with probability one half."""
+    """Write a random window of each image, every other one mirrored."""
     size = out.shape[-1]
     offsets = stored.shape[-1] - size + 1
     tops, lefts = np.minimum((draws[:, :2] * offsets).astype(np.int64), offsets - 1).T.tolist()
@@ -191,14 +183,14 @@ def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
 
 
 def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
-    """Move each image, repeating its edge, and mirror it with probability one half."""
+    """Move each image, repeating its edge, and mirror every other one."""
     margin = int(stored.shape[-1] * SHIFT_SHARE)
     padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
     crop(out, padded, np.arange(len(chosen)), draws)
 
 
 def enlarge(out: Any, stored: Any, chosen: Any) -> None:
-    """Repeat each pixel as often as fits and leave the border black: 32 pixels become 288 of 299."""
+    """Repeat each pixel as often as fits, and leave the border black."""
     size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
     times = size // side
     first, length = (size - side * times) // 2, side * times
@@ -213,10 +205,7 @@ def enlarge(out: Any, stored: Any, chosen: Any) -> None:
 
 
 class SharedArrays:
-    """Arrays in memory that several processes share, in a file without a name.
-
-    Another process opens them by the descriptor and ``layout``, which says where each lies.
-    """
+    """Arrays in a file without a name, which other processes open by its descriptor and ``layout``."""
 
     def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
         self.descriptor, self.layout = descriptor, dict(layout)

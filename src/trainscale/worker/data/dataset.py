@@ -1,7 +1,5 @@
-"""The batches of images of a data set: an endless stream for measuring speed, and epochs and a
-validation set for training to an accuracy.
-
-Images go through the loader processes in 8 bits; the adapter makes them floating-point numbers.
+"""The batches of a data set: an endless stream to measure speed, and epochs and a validation set
+to train to an accuracy. Images are made by loader processes in 8 bits; the adapter normalizes them.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder eac
 
 
 class DatasetSource:
-    """Images of a data set, made by loader processes."""
-
     def __init__(self, job: Job, adapter: Adapter) -> None:
         config = job.config
         self.facts = read_dataset_facts(job)
@@ -94,7 +90,7 @@ class DatasetSource:
 def count_updates_per_epoch(job: Job) -> int:
     """Return how often the weights are updated per epoch, for the schedule; 0 without epochs.
 
-    Behind servers that apply every gradient as it comes, the updates of all workers count as one.
+    Servers that apply every gradient as it comes count the updates of all workers as one.
     """
     if job.config.data == SYNTHETIC or not job.config.trains_epochs:
         return 0
@@ -113,7 +109,7 @@ _read_facts_once = lru_cache(maxsize=1)(read_facts)
 
 @contextmanager
 def _name_host_in_errors(job: Job) -> Iterator[None]:
-    """Add the host's name to errors of the data set where a trial has several hosts."""
+    """Add the host's name to errors where a trial has several hosts."""
     try:
         yield
     except (DataError, LoaderError) as error:
@@ -129,5 +125,5 @@ def choose_loader_count(job: Job) -> int:
     if job.device.kind == "cpu" and parse_data_kind(job.config.data) != FOLDER:
         return 1  # small images take a few per cent of a core
     ranks_here = sum(address == job.addresses[job.rank] for address in job.addresses[: job.workers])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     return max(1, min(_MOST_LOADERS, len(job.device.cores) or cores // max(1, ranks_here)))

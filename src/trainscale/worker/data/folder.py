@@ -46,9 +46,8 @@ def list_photographs(directory: str, split: str) -> Listing:
         paths += photographs
         labels += [number] * len(photographs)
     if not paths:
-        raise DataError(
-            f"{top} has no photographs; valid: files that end in {', '.join(_ENDINGS)}, in a folder a class"
-        )
+        valid = f"files that end in {', '.join(_ENDINGS)}, in a folder a class"
+        raise DataError(f"{top} has no photographs; valid: {valid}")
     return Listing(paths, labels, classes)
 
 
@@ -111,7 +110,7 @@ def inspect_photograph(path: str) -> tuple[int, int, int]:
     image = _import_pillow()
     with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         size = photograph.size
-        photograph.draft("RGB", (1, 1))  # decode it small, which is faster and still reads every byte
+        photograph.draft("RGB", (1, 1))  # decode it small, which still reads every byte
         photograph.load()
     return (*size, os.path.getsize(path))
 

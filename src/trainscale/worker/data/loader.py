@@ -1,8 +1,7 @@
 """The input pipeline: processes that make batches in shared memory, ahead of the training.
 
-The rank requests batches in the order in which it will use them, as many ahead as there are
-free slots; each process makes every n-th and answers in order. A process ends when its standard
-input closes, and so with its rank, however that ends.
+The rank requests batches in the order in which it will use them; each of n processes makes every
+n-th and answers in order. A process ends when its standard input closes, and so with its rank.
 """
 
 from __future__ import annotations
@@ -37,15 +36,11 @@ class LoaderError(RuntimeError):
 
 
 class BatchRequest(NamedTuple):
-    """A batch to be made: of a training epoch, or of the validation set where ``epoch`` is None."""
-
     step: int
-    epoch: int | None = None
+    epoch: int | None = None  # None: of the validation set
 
 
 class LoadedBatch(NamedTuple):
-    """A batch in shared memory."""
-
     pixels: Any
     labels: Any
     counted: int  # of the images
@@ -130,9 +125,7 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            end = f"ended with exit code {code}"
-            if code < 0:
-                end = f"was ended by {signal.strsignal(-code)}"
+            end = f"was ended by {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
             if code == -signal.SIGKILL:
                 end = "was ended by SIGKILL: is there memory left?"
             raise LoaderError(f"a loader process {end}; its last output is in this rank's log")
@@ -143,7 +136,6 @@ class Loader:
         return counted, hash_sum
 
     def close(self) -> None:
-        """End the processes, whatever they are making, and release the memory."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:

@@ -1,9 +1,8 @@
 """The published files of MNIST and CIFAR-10: their names and checksums, and what is in them.
 
-CIFAR-10 is published as binary files and as pickles for Python; either is accepted, also in
-the folder that the archive makes (``cifar-10-batches-bin``). Other images in the same formats
-(Fashion-MNIST, a part of CIFAR-10) are accepted where the folder has a file ``checksums.md5``,
-as ``md5sum`` writes it. Then those checksums count, and the images in the files are counted.
+CIFAR-10 is accepted as binary files and as pickles, also in the folder that its archive makes.
+Other images in these formats (Fashion-MNIST, a part of CIFAR-10) are accepted where the folder
+has a file ``checksums.md5``, as ``md5sum`` writes it. Then the images in the files are counted.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ EDITIONS = {
 
 
 def find_edition(name: str, directory: str) -> tuple[Edition, str]:
-    """Return the edition that a folder has, and the folder of its files. Raises DataError."""
+    """Return the edition that a folder has, and the folder of its files."""
     missing = ""
     for edition in EDITIONS[name]:
         for folder in dict.fromkeys((directory, _join(directory, edition.folder))):
@@ -115,7 +114,7 @@ def find_edition(name: str, directory: str) -> tuple[Edition, str]:
 
 
 def check_files(name: str, directory: str) -> None:
-    """Check every byte of all files of a data set. Raises DataError."""
+    """Check every byte of all files of a data set."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     for file in edition.all_files:
@@ -160,7 +159,7 @@ def read_checksums(folder: str) -> dict[str, str] | None:
 
 
 def count_images(name: str, directory: str) -> dict[str, int]:
-    """Return how many images each split has. Raises DataError."""
+    """Return how many images each split has."""
     edition, folder = find_edition(name, directory)
     if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
@@ -181,9 +180,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the images (images, channels, rows, columns) and labels of a split, in 8 bits,
-    file by file. Raises DataError.
-    """
+    """Yield the images (images, channels, rows, columns) and labels of each file of a split, in 8 bits."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     paths = [verify_path(folder, file, checksums) for file in edition.files[split]]

@@ -1,8 +1,7 @@
 """Which samples of the data set a rank has trained on, so that the ranks can be compared.
 
-Every batch carries the numbers of its samples from the place that read them. A rank keeps for
-each epoch how many there were and the sum of a hash of their numbers, and for its first epoch
-one flag for each sample of the data set.
+Every batch carries the numbers of its samples. A rank keeps of each epoch how many there were
+and the sum of a hash of their numbers, and of its first epoch a flag for each sample.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ HASH_MODULUS = 2**61 - 1
 
 
 def compute_hash_sum(samples: Any) -> int:
-    """Return the sum of a 64-bit hash of sample numbers, modulo 2⁶¹ - 1.
+    """Return the sum of a 64-bit hash (a bijection) of sample numbers, modulo 2⁶¹ - 1.
 
-    The hash is a bijection of 64-bit numbers. Two different sets of samples have the same sum
-    with a probability of 2⁻⁶¹, whatever their order.
+    Two different sets of samples have the same sum with a probability of 2⁻⁶¹.
     """
     import numpy as np
 
@@ -57,7 +55,6 @@ class SamplesTracker:
 
 
 def pack_flags(flags: Any) -> str:
-    """Return flags as text: one bit each, compressed, in base64."""
     import numpy as np
 
     packed = np.packbits(flags, bitorder="little").tobytes()

@@ -24,7 +24,7 @@ def open_source(job: Job, adapter: Adapter) -> Any:
 
 
 class SyntheticSource:
-    """Repeats one random batch, which is placed on the device once."""
+    """Repeats one random batch, never zeros, on which some hardware computes faster."""
 
     waited_seconds = 0.0
 
@@ -38,11 +38,10 @@ class SyntheticSource:
         return self._batch
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        pass
 
 
 def make_batch(job: Job, place: Callable[[Any, Any], Any]) -> Any:
-    """Return this rank's random samples, placed on the device."""
     samples = find_samples(job.config.model)
     shape = samples.shape(job.config)
     return place(*make_samples(job.seed, job.rank * job.batch, job.batch, shape, job.config.classes, samples.dtype))
@@ -53,8 +52,7 @@ def make_samples(
 ) -> tuple[Any, Any]:
     """Return random samples ``first`` … ``first + count - 1`` and their labels as int64.
 
-    They are never zeros, on which some hardware computes faster. Sample i is the same whatever
-    the batch: n ranks with batch b see what one device sees with n·b.
+    Sample i is the same whatever the batch: n ranks with batch b see what one device sees with n·b.
     """
     import numpy as np
 
@@ -83,7 +81,7 @@ class Normalization:
         return tuple(-mean / deviation for mean, deviation in zip(self.mean, self.deviation))
 
     def __call__(self, pixels: Any) -> Any:
-        """Return pixels (images, channels, rows, columns) as normalized 32-bit numbers."""
+        """Return pixels (images, channels, rows, columns) as 32-bit numbers."""
         import numpy as np
 
         result = np.empty(pixels.shape, np.float32)

@@ -1,9 +1,8 @@
 """GPUs as NVIDIA's management library (NVML) shows them: memory by process, energy, clocks,
 power, temperature and traffic. It is called through ctypes: a keeper has no packages.
 
-The keeper samples memory and state in a thread, so that the ranks pay nothing for it. When a
-rank has reported its window, the samples in that window are summarised. Processes of one host
-share the clock that dates them.
+The keeper samples memory and state in a thread, so that the ranks pay nothing for it, and
+summarises the samples in a rank's window. Processes of one host share the clock.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 6
 
 
 def find_visible_gpu(index: int) -> str:
-    """Return CUDA's name of a GPU; the index counts among CUDA_VISIBLE_DEVICES, if it is set."""
+    """Return CUDA's name of a GPU, whose index counts among CUDA_VISIBLE_DEVICES."""
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if names and index >= len(names):
         raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(names)}")
@@ -39,7 +38,7 @@ def find_visible_gpu(index: int) -> str:
 
 
 class NvmlError(Exception):
-    """A call of the library failed."""
+    pass
 
 
 class _FieldValue(ctypes.Structure):  # nvmlFieldValue_t
@@ -77,28 +76,25 @@ class Nvml:
         """
         sizes: dict[int, int | None] = {}
         errors = []
+        buffer = ctypes.create_string_buffer(_CAPACITY * _PROCESS.size)
         for index in range(self._count):
+            count = ctypes.c_uint(_CAPACITY)
             try:
-                entries = self._list_processes(str(index))
+                device = self._find_device(str(index))
+                self._call("nvmlDeviceGetComputeRunningProcesses", device, ctypes.byref(count), buffer)
             except NvmlError as error:
                 errors.append(error)
                 continue
-            for pid, size in entries:
+            for number in range(count.value):
+                pid, size = _PROCESS.unpack_from(buffer, number * _PROCESS.size)
                 before = sizes.get(pid, 0)
                 sizes[pid] = None if before is None or size == _NOT_AVAILABLE else before + size
         if errors and len(errors) == self._count:
             raise errors[-1]
         return sizes
 
-    def _list_processes(self, gpu: str) -> list[tuple[int, int]]:
-        count = ctypes.c_uint(_CAPACITY)
-        buffer = ctypes.create_string_buffer(_CAPACITY * _PROCESS.size)
-        function = "nvmlDeviceGetComputeRunningProcesses"
-        self._call(function, self._find_device(gpu), ctypes.byref(count), buffer)
-        return [_PROCESS.unpack_from(buffer, n * _PROCESS.size) for n in range(count.value)]
-
     def read_number(self, function: str, gpu: str, *arguments: int, wide: bool = False) -> int:
-        """Return the result of a function for a GPU, which has 32 bits, or 64 if it is ``wide``."""
+        """Return the result of a function, which has 32 bits, or 64 if it is ``wide``."""
         answer: Any = ctypes.c_ulonglong() if wide else ctypes.c_uint()
         self._call(function, self._find_device(gpu), *map(ctypes.c_uint, arguments), ctypes.byref(answer))
         return int(answer.value)
@@ -163,7 +159,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuSample:
-    """The state of a GPU at a moment of ``time.perf_counter``. What it does not report is missing."""
+    """A GPU at a moment of ``time.perf_counter``. What it does not report is missing."""
 
     seconds: float
     values: dict[str, Any]  # by the names of _READINGS and _COUNTERS
@@ -243,9 +239,7 @@ NO_COUNT = "the driver does not say how much memory each process holds"
 
 
 class GpuMonitor:
-    """Samples, in a thread, the most GPU memory that each rank and its children held, and the
-    state of the ranks' GPUs. Processes that do not belong to the trial are not counted.
-    """
+    """Samples the most GPU memory that each rank and its children held, and the ranks' GPUs."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, int] = {}  # by process number
@@ -328,7 +322,7 @@ class GpuMonitor:
 
 
 def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
-    """Return the rank (by process number) that is a process, leads its session or started it."""
+    """Return the rank that is a process, leads its session or started it."""
     for _ in range(64):  # a tree that changes while it is read might look like a ring
         if pid in ranks:
             return ranks[pid]

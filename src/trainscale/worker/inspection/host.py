@@ -1,7 +1,7 @@
 """Inspects a host: machine, addresses, disk, and which interpreters have some frameworks.
 
-The role ``look`` reads a HostFactsRequest as a JSON line, and prints the HostFacts as JSON text
-in events (HostFactsPiece). Frameworks are imported in their own interpreters, by ``probe``.
+The role ``look`` reads a HostFactsRequest as a JSON line, and prints HostFacts in pieces.
+Frameworks are imported in their own interpreters, by ``probe``.
 """
 
 from __future__ import annotations
@@ -111,9 +111,8 @@ def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gp
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
         # By number, or by the beginning of the UUID. As in CUDA, a wrong name hides all that follow.
-        named = [gpu for gpu in gpus if name == str(gpu.index)]
-        if name.startswith("GPU-"):
-            named = [gpu for gpu in gpus if gpu.uuid.startswith(name)]
+        by_uuid = name.startswith("GPU-")
+        named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
         if len(named) != 1:
             break
         chosen += named
@@ -150,7 +149,7 @@ print(json.dumps({name: version(name) for name, spec in specs.items() if spec an
 
 @dataclass(frozen=True)
 class FrameworkSearch:
-    """The modules of a framework, and the interpreters to try first."""
+    """A framework's modules, and the interpreters to try first."""
 
     modules: list[str]
     pythons: list[str]
@@ -250,7 +249,7 @@ def list_addresses() -> dict[str, str]:
 
 
 def find_reached_address() -> str:
-    """Return the address to which the controller's ssh connected; empty if it was not by ssh."""
+    """Return the address to which the controller's ssh connected, or an empty text."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return fields[2] if len(fields) == 4 else ""
 
@@ -266,8 +265,7 @@ def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[
     environments made here. Each is asked once, for ``all_modules``.
     """
     environments = sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))
-    candidates = [*pythons, sys.executable, *environments]
-    for python in dict.fromkeys(candidates):
+    for python in dict.fromkeys([*pythons, sys.executable, *environments]):
         path = shutil.which(python)
         versions = _find_versions(path, all_modules) if path else {}
         if path and all(module in versions for module in modules):
@@ -279,7 +277,6 @@ def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[
 def _find_versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     try:
         done = subprocess.run([python, "-c", _FIND, *modules], capture_output=True, timeout=_FIND_SECONDS)
-        versions: dict[str, str] = json.loads(done.stdout)
+        return dict(json.loads(done.stdout))
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
-    return versions

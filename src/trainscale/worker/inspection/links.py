@@ -1,9 +1,8 @@
 """Measures the network between this host and its neighbours in a ring: the round trip to the
 next host, and the bits per second that arrive from the previous one.
 
-Reads a LinksRequest as a JSON line and prints one event (Links). A host sends and then
-receives, or the other way round, and a sender waits until its receiver is free. So a ring of
-any size takes about as long as a ring of three.
+A host sends and then receives, or the other way round, and a sender waits until its receiver is
+free. So a ring of any size takes about as long as a ring of three.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Computes a few steps with one framework, for a parity check. Nothing is timed.
 
-Reads a job and sends its numbers: the logits of every head, the loss of every step, the
-weights before, after the first step and after the last, folded, and what batch norm, dropout
-and ``place_pixels`` do. Training starts from varied weights (models/weights.py).
+The numbers are the logits of every head, the loss of every step, the weights before, after the
+first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do.
+Training starts from varied weights (models/weights.py).
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
     statistics = {name: np.array(values, np.float64) for name, values in adapter.statistics().items()}
 
     def add_statistics(part: str, steps: int) -> None:
-        """Add what the steps have added to the running statistics, with the unbiased variance."""
         for name, values in adapter.statistics().items():
             added = np.asarray(values, np.float64) - (1 - BATCH_NORM_MOMENTUM) ** steps * statistics[name]
             graph = adapter.catalogue_graph
@@ -95,7 +94,7 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
 
 
 def _measure_dropout(adapter: Adapter) -> NamedArrays:
-    """Return, for each dropout layer: the share of zeros among its outputs for ones, the mean of
+    """Return, for each dropout layer, the share of zeros among its outputs for ones, the mean of
     the others, its rate and the number of ones.
     """
     import numpy as np
@@ -137,10 +136,10 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
 
 
 def fold(values: Any) -> numpy.ndarray:
-    """Represent a tensor by at most 4,096 numbers. A small tensor stays as it is. Otherwise
-    every value is multiplied by a fixed random sign and added to one of 4,096 sums. The folds
-    of two tensors differ by as much as the tensors do, in the root mean square over signs. Two
-    values that swapped positions change the fold, except for one pair in 8,192.
+    """Represent a large tensor by 4,096 sums of its values with fixed random signs.
+
+    The folds of two tensors differ by as much as the tensors do, in the root mean square over
+    signs. Two values that swapped positions change the fold, except for one pair in 8,192.
     """
     import numpy as np
 
@@ -153,5 +152,5 @@ def fold(values: Any) -> numpy.ndarray:
     signs = np.unpackbits(bits.astype("<u8").view(np.uint8))[: flat.size]
     signed = np.zeros(rows * _FOLD)
     np.subtract(flat, 2.0 * flat * signs, out=signed[: flat.size])
-    sums: numpy.ndarray = signed.reshape(rows, _FOLD).sum(axis=0)
-    return sums
+    folded: numpy.ndarray = signed.reshape(rows, _FOLD).sum(axis=0)
+    return folded

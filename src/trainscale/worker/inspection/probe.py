@@ -1,6 +1,5 @@
-"""Inspects one framework from inside its environment: reads a ProbeRequest as a JSON line and
-prints one event (FrameworkFacts). The controller, which never imports a framework, learns
-versions and GPUs so, and whether a user's network can be built.
+"""Inspects one framework inside its environment, because the controller never imports one: its
+versions and GPUs, and whether a user's network can be built.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class ProbeRequest:
 
 
 def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> dict[str, FrameworkFacts]:
-    """Probe frameworks on this machine, each in a process of its interpreter, all at once.
-
-    Whatever goes wrong there is the reason why a framework cannot be used.
-    """
+    """Probe frameworks on this machine, each in a process of its interpreter, all at once."""
     start = str(Path(__file__).resolve().parents[1] / "start.py")
     deadline = time.monotonic() + _SECONDS
     children: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,23 +53,19 @@ def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> 
         for request in requests:
             name, python = request.framework, pythons[request.framework]
             try:
-                children[name] = subprocess.Popen(
-                    [python, start, "probe"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
+                pipe, same = subprocess.PIPE, subprocess.STDOUT
+                children[name] = subprocess.Popen([python, start, "probe"], stdin=pipe, stdout=pipe, stderr=same)
             except OSError as error:
                 facts[name] = FrameworkFacts(False, f"cannot start {python}: {error.strerror}")
         for request in requests:
-            if request.framework in children:
-                child, text = children[request.framework], json.dumps(request, default=vars) + "\n"
+            name = request.framework
+            if name in children:
+                child, text = children[name], json.dumps(request, default=vars) + "\n"
                 try:
                     output, _ = child.communicate(text.encode(), max(0.0, deadline - time.monotonic()))
-                    facts[request.framework] = _read_answer(request.framework, child.returncode, output)
+                    facts[name] = _read_answer(name, child.returncode, output)
                 except subprocess.TimeoutExpired:
-                    reason = f"no answer within {_SECONDS:.0f} s from {pythons[request.framework]}"
-                    facts[request.framework] = FrameworkFacts(False, reason)
+                    facts[name] = FrameworkFacts(False, f"no answer within {_SECONDS:.0f} s from {pythons[name]}")
     finally:
         for child in children.values():
             if child.poll() is None:
@@ -96,7 +88,7 @@ def _read_answer(framework: str, code: int, output: bytes) -> FrameworkFacts:
 
 
 def find_explaining_line(text: str) -> str:
-    """Return the line of a message that explains the most: it may hold a whole traceback."""
+    """Return the line of a message that explains the most; it may hold a traceback."""
     first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if not first.endswith("Traceback (most recent call last):"):
         return first

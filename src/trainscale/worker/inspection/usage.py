@@ -1,6 +1,4 @@
-"""What processes use: memory, and a limit for ranks that try ever larger batches; CPU time;
-energy, by the counters of the driver (a GPU) or of RAPL (the processors of a host).
-"""
+"""What processes use: memory, with a limit for ranks that try ever larger batches; cores; energy."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _PACKAGE = re.compile(r"(?:intel|amd)-rapl:\d+")
 
 
 def read_line(path: str, start: str = "") -> str:
-    """Return the rest of the first line that starts so; empty if there is none, or no file."""
+    """Return the rest of the first line that starts so; empty if there is none."""
     try:
         with open(path, errors="replace") as file:
             return next((line[len(start) :].strip() for line in file if line.startswith(start)), "")
@@ -30,7 +28,7 @@ def read_line(path: str, start: str = "") -> str:
 
 
 def read_number(path: str, start: str = "") -> int | None:
-    """Return the number at the beginning of that rest; None for another word, such as "max"."""
+    """Return the number that begins that rest; None for a word, such as "max"."""
     number = read_line(path, start).partition(" ")[0]
     return int(number) if number.isdigit() else None
 
@@ -39,19 +37,17 @@ def read_number(path: str, start: str = "") -> int | None:
 
 
 def read_peak_bytes(pid: int | str = "self") -> int | None:
-    """Return the most memory that a process ever held (VmHWM)."""
     kib = read_number(f"/proc/{pid}/status", "VmHWM:")
     return None if kib is None else kib * 1024
 
 
 def read_host_peak_bytes() -> int:
     # ru_maxrss can be the parent's.
-    scale = 1 if os.uname().sysname == "Darwin" else 1024
-    return read_peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return read_peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def sum_children_peak_bytes() -> int | None:
-    """Return the sum of the peaks of this process's children, with what they share."""
+    """Return the sum of the peaks of this process's children."""
     files = glob.glob("/proc/self/task/*/children")
     peaks = [read_peak_bytes(pid) for file in files for pid in read_line(file).split()]
     return sum(filter(None, peaks)) or None
@@ -60,7 +56,7 @@ def sum_children_peak_bytes() -> int | None:
 def limit_memory(share: float) -> int:
     """Limit this process, and each that it starts, to a share of the free memory; return the limit.
 
-    A larger allocation fails. Otherwise the kernel would swap or end processes.
+    Otherwise the kernel would swap or end processes.
     """
     limit = int(share * count_available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -70,7 +66,7 @@ def limit_memory(share: float) -> int:
 
 
 def count_available_bytes() -> int:
-    """Return what can be allocated without swapping, in the machine and in every container."""
+    """Return what the machine and every container can allocate without swapping."""
     kib = read_number("/proc/meminfo", "MemAvailable:")
     available = [(kib or 0) * 1024 or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
@@ -101,9 +97,7 @@ def count_available_bytes() -> int:
 
 def list_usable_cores() -> tuple[int, ...]:
     """Return the cores that this process may use, limited by a container's quota."""
-    allowed = list(range(os.cpu_count() or 1))
-    if hasattr(os, "sched_getaffinity"):
-        allowed = sorted(os.sched_getaffinity(0))
+    allowed = sorted(os.sched_getaffinity(0))
     limit, _, period = read_line("/sys/fs/cgroup/cpu.max").partition(" ")
     if not limit:  # version 1
         limit = read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
@@ -114,8 +108,6 @@ def list_usable_cores() -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What this process used."""
-
     cpu_seconds: float
     involuntary_switches: int  # a core was taken away
     core_wait_seconds: float | None  # in which threads were ready to run but had no core

@@ -14,7 +14,7 @@ _COPY_SECONDS = 300  # if no byte of a copy arrives for this long, the sender is
 
 
 def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
-    """Get the worker with that digest into ``folder``, then become ``role`` of it in this process."""
+    """Get the worker with that digest into ``folder``, then become ``role`` of it."""
     try:
         if sys.version_info < OLDEST:
             message = "%s is Python %s, too old; valid: %s or newer"
@@ -43,10 +43,7 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
 
 
 def _compute_digest(copy: str) -> str:
-    """Return the digest of the names and contents of a copy, without files that Python adds.
-
-    A host may have removed some files of a copy in a shared folder.
-    """
+    """Return the digest of a copy's names and contents, without files that Python adds."""
     import hashlib
 
     digest = hashlib.sha256()

@@ -1,8 +1,7 @@
 """The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
 
-It reads the requests of job.py from its standard input. When that input closes, when the
-deadline passes, or when it receives a signal to end, it ends every process that it started, and
-all their descendants. If the controller needs the host again, it stays for further tasks.
+It reads the requests of job.py from its standard input. When that closes, when the deadline
+passes, or on a signal to end, it ends every process that it started, and all their descendants.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes
 _REPORT = f'"kind":"{ReportPiece.kind}"'
 _LONGEST_IN_TAIL = 1000  # characters
 _LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
-_READS_PER_TURN = 16  # of up to 64 KiB each, of one stream
+_READS_PER_TURN = 16  # of up to 64 KiB each, of one stream: others print too
 _CANNOT_START = 127  # the exit code that shells use
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
 
 
 class KeeperInput:
-    """Reads standard input without a buffer, because it must stay readable for its end."""
+    """Reads standard input without a buffer, so that its end is noticed."""
 
     def __init__(self) -> None:
         self.has_ended = False  # the controller is done or dead
@@ -73,9 +72,7 @@ class KeeperInput:
         return None
 
     def wait_for_tasks(self, silence_seconds: float | None = None) -> TasksRequest | None:
-        """Answer requests for ports until tasks come. Return None when the input ends first, or is
-        silent for too long: then the controller counts as dead.
-        """
+        """Answer requests for ports until tasks come; None if the input ends, or is silent for too long."""
         while True:
             request = self.take_request()
             if isinstance(request, TasksRequest):
@@ -104,7 +101,6 @@ class RunningTask:
         self.output_left = sys.maxsize if task.most_output is None else task.most_output
         self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.streams: dict[str, int] = {}
-        # A session of its own, so that one signal reaches the process and all its children.
         self.popen = subprocess.Popen(
             [_SUBSTITUTES.get(argument, argument) for argument in task.command],
             cwd=task.folder,
@@ -112,7 +108,7 @@ class RunningTask:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**task.defaults, **os.environ, **task.environment},
-            start_new_session=True,
+            start_new_session=True,  # so that one signal reaches the process and all its children
             # Also while the program starts, it must not outlive a keeper that is killed.
             preexec_fn=functools.partial(end_with_parent, signal.SIGKILL, os.getpid()),
         )
@@ -128,8 +124,8 @@ class RunningTask:
             os.set_blocking(stream.fileno(), False)
 
     def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
-        """Return the lines that the data completes, and for each whether it goes on: a very long
-        line comes in parts. No data means the end: return what remains.
+        """Return the lines that the data completes, and whether each goes on: a very long line comes
+        in parts. No data means the end: return what remains.
         """
         *lines, remainder = (self._buffers[stream] + data).split(b"\n")
         parts = [(line, False) for line in lines]
@@ -146,7 +142,6 @@ class RunningTask:
         return [(part.decode(errors="replace").rstrip("\r"), goes_on) for part, goes_on in parts]
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process and all its children."""
         try:
             os.killpg(self.popen.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -171,7 +166,7 @@ class Keeper:
                 self._start(task)
             self._relay()
         except _EndRequested as request:
-            signal_number = request.number
+            (signal_number,) = request.args
         finally:
             self._end()
         now = _read_counters()
@@ -219,7 +214,7 @@ class Keeper:
                     self._check_exit(running)
 
     def _check_exit(self, running: RunningTask) -> None:
-        """Report a task's exit, after all its output. Its children may keep its pipes open."""
+        """Report an exit, after all output. The task's children may keep its pipes open."""
         # The process is not reaped, so its id and its group's cannot be reused.
         status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
@@ -233,7 +228,6 @@ class Keeper:
         _send(Exit(code, "\n".join(running.tail)), running.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
-        """Relay what can be read now, but not without end: others print too."""
         for _ in range(_READS_PER_TURN):
             if name not in running.streams:
                 return
@@ -255,7 +249,6 @@ class Keeper:
                 self._selector.unregister(running.streams.pop(name))
 
     def _relay_log(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-        """Send a line that a task printed in pieces that fit into events, unless it is too much."""
         left = running.output_left
         if left <= 0:
             return
@@ -269,7 +262,7 @@ class Keeper:
             _send(LogLine(text, stream), running.rank)
 
     def _summarise_window(self, running: RunningTask, line: str) -> None:
-        """Report what a rank's GPU did in the window that the last line of its report names."""
+        """Report what a rank's GPU did in the window that its report names."""
         try:
             piece = json.loads(line[len(MARK) :])
             if not piece["is_last"]:
@@ -335,11 +328,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _EndRequested(BaseException):
-    """A signal requested the end of the keeper, which the last event reports."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    """A signal, whose number is the argument, requested the end of the keeper."""
 
 
 def _set_signal_handler(handler: Any) -> None:
@@ -366,7 +355,7 @@ def _read_counters() -> dict[str, Any]:
 
 
 def extract_event(line: str, rank: int) -> bytes | None:
-    """Return the event in a line, or None. Not all roles know their rank: it is added."""
+    """Return the event in a line, or None. A missing rank is added: not all roles know theirs."""
     if not line.startswith(MARK):
         return None
     if '"rank":' in line:

@@ -1,7 +1,5 @@
-"""A user's own program on this host: prepares its folder, or becomes the program.
-
-Reads one JSON line: a FolderRequest, which is answered by one event (FolderState), or a
-ProgramJob.
+"""A user's own program on this host: prepares its folder (a FolderRequest, answered by a
+FolderState), or becomes the program (a ProgramJob).
 """
 
 from __future__ import annotations
@@ -44,20 +42,18 @@ _RENDEZVOUS = (
 
 @dataclass(frozen=True)
 class FolderRequest:
-    """Check that a folder exists. With an archive (a tar file in base64), create and fill it first."""
+    """Check that a folder exists."""
 
     prepare: str
-    archive: str | None = None
+    archive: str | None = None  # a tar file in base64: create the folder and fill it first
 
 
 @dataclass(frozen=True)
 class ProgramJob:
-    """A program to become. ``defaults`` are variables that yield to the host's own."""
-
     command: list[str]
     folder: str
     environment: dict[str, str] = field(default_factory=dict)
-    defaults: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)  # variables that yield to the host's own
     gpus: list[int] | None = None  # the numbers of the visible ones; None: all
 
 

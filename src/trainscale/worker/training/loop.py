@@ -3,8 +3,7 @@ is how everything is measured.
 
 A window starts when every rank has warmed up and its device is idle. It ends when the device
 has done the last step. What happens before is reported as start-up and first step. Inside a
-window the loop waits only for steps, and another thread sends one short heartbeat per second;
-after 5 s in one step also the call stack.
+window the loop waits only for steps, and another thread sends one short heartbeat per second.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ def train(
 
 
 def take_step(adapter: Adapter, batches: Iterator[Any]) -> None:
-    """Take a step and wait for it."""
     adapter.wait(adapter.step(next(batches)))
 
 
@@ -217,7 +215,7 @@ def learn(
 
 
 def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple[float, int, int]:
-    """Return the summed losses of this rank's validation samples, the correct ones, and all."""
+    """Return the summed losses of this rank's validation samples, how many are correct, and all."""
     import numpy as np
 
     assert adapter.samples.loss == CROSS_ENTROPY
@@ -235,7 +233,7 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
 
 
 def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> Epoch:
-    """Return the results of all ranks, timed without the very first step of the trial."""
+    """Return the results of all ranks together."""
     steps = sum(rank.steps for rank in ranks)
     valid_samples = sum(rank.valid_samples for rank in ranks)
     return Epoch(
@@ -258,10 +256,7 @@ def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: f
 def measure_resident(
     adapter: Adapter, source: Any, rendezvous: Rendezvous, heartbeat: HeartbeatSender, sample: RankSample
 ) -> None:
-    """Measure how fast the same processes train on one batch that stays on the device.
-
-    The difference is the cost of the input pipeline.
-    """
+    """Train on one batch that stays on the device. The difference is the cost of the input pipeline."""
     heartbeat.phase, heartbeat.step = "resident", 0
     batch = source.load_first_batch()
     count = max(_LEAST_RESIDENT, min(_MOST_RESIDENT, len(sample.step_seconds) // 2))
@@ -287,8 +282,7 @@ def measure_exchanges(
     """Exchange gradients of several sizes, the smallest first, up to those of the network.
 
     The slowest rank's first exchange of a size decides for all ranks how often it is repeated.
-    Its mean decides whether a larger size would take too long; that of a small size does not,
-    because it is latency, which does not grow.
+    Its mean decides whether a larger size would take too long, unless it is only latency.
     """
     heartbeat.phase, heartbeat.step = "exchange", 0
     gradients = parameters * (8 if adapter.config.precision == "fp64" else 4)
@@ -320,7 +314,7 @@ def measure_exchanges(
 def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds: float) -> tuple[BatchTime, ...]:
     """Take steps with a half and a quarter of the batch, unless that would compile anew.
 
-    They surely fit into memory. Batches below 4 are doubled instead.
+    Both surely fit into memory. Batches below 4 are doubled instead.
     """
     if not adapter.takes_any_batch:
         return ()

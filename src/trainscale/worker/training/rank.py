@@ -61,11 +61,11 @@ _NO_MEMORY_IF_LIMITED = (
 
 
 class CannotCompute(Exception):
-    """A job is refused. The message is the reason."""
+    """A job is refused."""
 
 
 def run_job(work: Callable[[Job, Emitter], None]) -> int:
-    """Read a job from standard input and do its work. An error becomes an event."""
+    """Do the job on standard input. An error becomes an event."""
     end_with_parent()
     job = Job.from_json(sys.stdin.readline())
     emit = Emitter(job.rank, claim_stdout())
@@ -127,7 +127,7 @@ def _run(job: Job, emit: Emitter, heartbeat: HeartbeatSender, began: float) -> b
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Run on these cores only, with one thread per core. An empty list changes nothing.
+    """Run on these cores, with one thread per core, unless the list is empty.
 
     It is called before any framework is imported, because libraries read the variables once.
     """
@@ -135,8 +135,7 @@ def pin(cores: Sequence[int]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not cores:
         return
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(cores))
+    os.sched_setaffinity(0, set(cores))
     for name in _THREAD_VARIABLES:
         os.environ[name] = str(len(cores))
 

@@ -1,7 +1,7 @@
 """The rendezvous of a trial's workers: barriers and small exchanges over TCP, the same for every framework.
 
-Rank 0 runs its server. It is used around the measured window and never inside it, so that all
-ranks start together, agree on step counts, and keep the machine loaded until the last is done.
+It is used around the measured window and never inside it, so that all ranks start together,
+agree on step counts, and keep the machine loaded until the last is done.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WELCOME = b"welcome\n"
 
 
 class Rendezvous:
-    """Every worker calls the same methods with the same names in the same order. Rank 0 admits
-    no process without the secret of the trial.
+    """Every worker calls the same methods with the same names in the same order. Rank 0, which has
+    the server, admits no process without the secret of the trial.
     """
 
     def __init__(self, address: str, port: int, rank: int, workers: int, secret: str = "") -> None:
@@ -37,21 +37,20 @@ class Rendezvous:
             self._socket = _connect(address, port, f"{secret} {rank}\n".encode())
 
     def exchange(self, name: str, value: Any = None) -> list[Any]:
-        """Wait for all ranks; return the value of every rank, in order of rank."""
+        """Wait for all ranks; return the values in order of rank."""
         self.arrive(name, value)
         while name not in self._answers:
             self._read()
         return self._answers.pop(name)
 
     def arrive(self, name: str, value: Any = None) -> None:
-        """Announce that this rank has arrived, without waiting for others."""
+        """Announce that this rank has arrived, without waiting."""
         if self._socket is None:
             self._answers[name] = [value]
             return
         self._socket.sendall(json.dumps([name, value]).encode() + b"\n")
 
     def has_everyone_arrived(self, name: str) -> bool:
-        """Whether all ranks have arrived. Does not wait."""
         while self._socket is not None and name not in self._answers:
             if not select.select([self._socket], [], [], 0)[0]:
                 return False
@@ -82,7 +81,6 @@ class _Server:
         threading.Thread(target=self._admit_all, name="rendezvous", daemon=True).start()
 
     def _admit_all(self) -> None:
-        """Admit every rank once, then close the port."""
         reader = GreetingReader(self._socket)
         while len(self._connections) < self._workers:
             greeting = reader.wait_for_greeting()
