@@ -65,6 +65,11 @@ def test_the_terminal_is_marked_and_says_why() -> None:
     assert "it is not proven that this is the same work as torch nchw: mxnet could not compute it" in text
 
 
+def test_the_first_framework_is_not_said_to_differ_from_itself() -> None:
+    first = Verdict("torch", "alexnet", 224, 1000, "nchw", "cpu", "torch nchw", UNPROVEN, (), "left out")
+    assert first.warning == "it is not proven that this is the same work as in the other series: left out"
+
+
 def test_machines_read_the_state_in_its_own_column(outputs: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((outputs / "results.csv").read_text())))
     assert [row["parity"] for row in rows[::2]] == [PROVEN, FAILED, UNPROVEN]

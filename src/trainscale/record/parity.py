@@ -60,7 +60,11 @@ class Verdict:
 
     @property
     def is_reference(self) -> bool:
-        return self.reference == f"{self.framework} {self.layout}" and bool(self.checks)
+        return self._is_its_own_reference and bool(self.checks)
+
+    @property
+    def _is_its_own_reference(self) -> bool:
+        return self.reference == f"{self.framework} {self.layout}"
 
     @property
     def warning(self) -> str:
@@ -68,7 +72,8 @@ class Verdict:
         if self.state == PROVEN:
             return ""
         if self.state == UNPROVEN:
-            return f"it is not proven that this is the same work as {self.reference}: {self.reason}"
+            other = "as in the other series" if self._is_its_own_reference else f"as {self.reference}"
+            return f"it is not proven that this is the same work {other}: {self.reason}"
         return f"not the same work as {self.reference}: {self.reason}"
 
 
