@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,57 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 # ---- models and batches
 
 
-def test_the_original_spelling_of_models_and_batches_works() -> None:
-    made = plan(models=("Inceptionv3:16", "Alexnet:256"))
-    assert [(config.model, config.batch) for config in made.configs] == [("inceptionv3", 16), ("alexnet", 256)]
+@pytest.mark.parametrize(
+    ("settings", "names", "expected"),
+    [
+        ({"models": ("Inceptionv3:16", "Alexnet:256")}, "model batch", [("inceptionv3", 16), ("alexnet", 256)]),
+        *(
+            ({"models": (spelling,)}, "model", ["inceptionv3"])
+            for spelling in ("Inception-V3", "INCEPTION3", "inception_v3", "Inception v3")
+        ),
+        ({"models": ("mnist:3", "alexnet"), "batch": 7}, "batch", [3, 7]),
+        ({"models": ("mnist",)}, "batch channels", [(64, 1)]),
+        (
+            {"models": ("My_package.Module:Build:4",)},
+            "model batch image_size classes",
+            [("My_package.Module:Build", 4, 224, 1000)],
+        ),
+        (
+            {"models": ("resnet18",), "image_size": 64, "classes": 10},
+            "image_size classes channels",
+            [(64, 10, 3)],
+        ),
+        ({"frameworks": ("Torch",), "strategies": ("AllReduce",)}, "framework strategy", [("torch", "allreduce")]),
+        ({"strategies": ("ps:3", "ps-async", "allreduce"), "servers": 2}, "servers", [3, 2, 0]),
+        ({"strategies": ("ps",)}, "servers", [1]),
+        ({"models": ("mnist", "alexnet:4"), "batch": AUTO}, "batch", [AUTO, 4]),
+        ({"models": ("mnist:auto", "alexnet:4")}, "batch", [AUTO, 4]),
+        ({"models": ("mnist:AUTO",), "batch": 16}, "batch", [AUTO]),
+        (
+            {"models": ("mnist", "alexnet"), "strategies": ("allreduce", "sharded")},
+            "model strategy",
+            [("mnist", "allreduce"), ("mnist", "sharded"), ("alexnet", "allreduce"), ("alexnet", "sharded")],
+        ),
+    ],
+)
+def test_settings_become_configs(settings: dict[str, Any], names: str, expected: list[Any]) -> None:
+    assert [attrgetter(*names.split())(config) for config in plan(**settings).configs] == expected
 
 
-@pytest.mark.parametrize("spelling", ["Inception-V3", "INCEPTION3", "inception_v3", "Inception v3"])
-def test_case_and_hyphens_do_not_matter(spelling: str) -> None:
-    assert plan(models=(spelling,)).configs[0].model == "inceptionv3"
-
-
-def test_the_batch_of_an_entry_wins_over_the_flag_and_the_flag_over_the_default() -> None:
-    made = plan(models=("mnist:3", "alexnet"), batch=7)
-    assert [config.batch for config in made.configs] == [3, 7]
-    assert plan(models=("mnist",)).configs[0].batch == 64
+@pytest.mark.parametrize(
+    ("text", "name", "batch"),
+    [
+        ("timm:resnet18:8", "timm:resnet18", 8),
+        ("timm:resnet18", "timm:resnet18", None),
+        ("my.package:build:4", "my.package:build", 4),
+        ("mnist:auto", "mnist", AUTO),
+        ("timm:resnet18:auto", "timm:resnet18", AUTO),
+        ("my.package:build:auto", "my.package:build", AUTO),
+        ("my.package:auto", "my.package:auto", None),
+    ],
+)
+def test_the_last_part_alone_can_be_a_batch(text: str, name: str, batch: int | None) -> None:
+    assert split_model(text) == (name, batch)
 
 
 @pytest.mark.parametrize(
@@ -66,53 +104,7 @@ def test_more_memory_never_means_a_smaller_batch_and_the_defaults_name_models_th
     assert {name for row in (*GPUS, CPU) for name in row.batches} <= set(models.list_names())
 
 
-def test_the_last_part_alone_can_be_a_batch() -> None:
-    assert split_model("timm:resnet18:8") == ("timm:resnet18", 8)
-    assert split_model("timm:resnet18") == ("timm:resnet18", None)
-    assert split_model("my.package:build:4") == ("my.package:build", 4)
-
-
-def test_a_users_own_network_is_taken_as_it_is_written() -> None:
-    config = plan(models=("My_package.Module:Build:4",)).configs[0]
-    assert (config.model, config.batch, config.image_size, config.classes) == ("My_package.Module:Build", 4, 224, 1000)
-
-
-def test_image_size_and_classes_go_into_the_config() -> None:
-    config = plan(models=("resnet18",), image_size=64, classes=10).configs[0]
-    assert (config.image_size, config.classes, config.channels) == (64, 10, 3)
-    assert plan(models=("mnist",)).configs[0].channels == 1
-
-
 # ---- frameworks, strategies, combinations
-
-
-def test_case_does_not_matter_for_frameworks_and_strategies() -> None:
-    config = plan(frameworks=("Torch",), strategies=("AllReduce",)).configs[0]
-    assert (config.framework, config.strategy) == ("torch", "allreduce")
-
-
-def test_a_strategy_that_a_framework_lacks_names_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = replace(FRAMEWORKS["torch"], name="other", engines={"local": "", "allreduce": ""}, compiles=False)
-    monkeypatch.setitem(FRAMEWORKS, "other", lacking)
-    assert refusal(frameworks=("other",), strategies=("ps",)) == "other has no strategy 'ps'; it has local, allreduce"
-    assert refusal(frameworks=("other",), compile=True) == "other has no compiler; leave --compile out"
-
-
-def test_tf32_is_refused_on_a_cpu_and_taken_on_a_gpu() -> None:
-    assert "'tf32' needs an NVIDIA GPU" in refusal(cpus(), precision="tf32")
-    assert plan(gpus(), precision="tf32").configs[0].precision == "tf32"
-
-
-@pytest.mark.parametrize("strategy", ["ps", "ps-async"])
-def test_fp16_is_refused_with_parameter_servers(strategy: str) -> None:
-    assert f"strategy {strategy!r} has no precision 'fp16'" in refusal(gpus(), precision="fp16", strategies=(strategy,))
-    assert plan(gpus(), precision="fp16").configs[0].precision == "fp16"
-
-
-def test_server_counts_come_from_the_strategy_or_else_the_flag_or_else_one() -> None:
-    made = plan(strategies=("ps:3", "ps-async", "allreduce"), servers=2)
-    assert [config.servers for config in made.configs] == [3, 2, 0]
-    assert plan(strategies=("ps",)).configs[0].servers == 1
 
 
 def test_the_allocator_is_part_of_the_work_and_not_of_the_parity_check() -> None:
@@ -150,6 +142,9 @@ def test_the_allocator_is_part_of_the_work_and_not_of_the_parity_check() -> None
             for text in ("allreduce:2", "ps:0", "ps:-1", "ps:two", "ps:²")
         ),
         ({"strategies": ("ps:65537",)}, "strategy 'ps:65537': too many servers; valid: 1 … 65536"),
+        ({"precision": "tf32"}, "'tf32' needs an NVIDIA GPU"),
+        ({"batch": AUTO, "scaling": "strong"}, "batch auto: under strong scaling"),
+        ({"max_batch": 64}, "max batch 64: no batch is searched; valid with --batch auto"),
         ({"servers": 2}, "servers 2: no strategy here has servers; valid with ps, ps-async"),
         ({"max_devices": 128}, "max devices 128: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"),
         ({"devices": (1, 5)}, "devices 5: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"),
@@ -172,6 +167,30 @@ def test_what_cannot_be_measured_is_refused(settings: dict[str, Any], message: s
     assert message in refusal(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precision": "fp16", "strategies": ("ps",)}, "strategy 'ps' has no precision 'fp16'"),
+        ({"precision": "fp16", "strategies": ("ps-async",)}, "strategy 'ps-async' has no precision 'fp16'"),
+        ({"batch": AUTO, "ranks_per_gpu": 2}, "batch auto: 2 workers share the memory of a GPU"),
+    ],
+)
+def test_what_cannot_be_measured_on_gpus_is_refused(settings: dict[str, Any], message: str) -> None:
+    assert message in refusal(gpus(), **settings)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_gpus_have_further_precisions(precision: str) -> None:
+    assert plan(gpus(), precision=precision).configs[0].precision == precision
+
+
+def test_what_a_framework_lacks_is_refused_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = replace(FRAMEWORKS["torch"], name="other", engines={"local": "", "allreduce": ""}, compiles=False)
+    monkeypatch.setitem(FRAMEWORKS, "other", lacking)
+    assert refusal(frameworks=("other",), strategies=("ps",)) == "other has no strategy 'ps'; it has local, allreduce"
+    assert refusal(frameworks=("other",), compile=True) == "other has no compiler; leave --compile out"
+
+
 def test_an_unknown_name_is_answered_with_all() -> None:
     message = refusal(models=("alexnte",))
     assert "valid: alexnet, inceptionv3" in message
@@ -182,33 +201,6 @@ def test_an_unknown_name_is_answered_with_all() -> None:
 
 
 # ---- the batch auto
-
-
-def test_auto_applies_to_all_models_without_a_batch_or_to_one_entry() -> None:
-    assert [config.batch for config in plan(models=("mnist", "alexnet:4"), batch=AUTO).configs] == [AUTO, 4]
-    assert [config.batch for config in plan(models=("mnist:auto", "alexnet:4")).configs] == [AUTO, 4]
-    assert [config.batch for config in plan(models=("mnist:AUTO",), batch=16).configs] == [AUTO]
-
-
-def test_auto_after_a_name_is_a_batch_unless_it_is_part_of_the_name() -> None:
-    assert split_model("mnist:auto") == ("mnist", AUTO)
-    assert split_model("timm:resnet18:auto") == ("timm:resnet18", AUTO)
-    assert split_model("my.package:build:auto") == ("my.package:build", AUTO)
-    assert split_model("my.package:auto") == ("my.package:auto", None)
-
-
-@pytest.mark.parametrize(
-    ("available", "settings", "message"),
-    [
-        (cpus(), {"batch": AUTO, "scaling": "strong"}, "batch auto: under strong scaling"),
-        (gpus(), {"batch": AUTO, "ranks_per_gpu": 2}, "batch auto: 2 workers share the memory of a GPU"),
-        (cpus(), {"max_batch": 64}, "max batch 64: no batch is searched; valid with --batch auto"),
-    ],
-)
-def test_a_search_for_the_largest_batch_that_cannot_be_is_refused(
-    available: AvailableDevices, settings: dict[str, Any], message: str
-) -> None:
-    assert refusal(available, **settings).startswith(message)
 
 
 def test_the_time_of_a_search_is_estimated_from_the_default_batch(tmp_path: Path) -> None:
@@ -226,34 +218,30 @@ def test_a_run_with_another_largest_batch_is_another_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "counts"),
-    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12)), (64, (1, 2, 4, 8, 16, 32, 64))],
+    ("available", "settings", "ladders"),
+    [
+        (cpus(1), {}, [(1,)]),
+        (cpus(2), {}, [(1, 2)]),
+        (cpus(3), {}, [(1, 2, 3)]),
+        (cpus(8), {}, [(1, 2, 4, 8)]),
+        (cpus(12), {}, [(1, 2, 4, 8, 12)]),
+        (cpus(6), {"max_devices": 3}, [(1, 2, 3)]),
+        (cpus(6), {"devices": (2, 5)}, [(2, 5)]),
+        (cpus(4), {"models": ("mnist:7",)}, [(1, 2, 4)]),  # weak scaling takes any batch
+        (cpus(4), {"strategies": ("local", "allreduce")}, [(1,), (1, 2, 4)]),
+        (cpus(4), {"strategies": ("ps:2",)}, [(1, 2, 4)]),
+        (
+            cpus(4),
+            {"strategies": ("ps:1", "allreduce"), "server_placement": "apart"},
+            [(1, 2, 3), (1, 2, 4)],
+        ),
+        (gpus(4), {"strategies": ("ps:2",), "server_placement": "apart"}, [(1, 2, 4)]),
+    ],
 )
-def test_a_ladder_doubles_and_ends_with_all_devices(most: int, counts: tuple[int, ...]) -> None:
-    assert plan(cpus(most)).ladders == (counts,)
-
-
-def test_max_devices_and_explicit_devices_choose_the_ladder() -> None:
-    assert plan(cpus(6), max_devices=3).ladders == ((1, 2, 3),)
-    assert plan(cpus(6), devices=(2, 5)).ladders == ((2, 5),)
-
-
-def test_local_runs_on_one_device_only() -> None:
-    made = plan(strategies=("local", "allreduce"))
-    assert made.ladders == ((1,), (1, 2, 4))
-
-
-def test_servers_apart_take_devices_from_the_ladder() -> None:
-    made = plan(cpus(4), strategies=("ps:1", "allreduce"), server_placement="apart")
-    assert made.ladders == ((1, 2, 3), (1, 2, 4))
-
-
-def test_servers_beside_the_workers_take_no_devices() -> None:
-    assert plan(cpus(4), strategies=("ps:2",)).ladders == ((1, 2, 4),)
-
-
-def test_servers_apart_on_a_gpu_host_take_none_of_its_gpus() -> None:
-    assert plan(gpus(4), strategies=("ps:2",), server_placement="apart").ladders == ((1, 2, 4),)
+def test_a_ladder_doubles_and_ends_with_all_devices_but_those_of_servers(
+    available: AvailableDevices, settings: dict[str, Any], ladders: list[tuple[int, ...]]
+) -> None:
+    assert list(plan(available, **settings).ladders) == ladders
 
 
 def test_strong_scaling_needs_a_batch_that_every_count_divides() -> None:
@@ -261,10 +249,6 @@ def test_strong_scaling_needs_a_batch_that_every_count_divides() -> None:
     assert [made.configs[0].batch_per_device(n) for n in made.ladders[0]] == [64, 32, 16]
     message = refusal(models=("mnist:6",), scaling="strong")
     assert "a global batch of 6 (mnist) cannot be split evenly over 4 devices" in message
-
-
-def test_weak_scaling_accepts_any_batch() -> None:
-    assert plan(models=("mnist:7",)).ladders == ((1, 2, 4),)
 
 
 # ---- order
@@ -276,16 +260,6 @@ def test_trials_are_interleaved_over_the_ladder_and_every_other_round_goes_backw
     forwards = [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert [(batch, devices) for batch, devices, _ in order] == [*forwards, *reversed(forwards), *forwards]
     assert [repeat for *_, repeat in order] == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_every_framework_model_and_strategy_is_combined() -> None:
-    made = plan(models=("mnist", "alexnet"), strategies=("allreduce", "sharded"))
-    assert [(config.model, config.strategy) for config in made.configs] == [
-        ("mnist", "allreduce"),
-        ("mnist", "sharded"),
-        ("alexnet", "allreduce"),
-        ("alexnet", "sharded"),
-    ]
 
 
 def test_all_trials_have_different_keys() -> None:
@@ -301,15 +275,8 @@ def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch() -> No
     assert many.estimate_seconds(many.configs[0], 1) > few.estimate_seconds(few.configs[0], 1)
     strong = plan(models=("alexnet:64",), scaling="strong")
     assert strong.estimate_seconds(strong.configs[0], 4) < strong.estimate_seconds(strong.configs[0], 1)
-
-
-def test_a_budget_is_its_own_estimate() -> None:
     assert plan(budget=120.0).seconds == 120.0
-
-
-def test_a_users_own_network_can_be_estimated() -> None:
-    made = plan(models=("my.module:build:4",))
-    assert made.seconds > 0
+    assert plan(models=("my.module:build:4",)).seconds > 0
 
 
 def test_planning_imports_no_users_network() -> None:

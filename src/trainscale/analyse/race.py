@@ -1,8 +1,8 @@
 """The races of a search, one for every device count and work.
 
 In each round every candidate has one more short trial. Then those leave that are slower than the leader by more than
-noise. docs/best.md has the rules and their level: the fastest candidate stays with a probability of at least 95 %.
-All this is a pure function of the recorded speeds, so an interrupted race continues where it was.
+noise: the fastest candidate stays with a probability of at least 95 % (docs/best.md). All this is a function of the
+recorded speeds, so an interrupted race continues where it was.
 """
 
 from __future__ import annotations
@@ -41,37 +41,36 @@ _LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Entry(Generic[Key]):
-    """A candidate and its speeds. ``obstacle`` says why it has no further trial."""
+    """A candidate."""
 
     key: Key
     speeds: tuple[float, ...] = ()
-    obstacle: str = ""
-    is_disturbed: bool = False  # whether other programs used the cores during the first trial
+    obstacle: str = ""  # why it has no further trial
+    is_disturbed: bool = False  # other programs used the cores during the first trial
 
 
 @dataclass(frozen=True)
 class Departure(Generic[Key]):
-    """A candidate that left after a round. ``ratio`` is to the leader's speed."""
+    """A candidate that left after a round."""
 
     key: Key
     round: int
     reason: str
-    ratio: Interval | None = None
+    ratio: Interval | None = None  # to the leader's speed
 
 
 @dataclass(frozen=True)
 class RaceState(Generic[Key]):
-    """Where a race is. ``waiting`` need a trial; without any, the race is over."""
+    """Where a race is."""
 
     round: int
     running: tuple[Key, ...]
-    waiting: tuple[Key, ...]
+    waiting: tuple[Key, ...]  # they need a trial; without any, the race is over
     departures: tuple[Departure[Key], ...]
     winner: Key | None = None
 
 
 def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
-    """Return the state of the race after the recorded speeds."""
     departures: list[Departure[Key]] = []
 
     def list_running() -> list[Entry[Key]]:
@@ -144,7 +143,6 @@ class Race:
 
 
 def count_most_rounds(repeats: int) -> int:
-    """Return the number of short trials after which a race ends."""
     return max(_LEAST_ROUNDS, repeats - 1)
 
 
@@ -206,7 +204,7 @@ def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) 
 
 
 def neutralise_choices(config: Config) -> Config:
-    """Return the config with equal values for all choices, to find configs of the same work."""
+    """Give configs of the same work the same values for all choices."""
     neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
     neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}
     return replace(config, **neutral)

@@ -82,7 +82,7 @@ class ToAccuracy:
 
 @dataclass(frozen=True)
 class Learning:
-    """All repeats of a point that trains to an accuracy. Accuracies are those after the last epoch of each repeat."""
+    """All repeats of a point that trains to an accuracy. Accuracies are those after the last epoch."""
 
     epochs: tuple[EpochMeans, ...]
     training_seconds: Interval  # all epochs and the first step, in which frameworks compile
@@ -250,8 +250,8 @@ def build_series(
 ) -> list[Series]:
     """Return all series of a run, in order of first appearance. The last record of a trial counts.
 
-    A title says so if ``parity`` is not proven. ``accuracy`` replaces the accuracy to which the run was to train.
-    ``by_budget``: results decided the number of repeats, so intervals are those of a sequential rule.
+    ``accuracy`` replaces the accuracy to which the run was to train. ``by_budget``: results decided the number of
+    repeats, so intervals are those of a sequential rule.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in drop_superseded({record.trial: record for record in records}.values()):
@@ -307,7 +307,7 @@ def build_series(
 
 
 def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the records without short trials at points measured in full."""
+    """Leave out short trials at points that are measured in full."""
     all_records = list(records)
     in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
     return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
@@ -359,7 +359,7 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
 
 
 def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return the memory fields: the largest peak of a rank, the largest sum over ranks."""
+    """Return the memory fields of a Point."""
     values: dict[str, Any] = {}
     for name in ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes", "loaders_peak_bytes"):
         peaks = [[getattr(rank, name) for rank in record.ranks] for record in records]
@@ -375,7 +375,7 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
 
 
 def summarise_learning(records: Sequence[TrialRecord], target: float | None = None) -> Learning | None:
-    """Summarise the repeats that trained epochs. ``target`` replaces that of the config."""
+    """``target`` replaces that of the config."""
     trained = [record for record in records if record.epochs]
     if not trained:
         return None
@@ -433,8 +433,6 @@ def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
 
 @dataclass(frozen=True)
 class HostBoundary:
-    """The device counts on both sides, and how many hosts are used beyond it."""
-
     last_on_one_host: int
     first_on_several: int
     fewest_hosts: int
@@ -442,7 +440,6 @@ class HostBoundary:
 
 
 def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
-    """Return where points leave their first host, if anywhere."""
     devices_and_hosts = [(point.devices, point.hosts) for point in points]
     on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
     on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
@@ -454,6 +451,5 @@ def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
 
 def find_common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:
     """Return the boundary of all series that begin on one host and leave it."""
-    return find_host_boundary(
-        point for series in all_series if find_host_boundary(series.points) for point in series.points
-    )
+    leaving = [series for series in all_series if find_host_boundary(series.points)]
+    return find_host_boundary(point for series in leaving for point in series.points)

@@ -1,4 +1,4 @@
-"""Means, ratios and spreads with their 95 % intervals: pure functions of numbers.
+"""Means, ratios and spreads with their 95 % intervals.
 
 The values are run means, one per repeat. Steps within a run are correlated, so they only give the jitter.
 """
@@ -13,12 +13,11 @@ from functools import lru_cache
 from statistics import fmean, median, variance
 
 CONFIDENCE = 0.95
-LEAST_REPEATS = 3  # for an interval: two repeats hardly show a spread, and their interval is 3 times that of three
-
-# Where the values decide how many repeats there are, an interval is wider by 1 + this / √repeats (bench/intervals.py).
-_SEQUENTIAL = 0.8
-
+LEAST_REPEATS = 3  # for an interval: that of two repeats is 3 times as wide
 MOST_REPEATS = 200  # nobody repeats more often to decide between two runs
+# Where the values decide how many there are, an interval is wider by 1 + this / √repeats (bench/intervals.py):
+# such a rule stops too often when values lie close together by chance.
+_SEQUENTIAL = 0.8
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,7 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
 
 
 def sequential_factor(count: int) -> float:
-    """Return how much wider an interval is where the values decide how many there are.
-
-    Such a rule stops too often when values lie close together by chance.
-    """
+    """Return how much wider an interval is where the values decide how many there are."""
     return 1 + _SEQUENTIAL / math.sqrt(count)
 
 
@@ -74,7 +70,6 @@ def _standard_error(values: Sequence[float], mean: float, sequential: bool) -> f
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the ratio of the means of two positive samples."""
     sides = []
     for values in (numerators, denominators):
         mean = fmean(values)
@@ -92,7 +87,7 @@ def jitter(values: Sequence[float]) -> float:
 @lru_cache(maxsize=1024)
 def student_t(probability: float, freedom: float) -> float:
     """Return the quantile of Student's t distribution."""
-    from scipy.special import stdtrit  # takes a while, so it is imported only when an interval is computed
+    from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(freedom, probability))
 
@@ -115,7 +110,7 @@ class Estimate:
 
     @property
     def spread(self) -> float | None:
-        """The coefficient of variation of single repeats."""
+        """Of single repeats, relative."""
         if self.error is None or self.repeats is None:
             return self.error
         factor = sequential_factor(self.repeats) if self.is_sequential else 1.0
@@ -130,7 +125,6 @@ class Estimate:
 
 
 def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Estimate:
-    """Return the estimate behind a mean with its 95 % interval."""
     half = interval.half_width
     if half is None or repeats < LEAST_REPEATS:
         return Estimate(interval.mean, repeats, None, is_sequential)
@@ -139,7 +133,7 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
 
 
 def make_exact(value: float) -> Estimate:
-    """Return a number without error, such as a speed that a contract names."""
+    """Return a number without error, such as a speed in a contract."""
     return Estimate(value, None, 0.0)
 
 
@@ -154,12 +148,14 @@ def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
     """Return a product over another, with Welch's t interval on the log scale.
 
-    By the delta method the log of a mean has the variance s²/(n·mean²), and variances add up. Where a sequential rule
-    chose any repeats, the fewest degrees of freedom count: Welch's rely on spreads that are small by chance.
+    By the delta method the log of a mean has the variance s²/(n·mean²). Where a sequential rule chose any repeats,
+    the fewest degrees of freedom count: Welch's rely on spreads that are small by chance.
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
     reach = _compute_reach([*numerators, *denominators], confidence)
-    return Interval(centre) if reach is None else Interval(centre, centre * math.exp(-reach), centre * math.exp(reach))
+    if reach is None:
+        return Interval(centre)
+    return Interval(centre, centre * math.exp(-reach), centre * math.exp(reach))
 
 
 def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: float) -> int | None:

@@ -30,20 +30,19 @@ def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
 
 def is_measured(record: TrialRecord) -> bool:
     """Return whether a speed can be computed from the trial."""
-    return (
-        record.ok and bool(record.ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in record.ranks)
-    )
+    ranks = record.ranks
+    return record.ok and bool(ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in ranks)
 
 
 def compute_samples_per_second(record: TrialRecord) -> float:
-    """Return the cluster-wide speed of one trial.
+    return _add_up(record, [(rank.samples, rank.window_seconds) for rank in record.ranks])
 
-    Synchronous workers share their steps, so the longest window counts.
-    """
-    ranks = record.ranks
-    if is_synchronous(record.trial.config):
-        return sum(rank.samples for rank in ranks) / max(rank.window_seconds for rank in ranks)
-    return math.fsum(rank.samples / rank.window_seconds for rank in ranks)
+
+def _add_up(record: TrialRecord, ranks: Sequence[tuple[int, float]]) -> float:
+    """Return the cluster-wide speed from the samples and seconds of each rank."""
+    if is_synchronous(record.trial.config):  # they share their steps, so the longest window counts
+        return sum(samples for samples, _ in ranks) / max(seconds for _, seconds in ranks)
+    return math.fsum(samples / seconds for samples, seconds in ranks)
 
 
 def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
@@ -52,9 +51,7 @@ def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None
     batch = record.trial.config.batch_per_device(record.trial.devices)
-    if is_synchronous(record.trial.config):
-        return batch * sum(rank.resident_steps for rank in ranks) / max(rank.resident_seconds for rank in ranks)
-    return math.fsum(batch * rank.resident_steps / rank.resident_seconds for rank in ranks)
+    return _add_up(record, [(batch * rank.resident_steps, rank.resident_seconds) for rank in ranks])
 
 
 def compute_input_overhead(record: TrialRecord) -> float | None:
@@ -75,28 +72,28 @@ def list_step_seconds(record: TrialRecord) -> list[float]:
     """Return the step times. A synchronous step lasts as long as its slowest rank."""
     steps = [rank.step_seconds for rank in record.ranks]
     if is_synchronous(record.trial.config):
-        return [max(step) for step in zip(*steps, strict=False)]  # checks.py flags a rank that lost lines
+        return list(map(max, zip(*steps, strict=False)))  # checks.py flags a rank that lost lines
     return list(chain.from_iterable(steps))
 
 
 def compute_step_jitter(record: TrialRecord) -> float | None:
     """Return the robust standard deviation of the speed. Asynchronous ranks add in quadrature."""
-    if not is_synchronous(record.trial.config):
-        spreads = []
-        for rank in record.ranks:
-            if rank.step_seconds:
-                samples_per_step = rank.samples / len(rank.step_seconds)
-                spreads.append(jitter([samples_per_step / step for step in rank.step_seconds if step > 0] or [0.0]))
-        return math.hypot(*spreads) if spreads else None
-    steps = list_step_seconds(record)
-    if not steps or min(steps) <= 0:
-        return None
-    samples_per_step = sum(rank.samples for rank in record.ranks) / max(len(r.step_seconds) for r in record.ranks)
-    return jitter([samples_per_step / step for step in steps])
+    if is_synchronous(record.trial.config):
+        steps = list_step_seconds(record)
+        if not steps or min(steps) <= 0:
+            return None
+        most = max(len(rank.step_seconds) for rank in record.ranks)
+        per_step = sum(rank.samples for rank in record.ranks) / most
+        return jitter([per_step / step for step in steps])
+    spreads = []
+    for rank in record.ranks:
+        if rank.step_seconds:
+            per_step = rank.samples / len(rank.step_seconds)
+            spreads.append(jitter([per_step / step for step in rank.step_seconds if step > 0] or [0.0]))
+    return math.hypot(*spreads) if spreads else None
 
 
 def median_over(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that exist."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
@@ -125,10 +122,8 @@ class Price:
 def parse_price(text: str) -> Price:
     match = _PRICE.fullmatch(text.strip().lower())
     if not match or not float(match[1]):
-        raise InputError(
-            f"--price: {text!r} is not a price; valid: a number above 0 with its unit, such as 32.77/host-hour or"
-            " 2.5/device-hour"
-        )
+        valid = "a number above 0 with its unit, such as 32.77/host-hour or 2.5/device-hour"
+        raise InputError(f"--price: {text!r} is not a price; valid: {valid}")
     return Price(float(match[1]), match[2])
 
 

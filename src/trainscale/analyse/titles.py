@@ -30,7 +30,6 @@ _IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
 def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
-    """Return for each config the fields in which it differs from others."""
     others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
     texts: dict[Config, list[str]] = {config: [] for config in configs}
     for name in (*_TRAITS, *others):
@@ -42,7 +41,6 @@ def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
 
 
 def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
-    """Return a unique title for each config."""
     models = {config.model: find_model_title(config.model) for config in configs}
     shared = Counter(models.values())  # where two models share a title, their names are used
     models = {name: title if shared[title] == 1 else remove_unprintable(name) for name, title in models.items()}
@@ -57,7 +55,7 @@ def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
 
 
 def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
-    """Return the strategy of each config, with the settings that differ and have no column."""
+    """Return each strategy with the settings that differ and have no column."""
     varied = [name for name in _IN_LABELS if len({getattr(config, name) for config in configs}) > 1]
     written = {**_TRAITS, "scaling": lambda config: config.scaling}  # shorter, because columns are narrow
     traits = {name: written.get(name, lambda config, name=name: str(getattr(config, name))) for name in varied}
@@ -65,6 +63,5 @@ def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
 
 
 def find_model_title(name: str) -> str:
-    """Return a model's name as people write it, such as AlexNet."""
     info = resolve(name)
     return info.title if info else remove_unprintable(name)

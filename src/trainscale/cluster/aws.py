@@ -1,7 +1,6 @@
 """A cluster on AWS: a CloudFormation stack with a master, workers and a shared file system.
 
-CloudFormation creates and deletes all of it. This module requests that, waits, and lists the hosts. boto3 is imported
-when it is needed.
+CloudFormation creates and deletes all of it. This module requests that, waits, and lists the hosts.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from typing import Any
 from ..errors import InputError, TrainscaleError
 from ..worker.type_aliases import JsonObject
 
-# The tag of the stack, which AWS also puts on all that the stack creates. It marks our clusters.
-MARK = "trainscale-stack"
+MARK = "trainscale-stack"  # the tag of our stacks, which AWS also puts on all that they create
 TAG = "trainscale-cluster"  # of instances, disks and the file system; in aws_stack.yaml
-# The path of the nodes file on every node; aws_node.sh writes it. For a command that runs on the master.
+# On every node, written by aws_node.sh. For a command that runs on the master.
 NODES_FILE = Path("/shared/nodes")
 READY, GONE = "CREATE_COMPLETE", "DELETE_COMPLETE"
 MASTER, WORKER = "master", "worker"
@@ -52,12 +50,11 @@ class AwsClients:
 
 def find_region(given: str | None) -> str:
     """Return the region of the flag or the environment, never a profile's: a cluster costs money."""
-    variable = next((name for name in _REGION_VARIABLES if os.environ.get(name)), None)
-    region = given or (variable and os.environ[variable])
+    sources = {"--region": given, **{name: os.environ.get(name) for name in _REGION_VARIABLES}}
+    source, region = next(((name, value) for name, value in sources.items() if value), ("", ""))
     if not region:
         raise InputError("--region: in which region?\n  for example: --region us-east-1, or set AWS_REGION")
     if not _REGION.fullmatch(region):
-        source = "--region" if given else variable
         raise InputError(f"{source}: {region!r} is not a region; valid: us-east-1, eu-west-2, …")
     return region
 
@@ -119,7 +116,7 @@ def explain_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        code, message = read_code(error), str(error.response.get("Error", {}).get("Message", "")) or str(error)
+        code, message = read_code(error), error.response.get("Error", {}).get("Message") or str(error)
         if _BAD_CREDENTIALS.match(code):
             raise InputError(f"AWS does not accept these credentials: {message}\n{_CREDENTIALS}") from error
         if code.startswith("AccessDenied") or code == "UnauthorizedOperation":
@@ -154,6 +151,10 @@ class Stack:
     outputs: dict[str, str]
 
     @property
+    def login(self) -> str:
+        return self.parameters.get("Login", "ubuntu")
+
+    @property
     def is_in_progress(self) -> bool:
         return self.status.endswith("_IN_PROGRESS")
 
@@ -163,11 +164,11 @@ class Stack:
 
 
 class CannotStartWorkers(TrainscaleError):
-    """AWS refuses to start the workers for a reason that waiting does not change."""
+    """Waiting does not change AWS's reason."""
 
 
 def find_stack(aws: AwsClients, name: str) -> Stack | None:
-    """Return the stack with this name or id, or None. Raise InputError if trainscale did not create it."""
+    """Return the stack with this name or id, if there is one. Refuse one that trainscale did not create."""
     with explain_errors():
         try:
             (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
@@ -180,13 +181,13 @@ def find_stack(aws: AwsClients, name: str) -> Stack | None:
     if not any(tag["Key"] == MARK for tag in stack.get("Tags", [])):
         raise InputError(f"the stack {name!r} in {aws.region} was not made by trainscale; it is left alone")
     return Stack(
-        stack["StackName"],
-        stack["StackId"],
-        stack["StackStatus"],
-        stack.get("StackStatusReason", ""),
-        stack["CreationTime"],
-        {parameter["ParameterKey"]: parameter["ParameterValue"] for parameter in stack.get("Parameters", [])},
-        {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
+        name=stack["StackName"],
+        id=stack["StackId"],
+        status=stack["StackStatus"],
+        reason=stack.get("StackStatusReason", ""),
+        created=stack["CreationTime"],
+        parameters={item["ParameterKey"]: item["ParameterValue"] for item in stack.get("Parameters", [])},
+        outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])},
     )
 
 
@@ -211,13 +212,10 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
 def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], None]) -> Stack | None:
     """Wait until nothing is in progress. Return None if the stack is gone.
 
-    boto3's waiter would wait half an hour for workers that AWS cannot start. The auto-scaling group knows the reason.
+    boto3's waiter would wait half an hour for workers that AWS cannot start; the auto-scaling group knows why.
     """
     reported: set[str] = set()
-    while True:
-        stack = find_stack(aws, stack_id)
-        if stack is None or not stack.is_in_progress:
-            return stack
+    while (stack := find_stack(aws, stack_id)) and stack.is_in_progress:
         for message in read_launch_failures(aws, stack) if stack.status == "CREATE_IN_PROGRESS" else ():
             explained = add_hint(message)
             # Capacity may become free, but a quota does not grow by itself.
@@ -227,16 +225,16 @@ def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], N
                 report(f"Workers not started yet: {explained}")
                 reported.add(message)
         time.sleep(_INTERVAL)
+    return stack
 
 
 def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
     with explain_errors():
-        groups = [item for item in _list_resources(aws, stack) if item.get("LogicalResourceId") == _WORKERS]
-        group = groups[0].get("PhysicalResourceId") if groups else None
-        if not group:
+        group = {item["LogicalResourceId"]: item.get("PhysicalResourceId") for item in _list_resources(aws, stack)}
+        if not group.get(_WORKERS):
             return []
-        activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
-    messages = [item.get("StatusMessage", "") for item in activities if item["StatusCode"] == "Failed"]
+        activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group[_WORKERS])["Activities"]
+    messages = [item.get("StatusMessage") for item in activities if item["StatusCode"] == "Failed"]
     return list(dict.fromkeys(filter(None, messages)))
 
 
@@ -258,7 +256,6 @@ def find_first_failure(aws: AwsClients, stack_id: str) -> str:
 
 
 def delete_stack(aws: AwsClients, stack: Stack) -> None:
-    """Delete the stack, whatever its state. CloudFormation deletes all that it has created."""
     from botocore.exceptions import WaiterError
 
     waiter = aws.cloudformation.get_waiter("stack_delete_complete")
@@ -299,7 +296,7 @@ class ClusterNode:
 
 
 def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
-    """Return the master, then the workers by address, as aws_node.sh numbers them."""
+    """Return the master, then the workers by address, as aws_node.sh does."""
     filters = [
         {"Name": f"tag:{TAG}", "Values": [stack.name]},
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
@@ -311,16 +308,16 @@ def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
     nodes: dict[str, list[ClusterNode]] = {MASTER: [], WORKER: []}
     for instance in instances:
         is_worker = any(tag["Key"] == "aws:autoscaling:groupName" for tag in instance.get("Tags", []))
-        role = WORKER if is_worker else MASTER
+        role, number = (WORKER, len(nodes[WORKER]) + 1) if is_worker else (MASTER, "")
+        other_address = "" if is_worker else stack.outputs.get("MasterAddress", "")
         node = ClusterNode(
             id=instance["InstanceId"],
             role=role,
-            name=f"{stack.name}-{role}{len(nodes[WORKER]) + 1 if is_worker else ''}",
+            name=f"{stack.name}-{role}{number}",
             type=instance["InstanceType"],
             state=instance["State"]["Name"],
             address=instance.get("PrivateIpAddress", ""),
-            public_address=instance.get("PublicIpAddress")
-            or ("" if is_worker else stack.outputs.get("MasterAddress", "")),
+            public_address=instance.get("PublicIpAddress") or other_address,
         )
         nodes[role].append(node)
     return [*nodes[MASTER], *nodes[WORKER]]
@@ -334,14 +331,14 @@ def find_master(aws: AwsClients, stack: Stack) -> ClusterNode:
 
 
 def find_workers(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
-    """Return all workers. Raise TrainscaleError if some do not run."""
     workers = [node for node in list_nodes(aws, stack) if node.role == WORKER]
     expected = int(stack.parameters.get("Nodes", len(workers)))
     running = [node for node in workers if node.state == "running" and node.address]
     if len(running) < expected:
-        more = f"trainscale cluster status --name {stack.name} --region {aws.region}"
-        count = f"{len(running)} of {expected} workers of {stack.name!r}"
-        raise TrainscaleError(f"{count} are running ({stack.status})\n  more: {more}")
+        raise TrainscaleError(
+            f"{len(running)} of {expected} workers of {stack.name!r} are running ({stack.status})\n"
+            f"  more: trainscale cluster status --name {stack.name} --region {aws.region}"
+        )
     return running
 
 
@@ -351,19 +348,20 @@ def format_nodes_file(region: str, stack: Stack, workers: list[ClusterNode]) -> 
 
 
 def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], identity: str | None) -> str:
-    """Return an ssh configuration that reaches the workers through the master. Host keys go by instance: the next
-    cluster has the same addresses.
-    """
-    lines = [f"{_FIRST_WORDS} {stack.name}, {region}"]
+    """Host keys go by instance: the next cluster has the same addresses."""
+    text = f"{_FIRST_WORDS} {stack.name}, {region}\n"
     for node in nodes:
-        lines += ["", f"Host {node.name}", f"    HostName {node.public_address or node.address}"]
-        lines += [f"    User {stack.parameters.get('Login', 'ubuntu')}"]
-        lines += [f"    HostKeyAlias {node.id}", "    StrictHostKeyChecking accept-new"]
-        if identity:
-            lines.append(f'    IdentityFile "{identity}"' if " " in identity else f"    IdentityFile {identity}")
-        if node.role == WORKER:
-            lines.append(f"    ProxyJump {stack.name}-{MASTER}")
-    return "\n".join(lines) + "\n"
+        options = {
+            "HostName": node.public_address or node.address,
+            "User": stack.login,
+            "HostKeyAlias": node.id,
+            "StrictHostKeyChecking": "accept-new",
+            "IdentityFile": f'"{identity}"' if identity and " " in identity else identity,
+            "ProxyJump": f"{stack.name}-{MASTER}" if node.role == WORKER else None,
+        }
+        lines = [f"    {key} {value}\n" for key, value in options.items() if value]
+        text += "".join(["\n", f"Host {node.name}\n", *lines])
+    return text
 
 
 def check_writable(path: Path) -> None:
@@ -379,6 +377,6 @@ def make_ssh_command(
     argv = ["ssh", "-o", f"HostKeyAlias={master.id}", "-o", "StrictHostKeyChecking=accept-new"]
     argv += ["-A"] if forward_agent else ["-a"]
     argv += ["-i", identity] if identity else []
-    argv += [f"{stack.parameters.get('Login', 'ubuntu')}@{master.public_address}"]
-    # ssh joins the arguments with blanks and passes them to a shell, so they are quoted.
+    argv += [f"{stack.login}@{master.public_address}"]
+    # ssh passes the arguments, joined with blanks, to a shell.
     return [*argv, "--", shlex.join(command)] if command else argv

@@ -45,7 +45,7 @@ _GPU_FAMILIES = {
     "g6": ("NVIDIA L4 24GB", f"{_G_SIZES} 24xlarge:4:1 48xlarge:8:1"),
     "g6e": ("NVIDIA L40S 48GB", f"{_G_SIZES} 24xlarge:4:2 48xlarge:8:4"),
 }
-# The clusters of the original scripts, with their batch sizes. AWS offers neither family to new users today.
+# Those of the original scripts. AWS offers neither family to new users today.
 _BATCHES = {"p2": {"alexnet": 512, "inceptionv3": 32}, "g2": {"alexnet": 128, "inceptionv3": 8}}
 _CPU_FAMILIES = ("c7i", "m7i")
 _CPUS = {"large": 2, "xlarge": 4} | {f"{n}xlarge": 4 * n for n in (2, 4, 8, 12, 16, 24, 48)}
@@ -155,8 +155,8 @@ def find_zone(aws: AwsClients, given: str | None, worker: InstanceType, master: 
 
 
 def render_template(worker: InstanceType) -> str:
-    # One interface for each network card. The first also carries the node's address. Other cards carry none: EFA
-    # traffic needs none, and 31 more per host would use up the subnet.
+    # One interface for each network card. Only the first has an address: EFA traffic needs none, and 31 more per
+    # host would use up the subnet.
     cards: list[JsonObject] = [{"NetworkCardIndex": 0, "DeviceIndex": 0}]
     if worker.efa:
         cards[0]["InterfaceType"] = "efa"

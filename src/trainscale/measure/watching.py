@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
@@ -115,7 +114,7 @@ class FollowedRun:
         return self.has_begun and self.find_next_trial() is None
 
     def wait_for_records(self, status: JobStatus) -> bool:
-        """Return whether every trial has a record, even one to be repeated. After a completed job, wait for them."""
+        """Return whether every trial has a record. After a completed job, wait for them."""
         deadline = time.monotonic() + (_ARRIVAL_SECONDS if status.state == "COMPLETED" else 0)
         while True:
             self.read_new_records()
@@ -146,7 +145,7 @@ class FollowedRun:
 def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     """Return the plan of a recorded run. ``planned`` is a plan of the same experiment.
 
-    Without it, run.json alone decides, because another machine may measure. Then points that --explain adds are absent.
+    Without it, run.json alone decides. Then points that --explain adds are absent.
     """
     try:
         spec = run.read_spec()
@@ -156,8 +155,7 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     except (KeyError, TypeError, ValueError):
         most = 0
     if not most or spec.warmup is None or spec.steps is None:
-        message = f"{RUN}: it does not name the series of the run with their ladders, so what is left is unknown"
-        raise InputError(message)
+        raise InputError(f"{RUN}: it does not name the series of the run with their ladders")
     values: SettingValues = {
         "warmup": spec.warmup,
         "steps": spec.steps,
@@ -166,9 +164,8 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
         **({} if spec.repeats is None else {"repeats": spec.repeats}),
     }
     if planned is not None:
-        return replace(
-            planned, experiment=planned.experiment.replace_values(**values), configs=configs, ladders=ladders
-        )
+        experiment = planned.experiment.replace_values(**values)
+        return replace(planned, experiment=experiment, configs=configs, ladders=ladders)
     # As many devices as the run had, on hosts without names. Servers that stand apart need further ones.
     config = configs[0]
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
@@ -182,20 +179,9 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
         data = run.read_provenance().data or RecordedDataset()
         classes, sizes = data.classes or config.classes, (data.train or 0, data.valid or 0)
         facts = DatasetFacts(config.data, classes, config.channels, 0, *sizes, *PHOTOGRAPHS)
-        dataset = _RecordedData(config.data, "", facts)
+        dataset = Dataset(config.data, "", facts)
     experiment = Experiment.of(**values, search=None if spec.search is None else SEARCH_LISTS)
     return Plan(experiment, configs, ladders, available, dataset)
-
-
-@dataclass(frozen=True)
-class _RecordedData(Dataset):
-    """A data set of which only what run.json says is known. Its files may be on another machine."""
-
-    recorded: DatasetFacts
-
-    @property
-    def facts(self) -> DatasetFacts:
-        return self.recorded
 
 
 # ---- trainscale watch
@@ -209,16 +195,7 @@ class LocalJournal:
         return is_being_measured(self.directory)
 
 
-@dataclass(frozen=True)
-class WatchedEnd:
-    """How the watched run was left: complete, or stopped before all its trials were measured."""
-
-    run: RunInfo
-    records: tuple[TrialRecord, ...]
-    is_complete: bool
-
-
-def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> WatchedEnd:
+def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> FollowedRun:
     """Show the trials of a run until no process measures it, or with ``waits`` until it is complete."""
     watched = FollowedRun(source.directory)
     # While the run still searches the largest batches that fit, its points are not known.
@@ -230,7 +207,7 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
             is_measured = source.is_measured()  # before the records: what is written until the lock is free is read
             is_complete = watched.report(view, listener, is_measured)
             if not is_measured and (is_complete or not waits):
-                return WatchedEnd(view.run, tuple(watched.records), is_complete)
+                return watched
             time.sleep(_POLL_SECONDS)
 
 
@@ -294,8 +271,8 @@ def _describe_status(status: JobStatus) -> str:
 
 # ---- the journal of a run on another host
 
-# Every message is a line. After "file NAME BYTES" comes a small file, with a dot at its end because $(…) drops line
-# breaks there. After "trials COUNT" come the new lines of the journal; "anew" says that it was replaced.
+# Every message is a line. After "file NAME BYTES" comes a small file, with a dot at its end because $(…) drops
+# line breaks there. After "trials SENT COUNT" come the lines of the journal that follow the first SENT ones.
 _SCRIPT = r"""LC_ALL=C; export LC_ALL  # lengths in bytes
 sent=0
 case $1 in "~/"*) folder=$HOME/${1#??} ;; *) folder=$1 ;; esac
@@ -319,12 +296,9 @@ while :; do
     done
     lines=0
     [ -f trials.jsonl ] && lines=$(($(wc -l <trials.jsonl)))
-    if [ $lines -lt $sent ]; then
-        echo anew
-        sent=0
-    fi
-    if [ $lines -gt $sent ]; then
-        echo "trials $((lines - sent))"
+    if [ $lines -ne $sent ]; then
+        [ $lines -gt $sent ] || sent=0  # it was replaced
+        echo "trials $sent $((lines - sent))"
         tail -n +$((sent + 1)) trials.jsonl | head -n $((lines - sent))
         sent=$lines
     fi
@@ -346,10 +320,6 @@ class RemoteJournal:
         argv = make_ssh_command(HostAccess(), settings, host)
         self._argv = [*argv, "--", host.name, shlex.join(["exec", "/bin/sh", "-s", "--", directory])]
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-watch-")
-        self._news = threading.Condition()
-        self._rounds = 0  # how often the host has sent all that is new
-        self._lock_state = ""
-        self._is_absent = self._is_over = False
 
     @property
     def directory(self) -> Path:
@@ -357,18 +327,12 @@ class RemoteJournal:
 
     def __enter__(self) -> RemoteJournal:
         self._errors = tempfile.TemporaryFile()
-        self._ssh = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
-        assert self._ssh.stdin is not None
-        assert self._ssh.stdout is not None
-        self._reader = threading.Thread(target=self._read, args=(self._ssh.stdout,), daemon=True)
-        self._reader.start()
+        with tempfile.TemporaryFile() as script:
+            script.write(_SCRIPT.encode())
+            script.seek(0)
+            self._ssh = subprocess.Popen(self._argv, stdin=script, stdout=subprocess.PIPE, stderr=self._errors)
         try:
-            self._ssh.stdin.write(_SCRIPT.encode())
-            self._ssh.stdin.close()
-        except BrokenPipeError:
-            pass  # ssh has ended; its messages say why
-        try:
-            self._wait_for_round(1, _START_SECONDS)
+            self._read_round(_START_SECONDS)
         except BaseException:
             self.__exit__()
             raise
@@ -381,60 +345,53 @@ class RemoteJournal:
         except subprocess.TimeoutExpired:
             self._ssh.kill()
             self._ssh.wait()
-        self._reader.join(_END_SECONDS)
-        if self._ssh.stdout:
-            self._ssh.stdout.close()
+        assert self._ssh.stdout is not None
+        self._ssh.stdout.close()
         self._errors.close()
         self._folder.cleanup()
 
     def is_measured(self) -> bool:
         """Wait for the next round. On a host without flock, a run counts as measured."""
-        self._wait_for_round(self._rounds + 1, _SILENT_SECONDS)
-        return self._lock_state != "free"
+        return self._read_round(_SILENT_SECONDS) != b"free"
 
-    def _wait_for_round(self, number: int, seconds: float) -> None:
-        with self._news:
-            self._news.wait_for(lambda: self._rounds >= number or self._is_over, seconds)
-        if self._is_absent:
-            raise InputError(
-                f"{self._host.name}:{self._remote_directory}: no run was recorded there (there is no {RUN});"
-                " a relative path begins in the home directory"
-            )
-        if self._rounds >= number:
-            return
-        if not self._is_over:
-            raise TrainscaleError(f"{self._host.name}: no message for {seconds:.0f} s; the run there is not affected")
+    def _read_round(self, seconds: float) -> bytes:
+        """Write to the copy what is new, and return the state of the lock."""
+        stream, trials = self._ssh.stdout, self.directory / TRIALS
+        assert stream is not None
+        is_silent = threading.Event()
+
+        def give_up() -> None:
+            is_silent.set()
+            self._ssh.kill()
+
+        timer = threading.Timer(seconds, give_up)
+        timer.start()
+        try:
+            while line := stream.readline().split():
+                kind, *values = line
+                if kind == b"file":
+                    content = stream.read(int(values[1]))
+                    if len(content) == int(values[1]):  # the connection did not end
+                        write_atomically(self.directory / values[0].decode(), content[:-1])
+                elif kind == b"trials":
+                    with trials.open("ab" if int(values[0]) else "wb") as file:
+                        file.writelines(stream.readline() for _ in range(int(values[1])))
+                elif kind == b"lock":
+                    return values[0]
+                elif kind == b"absent":
+                    raise InputError(
+                        f"{self._host.name}:{self._remote_directory}: no run was recorded there"
+                        f" (there is no {RUN}); a relative path begins in the home directory"
+                    )
+        finally:
+            timer.cancel()
         self._ssh.wait()
+        if is_silent.is_set():
+            raise TrainscaleError(f"{self._host.name}: no message for {seconds:.0f} s; the run there is not affected")
         self._errors.seek(0)
         error = explain_ssh_error(self._errors.read().decode(errors="replace"), self._host.name)
         remedy = f"\n  {error.remedy}" if error.remedy else ""
         raise TrainscaleError(f"{self._host.name}: {error.reason}{remedy}")
-
-    def _read(self, stream: IO[bytes]) -> None:
-        """Write what arrives to the copy, until the connection ends."""
-        while line := stream.readline().split():
-            kind = line[0]
-            if kind == b"file":
-                content = stream.read(int(line[2]))
-                if len(content) == int(line[2]):  # the connection did not end
-                    write_atomically(self.directory / line[1].decode(), content[:-1])
-            elif kind == b"trials":
-                with (self.directory / TRIALS).open("ab") as file:
-                    file.writelines(stream.readline() for _ in range(int(line[1])))
-            elif kind == b"anew":
-                (self.directory / TRIALS).write_bytes(b"")
-            elif kind == b"lock":
-                self._lock_state = line[1].decode()
-                self._notify(rounds=1)
-            elif kind == b"absent":
-                self._is_absent = True
-        self._notify(is_over=True)
-
-    def _notify(self, rounds: int = 0, is_over: bool = False) -> None:
-        with self._news:
-            self._rounds += rounds
-            self._is_over = is_over
-            self._news.notify_all()
 
 
 JournalSource = LocalJournal | RemoteJournal

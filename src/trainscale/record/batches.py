@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..spec.config import Config
+from ..worker.type_aliases import JsonObject
 from .decoding import convert, read_document
 from .files import write_atomically
 
@@ -21,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Attempt:
-    """One short trial on one device. Memory is that of the worker."""
+    """One short trial on one device."""
 
     batch: int
     fits: bool
@@ -68,10 +69,9 @@ def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
 
 def read_batches(directory: Path) -> dict[str, Search]:
     """Return the searches of a run by the key of their config."""
-    searches = read_document(
-        directory / FILE,
-        SCHEMA,
-        "batches that were searched",
-        lambda values: convert(values.get("searches"), list[Search]),
-    )
+
+    def decode(values: JsonObject) -> list[Search]:
+        return convert(values.get("searches"), list[Search])
+
+    searches = read_document(directory / FILE, SCHEMA, "batches that were searched", decode)
     return {search.config.key: search for search in searches or ()}

@@ -23,7 +23,7 @@ Kind = TypeVar("Kind")
 
 
 class DecodingError(ValueError):
-    """The text is not JSON, or a value has the wrong type. The message names the field."""
+    """The text is not JSON, or a value has the wrong type."""
 
 
 # Control characters but newline and tab, and halves of surrogate pairs: as JSON writes them, and as they are then.
@@ -42,7 +42,7 @@ def find_first_line(text: str) -> str:
 
 
 def read_document(path: Path, schema: int, what: str, decode: Callable[[JsonObject], Kind]) -> Kind | None:
-    """Decode a JSON file of a run; None if there is none. ``what`` is for the message."""
+    """Decode a JSON file of a run, if there is one. ``what`` is for the message."""
     try:
         values = decode_object(read_regular(path, MOST_BYTES))
         check_schema({"schema": schema, **values}, schema, str(path))

@@ -1,13 +1,12 @@
 """The journal: one directory per run, in which every finished trial is safe.
 
     run.json       the specification and where it was measured; written once, atomically
-    trials.jsonl   one line per finished trial, appended and synced to the disk before the next trial starts
+    trials.jsonl   one line per finished trial, synced to the disk before the next trial starts
     logs/          what the ranks printed
-    slurm/         files of the batch job that measures it, if there is one; they may exist before the others
+    slurm/         files of the batch job that measures it; they may exist before the others
 
-If the power fails while a line is written, the incomplete line is cut off when the journal is opened again, and its
-trial is measured again. A disk may write the blocks of a line in any order, so the line's end may be there without its
-middle: blocks that were not written are zeros, which no line has otherwise.
+After a power failure, an incomplete last line is cut off, and its trial is measured again. A disk may write the
+blocks of a line in any order; those that it did not write are zeros, which no line has otherwise.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ _SHOWN = 60  # letters of a value in a message
 
 
 class Journal:
-    """A journal that only this process may write to. Use ``open_journal``."""
-
     def __init__(self, directory: Path, run: RunInfo, descriptor: int, records: list[TrialRecord]) -> None:
         self.directory = directory
         self.run = run
@@ -54,7 +51,6 @@ class Journal:
         return self.directory / LOGS
 
     def append(self, record: TrialRecord) -> None:
-        """Write a record to the disk. It replaces an earlier one of the trial."""
         line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
@@ -65,9 +61,10 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, size)
+            kept = f"trials kept: {len(self.records)}"
             raise TrainscaleError(
-                f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be recorded"
-                f" (trials kept: {len(self.records)}); the same command continues when the file can be written"
+                f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be"
+                f" recorded ({kept}); the same command continues when the file can be written"
             ) from None
         key = record.trial.key
         if key in self._keys:
@@ -88,11 +85,10 @@ class Journal:
 def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -> Journal:
     """Begin a run or continue it. Wait for another process up to ``patience_seconds``."""
     check_directory(directory, run.spec)  # before anything is written there
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         make_directory(directory)
-        descriptor = os.open(
-            directory / TRIALS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
-        )
+        descriptor = os.open(directory / TRIALS, flags, 0o644)
     except OSError as error:
         where = directory / TRIALS if directory.is_dir() else directory
         raise InputError(f"output {where}: a journal cannot be made here: {error.strerror}") from None
@@ -138,31 +134,26 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
 def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
     """Return the settings in which two specifications differ, with both values."""
 
+    def collect(spec: JsonObject) -> dict[str, list[Any]]:
+        values: dict[str, list[Any]] = {}
+        for settings in (*(spec.get("series") or ()), spec):
+            for key, value in settings.items():
+                if value not in values.setdefault(key, []):
+                    values[key].append(value)
+        return {key: value for key, value in values.items() if key != "series"}
+
     def format_values(values: list[Any]) -> str:
         texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
         return ", ".join(text if len(text) < _SHOWN else f"{text[: _SHOWN - 3]}…" for text in texts) or "null"
 
-    def describe(key: str, there: list[Any], here: list[Any]) -> str:
-        return f"{key} (there {format_values(there)}, here {format_values(here)})"
-
+    there, here = collect(recorded), collect(requested)
     parts = [
-        describe(key, [recorded.get(key)], [requested.get(key)])
-        for key in {**recorded, **requested}
-        if key != "series" and recorded.get(key) != requested.get(key)
+        f"{key} (there {format_values(there.get(key, []))}, here {format_values(here.get(key, []))})"
+        for key in {**there, **here}
+        if there.get(key) != here.get(key)
     ]
-    there, here = recorded.get("series") or [], requested.get("series") or []
-    if there == here:
-        return parts
-    of_series = []
-    for key in dict.fromkeys(key for series in (*there, *here) for key in series):
-        values: list[list[Any]] = [[], []]
-        for side, all_series in zip(values, (there, here), strict=True):
-            for series in all_series:
-                if key in series and series[key] not in side:
-                    side.append(series[key])
-        if values[0] != values[1]:
-            of_series.append(describe(key, *values))
-    return [*of_series, *parts] or [f"series (there {len(there)}, here {len(here)} of other combinations)"]
+    counts = [len(spec.get("series") or ()) for spec in (recorded, requested)]
+    return parts or [f"series (there {counts[0]}, here {counts[1]} of other combinations)"]
 
 
 def _lock(descriptor: int, patience_seconds: float) -> bool:

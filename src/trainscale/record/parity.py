@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from ..spec.config import Config
@@ -35,10 +36,10 @@ class Check:
 
 @dataclass(frozen=True)
 class WitnessVerdict:
-    """Whether a trial did the work that it was timed for. ``reason`` says why it is not proven."""
+    """Whether a trial did the work that it was timed for."""
 
     state: str
-    reason: str = ""
+    reason: str = ""  # why it is not proven
     rank: int | None = None  # with the first difference
     checks: tuple[Check, ...] = ()
 
@@ -68,7 +69,7 @@ class Verdict:
 
     @property
     def warning(self) -> str:
-        """What is not proven, as a sentence. Empty where the same work is proven."""
+        """What is not proven, as a sentence."""
         if self.state == PROVEN:
             return ""
         if self.state == UNPROVEN:
@@ -78,12 +79,9 @@ class Verdict:
 
 
 def find_verdict(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the verdict on the network of ``config``."""
-
-    def identify(build: Config | Verdict) -> tuple[str, str, int, int, str, str]:
-        return build.framework, build.model, build.image_size, build.classes, build.layout, build.device
-
-    return next((verdict for verdict in verdicts if identify(verdict) == identify(config)), None)
+    identify = attrgetter("framework", "model", "image_size", "classes", "layout", "device")
+    build = identify(config)
+    return next((verdict for verdict in verdicts if identify(verdict) == build), None)
 
 
 def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
@@ -92,8 +90,6 @@ def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:
 
 
 def read_parity(directory: Path) -> tuple[Verdict, ...]:
-    """Return the verdicts of a run; none if it compared no frameworks."""
-
     def decode(values: JsonObject) -> tuple[Verdict, ...]:
         verdicts = convert(values.get("verdicts"), tuple[Verdict, ...])
         for verdict in verdicts:

@@ -70,9 +70,9 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RecordedSpec:
-    """The part of a run's specification that is read again. ``series`` holds configs, each with its ladder."""
+    """The part of a run's specification that is read again."""
 
-    series: tuple[JsonObject, ...] = ()
+    series: tuple[JsonObject, ...] = ()  # configs, each with its ladder
     warmup: int | None = None
     steps: int | None = None
     repeats: int | None = None
@@ -89,7 +89,7 @@ class RecordedSpec:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """``spec`` decides whether a command continues this run; ``provenance`` is shown to the reader as it is."""
+    """``spec`` decides whether a command continues this run; ``provenance`` is shown as it is."""
 
     spec: JsonObject
     provenance: JsonObject = field(default_factory=dict)
@@ -97,18 +97,17 @@ class RunInfo:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether a rule that looks at the results decided how often each point was repeated."""
+        """Whether the results decided how often each point was repeated."""
         spec = self.read_spec()
         return spec.budget is not None or spec.until_interval is not None
 
     @property
     def is_search(self) -> bool:
-        """Whether the run searched for the fastest configurations."""
         return self.read_spec().search is not None
 
     @property
     def config_keys(self) -> list[str]:
-        """Of the configs in the order of the request. One whose batch was searched has another key in its trials."""
+        """In the order of the request. A config whose batch was searched has another key in its trials."""
         configs = [{k: v for k, v in series.items() if k != "ladder"} for series in self.read_spec().series]
         return [compute_digest(config) for config in configs]
 
@@ -157,7 +156,7 @@ def collect_provenance(
     dataset: DatasetFacts | None = None,
     allocator: str = TUNED,
 ) -> JsonObject:
-    """Return the document for run.json. Without ``hosts``, only ``machine`` is measured."""
+    """Without ``hosts``, only ``machine`` is measured."""
     commit = None  # of trainscale itself, if it runs from a checkout
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..errors import InputError
 from ..spec.config import STRONG, WEAK, Config, Trial
@@ -37,18 +38,18 @@ MISSING = "missing"  # the framework is not available here; the same command tri
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a trial ended without a result. ``tail`` holds the last log lines of the rank that failed first."""
+    """Why a trial ended without a result."""
 
     kind: str
     message: str
-    rank: int | None = None
-    tail: tuple[str, ...] = ()
-    host: str = ""  # of that rank, or the one that was lost; empty on a single host and where none is to blame
+    rank: int | None = None  # that failed first
+    tail: tuple[str, ...] = ()  # its last log lines
+    host: str = ""  # of that rank, or the one that was lost; empty on a single host
 
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What else ran on the hosts of a trial; the values are those of the busiest host."""
+    """What else ran on the busiest host of a trial."""
 
     other_cores: float | None = None  # cores that other programs used
     cpu_pressure: float | None = None  # share of the time in which a process waited for a core
@@ -81,8 +82,8 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
-    # Not in the journal: how the first steps changed tensors of the last worker, the gradients of its closing steps,
-    # and the samples of a trial with real data.
+    # Not in the journal: how the first steps changed tensors of the last worker, the gradients of its
+    # closing steps, and the samples of a trial with real data.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     samples_seen: tuple[SeenByRank, ...] = ()
@@ -115,7 +116,6 @@ class TrialRecord:
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> TrialRecord:
-        """Raise DecodingError if a value is missing or has the wrong type."""
         if values.get("schema") == 1:
             values = _convert_schema_1(values)
         text = repr(values.get("config"))
@@ -130,7 +130,7 @@ class DamagedLine(InputError):
 
 
 def decode_record(line: str | bytes, where: str) -> TrialRecord:
-    """Decode one line of the journal. ``where`` is for the message."""
+    """Decode a line of the journal. ``where`` is for the message."""
     try:
         values = decode_object(line)
         check_schema(values, SCHEMA, where)
@@ -142,22 +142,22 @@ def decode_record(line: str | bytes, where: str) -> TrialRecord:
 def _check_counts(trial: Trial) -> None:
     """Refuse counts that no statistic can use."""
     config = trial.config
-    for name, count in (("devices", trial.devices), ("config.batch", config.batch), ("config.classes", config.classes)):
+    counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
+    for name, count in counts.items():
         if not 1 <= count <= MOST:
             raise DecodingError(f"{name}: Expected a number from 1 to {MOST}, got {count}")
     if config.scaling not in (WEAK, STRONG):
         raise DecodingError(f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}")
     if config.batch_per_device(trial.devices) < 1:
-        raise DecodingError(f"devices: Expected at most the global batch of {config.batch}, got {trial.devices}")
+        batch = config.batch
+        raise DecodingError(f"devices: Expected at most the global batch of {batch}, got {trial.devices}")
 
 
 def _convert_schema_1(values: JsonObject) -> JsonObject:
     new_names = {"images": "samples", "valid_images": "valid_samples"}
-    converted = dict(values)
-    for name in ("ranks", "epochs"):
-        if isinstance(values.get(name), list):
-            converted[name] = [
-                {new_names.get(key, key): value for key, value in item.items()} if isinstance(item, dict) else item
-                for item in values[name]
-            ]
-    return converted
+
+    def rename(item: Any) -> Any:
+        return {new_names.get(key, key): item[key] for key in item} if isinstance(item, dict) else item
+
+    lists = {name: values[name] for name in ("ranks", "epochs") if isinstance(values.get(name), list)}
+    return {**values, **{name: [rename(item) for item in items] for name, items in lists.items()}}

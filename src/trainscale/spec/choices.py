@@ -1,12 +1,11 @@
-"""The values that a plan chooses from: networks and strategies by name, default batches by kind of device, and every
-combination of the settings that are lists.
-"""
+"""What a plan chooses from: networks, strategies, default batches, all combinations of settings that are lists."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from ..errors import InputError, explain_unknown, shorten
 from ..worker import models
@@ -51,13 +50,14 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     except (Exception, SystemExit) as error:
         if info.plugin is None:
             raise
-        message = f"model {choice.name!r} of the plug-in {info.plugin.reference} cannot be built"
-        raise InputError(f"{message}: {type(error).__name__}: {error}") from None
+        reason = f"{type(error).__name__}: {error}"
+        plugin = info.plugin.reference
+        raise InputError(f"model {choice.name!r} of the plug-in {plugin} cannot be built: {reason}") from None
     return choice
 
 
 def split_model(text: str) -> tuple[str, int | None]:
-    """Split «alexnet:256» into network and batch. In «timm:resnet18:8» only the last part can be a batch."""
+    """Split ``alexnet:256`` into network and batch. Of ``timm:resnet18:8`` only the last part is a batch."""
     name, colon, last = text.rpartition(":")
     if colon and not last:
         raise InputError(f"models: {text!r} ends with a colon; valid: NAME, NAME:BATCH or NAME:auto")
@@ -71,15 +71,15 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 
 def choose_strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
-    """Return the strategies with their servers: plain «ps» has --servers, or 1; «ps:each» has servers on each host."""
+    """Return the strategies with their servers: ``ps`` has --servers, or 1; ``ps:each`` has EACH_HOST."""
     resources, choices = experiment.resources, []
     for text in experiment.work.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise explain_unknown("strategy", text, STRATEGIES)
         if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
-            offering = " and ".join(WITH_SERVERS)
-            raise InputError(f"strategy {text!r}: only {offering} take a number of servers, 1 or more, or each")
+            names = " and ".join(WITH_SERVERS)
+            raise InputError(f"strategy {text!r}: only {names} take a number of servers, 1 or more, or each")
         if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
             raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
         if count == "each" and (APART in resources.server_placement or ROUND_ROBIN in resources.placement):
@@ -103,12 +103,12 @@ _SERVERS = (1, 2)
 def combine_choices(
     experiment: Experiment, framework: Framework, network: NetworkChoice, config: Config
 ) -> list[Config]:
-    """Return the config with all combinations of the settings that may be lists, the strategies outermost. Those that
-    are not given have one value each, or, in the default space of a search, all values that the framework offers on
-    this kind of device. The batch of ``config`` is the usual one.
+    """Return the config with all combinations of the settings that may be lists, the strategies outermost.
+
+    A setting that is not given has one value, or in the default space of a search all that the framework offers on this
+    kind of device. The batch of ``config`` is the usual one.
     """
     work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
-    sides: tuple[str, ...]
     batches = (network.batch,) if network.batch is not None else work.batch or (config.batch,)
     strategies = choose_strategies(experiment, framework)
     layouts = work.layout or (framework.layouts.get(config.device, tuple(LAYOUTS))[0],)
@@ -128,15 +128,14 @@ def combine_choices(
     if search and AUTO in batches:
         raise InputError("batch auto: a search compares batches by speed; valid with --search: numbers")
     configs = []
+    fields = ("batch", "precision", "layout", "compile", "server_placement", "placement")
     for strategy, servers in strategies:
-        sides, per_host = (BESIDE,), 0
-        if servers:
-            sides, per_host = resources.server_placement, resources.servers_per_host or 0
+        sides = resources.server_placement if servers else (BESIDE,)
+        per_host = (resources.servers_per_host or 0) if servers else 0
         base = replace(config, strategy=strategy, servers=servers, servers_per_host=per_host)
-        for batch, precision, layout, compiled in product(batches, precisions, layouts, compiles):
-            base = replace(base, batch=batch, precision=precision, layout=layout, compile=compiled)
-            for side, placement in product(sides, resources.placement):
-                configs.append(replace(base, server_placement=side, placement=placement))
+        for values in product(batches, precisions, layouts, compiles, sides, resources.placement):
+            choice: dict[str, Any] = dict(zip(fields, values, strict=True))
+            configs.append(replace(base, **choice))
     return configs
 
 
@@ -149,13 +148,11 @@ OVERHEAD_SECONDS = {"cpu": 8.0, "cuda": 25.0}
 
 @dataclass(frozen=True)
 class DeviceDefaults:
-    """The default batch per device of each network; ``other_batch`` is that of networks that are not named."""
-
     device: str
     name_parts: tuple[str, ...]  # a device whose name contains one of these is meant
     least_memory_bytes: int  # where no name matches
-    batches: dict[str, int]
-    other_batch: int
+    batches: dict[str, int]  # per device, of each network
+    other_batch: int  # of networks that are not named
     flops: float  # sustained in 32-bit training; for estimates only
 
     def choose_batch(self, model: str) -> int:

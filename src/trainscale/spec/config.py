@@ -7,21 +7,9 @@ from dataclasses import dataclass, replace
 from ..worker.config import APART, AUTO, BESIDE, EACH_HOST, FILL, ROUND_ROBIN, STRONG, WEAK, Config, compute_digest
 
 __all__ = [
-    "APART",
-    "AUTO",
-    "BESIDE",
-    "EACH_HOST",
-    "FILL",
-    "ROUND_ROBIN",
-    "STRONG",
-    "WEAK",
-    "Config",
-    "PointKey",
-    "Trial",
-    "compute_digest",
-    "remove_exchange",
-]
-
+    "APART", "AUTO", "BESIDE", "EACH_HOST", "FILL", "ROUND_ROBIN", "STRONG", "WEAK", "Config", "PointKey", "Trial",
+    "compute_digest", "remove_exchange",
+]  # fmt: skip
 
 PointKey = tuple[Config, int]  # names a point: all repeats of a config on one device count
 

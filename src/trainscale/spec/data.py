@@ -15,10 +15,9 @@ from ..worker.data.facts import FOLDER, KNOWN, SOURCES, SYNTHETIC, DataError, Da
 
 @dataclass(frozen=True)
 class Dataset:
-    """``name`` is the one that configs carry. It says nothing of the path, except the last folder of photographs."""
-
-    name: str
+    name: str  # as in configs: without the path, except for the last folder of photographs
     directory: str  # absolute; empty for synthetic images
+    recorded: DatasetFacts | None = None  # of a run whose files may be on another machine
 
     @property
     def is_real(self) -> bool:
@@ -31,6 +30,8 @@ class Dataset:
 
     @cached_property  # it takes long to list a folder of a million photographs
     def facts(self) -> DatasetFacts:
+        if self.recorded:
+            return self.recorded
         try:
             return read_facts(self.name, self.directory)
         except DataError as error:
@@ -50,7 +51,7 @@ SYNTHETIC_DATASET = Dataset(SYNTHETIC, "")
 
 
 def parse_data(text: str) -> str:
-    """Return the value of ``--data`` with its kind in lower case. Raise ValueError if it is not valid."""
+    """Return the value of ``--data`` with its kind in lower case, or raise ValueError."""
     kind, colon, directory = text.partition(":")
     if kind.lower() not in SOURCES:
         raise ValueError(str(explain_unknown("value", text, [*SOURCES])))

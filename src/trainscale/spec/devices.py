@@ -1,8 +1,7 @@
 """The hosts and devices that an experiment may use, and a slot on them for every process of a trial.
 
-Placement is pure, so that a plan can be checked and shown before anything starts. Workers take devices in order, one
-host after the other. Servers run beside the workers or on hosts of their own. With ``round-robin``, processes are
-assigned to the hosts in turn, servers first, as dmlc's launchers did.
+Workers take devices in order, one host after the other. Servers run beside the workers or on hosts of their own.
+With ``round-robin``, processes are assigned to the hosts in turn, servers first, as dmlc's launchers did.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LOCALHOST, LOOPBACK = "localhost", "127.0.0.1"
 
 @dataclass(frozen=True)
 class Host:
-    """A host: how it is named and reached, and what it has to offer, which is known when it was visited."""
+    """How a host is named and reached, and after the visit what it has."""
 
     address: str = LOOPBACK  # for other hosts; after the visit, on the network that training uses
     alias: str = ""  # for ssh
@@ -41,7 +40,7 @@ class Host:
 
     @property
     def name(self) -> str:
-        """The name that is shown, and that identifies the host everywhere in this project."""
+        """Identifies the host everywhere in this project."""
         return self.alias or self.address
 
     @property
@@ -51,8 +50,6 @@ class Host:
 
 @dataclass(frozen=True)
 class AvailableDevices:
-    """All hosts with their devices, in the order of a ladder."""
-
     kind: str
     hosts: tuple[Host, ...]
     cores_per_device: int  # 0 for GPUs
@@ -115,7 +112,7 @@ def _share_any_device(host: Host, number: int) -> Slot:
 
 
 def _share_device(host: Host, device: Device, number: int) -> Slot:
-    """Return a slot beside a worker. The operating system places it where the device is a GPU."""
+    """Return a slot beside a worker; beside a GPU, the operating system places it."""
     return Slot(host, Device("cpu", number, ()) if device.kind == "cuda" else device)
 
 

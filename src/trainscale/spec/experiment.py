@@ -1,4 +1,4 @@
-"""The experiment: the settings from flags, from a TOML file, or from both. They are checked here, not yet planned."""
+"""The experiment: settings from flags, from a TOML file, or from both."""
 
 from __future__ import annotations
 
@@ -34,25 +34,22 @@ FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LauncherGroups = Sequence[type[SettingGroup]]
 Group = TypeVar("Group", bound=SettingGroup)
 
-_EXCLUSIVE = {
-    ("budget", "repeats"): "a budget decides by itself how often to repeat",
-    ("devices", "max_devices"): "an explicit ladder has its own maximum",
-    ("budget", "epochs"): "a budget cuts a window short, an epoch is not cut",
-    ("budget", "until_accuracy"): "a budget cuts a window short, an epoch is not cut",
-    ("budget", "search"): "a search decides by itself how often to repeat",
-    ("until_interval", "repeats"): "the intervals decide how often to repeat",
-    ("until_interval", "epochs"): "training to an accuracy is not repeated until its speed is known",
-    ("until_interval", "until_accuracy"): "training to an accuracy is not repeated until its speed is known",
-    ("until_interval", "search"): "a search decides by itself how often to repeat",
-    ("search", "epochs"): "a search compares speeds, in short trials",
-    ("search", "until_accuracy"): "a search compares speeds, in short trials",
-    ("study", "scaling"): "a study measures weak and strong scaling",
-    ("study", "budget"): "a study repeats every point equally often",
-    ("study", "until_interval"): "a study repeats every point equally often",
-    ("study", "search"): "a search compares configurations, a study measures them",
-    ("study", "epochs"): "a study measures speed; trainscale study --epochs computes the time of a training",
-    ("study", "until_accuracy"): "a study measures speed; trainscale study --epochs computes the time of a training",
-}
+# Settings of which one excludes each of the others, with the reason.
+_EXCLUDING = (
+    ("budget repeats", "a budget decides by itself how often to repeat"),
+    ("devices max_devices", "an explicit ladder has its own maximum"),
+    ("budget epochs until_accuracy", "a budget cuts a window short, an epoch is not cut"),
+    ("budget search", "a search decides by itself how often to repeat"),
+    ("until_interval repeats", "the intervals decide how often to repeat"),
+    ("until_interval epochs until_accuracy", "training to an accuracy is not repeated until its speed is known"),
+    ("until_interval search", "a search decides by itself how often to repeat"),
+    ("search epochs until_accuracy", "a search compares speeds, in short trials"),
+    ("study scaling", "a study measures weak and strong scaling"),
+    ("study budget until_interval", "a study repeats every point equally often"),
+    ("study search", "a search compares configurations, a study measures them"),
+    ("study epochs until_accuracy", "a study measures speed; trainscale study --epochs computes training time"),
+)
+_EXCLUSIVE = {(key, other): why for keys, why in _EXCLUDING for key, *others in [keys.split()] for other in others}
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def make_experiment(
     further: FurtherValues = lambda _: {},
     launcher_groups: LauncherGroups = (),
 ) -> Experiment:
-    """Make an experiment from flags, else its file, else ``further`` (called with both), else defaults."""
+    """Take each setting from flags, else the file, else ``further`` (called with both), else defaults."""
     values = read_experiment_file(file, launcher_groups) if file else {}
     for pair, reason in _EXCLUSIVE.items():
         for given in (values, flags):

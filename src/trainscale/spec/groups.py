@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from ..errors import TrainscaleError
 from ..worker.config import ALLOCATORS, TUNED
@@ -43,8 +42,7 @@ MOST_EPOCHS = 100  # the limit where only an accuracy is given
 
 @dataclass(frozen=True)
 class WorkSettings(SettingGroup):
-    table: ClassVar[str] = "work"
-    title: ClassVar[str] = "networks, frameworks and data"
+    table, title = "work", "networks, frameworks and data"
 
     models: tuple[str, ...] = setting(
         NAMES,
@@ -113,8 +111,7 @@ class WorkSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class TrainingSettings(SettingGroup):
-    table: ClassVar[str] = "training"
-    title: ClassVar[str] = "training to an accuracy"
+    table, title = "training", "training to an accuracy"
 
     epochs: int | None = setting(
         whole(1),
@@ -156,8 +153,7 @@ class TrainingSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class ResourceSettings(SettingGroup):
-    table: ClassVar[str] = "resources"
-    title: ClassVar[str] = "devices and processes"
+    table, title = "resources", "devices and processes"
 
     device: str = setting(
         choice("auto", "cpu", "cuda"),
@@ -222,8 +218,7 @@ class ResourceSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class ClusterSettings(SettingGroup):
-    table: ClassVar[str] = "cluster"
-    title: ClassVar[str] = "hosts"
+    table, title = "cluster", "hosts"
 
     hosts: str | None = setting(
         NAME,
@@ -260,8 +255,7 @@ class ClusterSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class MeasurementSettings(SettingGroup):
-    table: ClassVar[str] = "measurement"
-    title: ClassVar[str] = "measurement"
+    table, title = "measurement", "measurement"
 
     scaling: str = setting(
         choice("weak", "strong"),
@@ -317,8 +311,7 @@ class MeasurementSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class SafetySettings(SettingGroup):
-    table: ClassVar[str] = "safety"
-    title: ClassVar[str] = "checks and time limits"
+    table, title = "safety", "checks and time limits"
 
     parity: bool = setting(
         SWITCH,
@@ -348,7 +341,7 @@ GROUPS: tuple[type[SettingGroup], ...] = (
 
 
 def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
-    """Return every setting by its key, with those of launchers. Keys and flags must be unique."""
+    """Return every setting by its key. Keys and flags must be unique."""
     settings: dict[str, Setting] = {}
     taken: set[str] = set()
     for group in (*GROUPS, *launcher_groups):

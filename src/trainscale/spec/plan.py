@@ -1,6 +1,4 @@
-"""The plan of a run: configs, the ladder of each, and the order of the trials. A combination that cannot be measured is
-refused here, before anything starts.
-"""
+"""The plan of a run: configs, ladders, and the order of the trials. What cannot be measured is refused here."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 
 from ..errors import InputError, explain_unknown
 from ..worker import models
@@ -23,8 +21,7 @@ from .experiment import Experiment
 from .groups import ResourceSettings
 
 LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
-# At least, of a window before its length can be chosen (--until-interval): noisy run means would stay in the mean.
-FIRST_WINDOW_STEPS = 20
+FIRST_WINDOW_STEPS = 20  # at least, before the length of a window can be chosen (--until-interval)
 STUDY_REPEATS = 5  # with four, the interval of a mean is 28 % wider (Student's t)
 # For estimates only.
 _TRAINING_FLOPS_PER_MAC = 6  # two operations per multiply-add, once forward and twice backward
@@ -32,8 +29,8 @@ _UNKNOWN_MACS = 4e9  # of a user's own network: those of a ResNet-50
 _AUTO_BATCH_FACTOR = 4  # how much larger than the default the largest batch may be
 _VALIDATION_COST = 1 / 3  # of an image in training
 
-# What --explain measures beside the ladder takes at most 40 % of its estimated time: this share, and up to 5 % of a
-# window for exchanges alone and other batches (worker/training/loop.py).
+# What --explain measures beside the ladder takes at most 40 % of its estimated time: this share, and up to 5 %
+# of a window for exchanges alone and other batches (worker/training/loop.py).
 MOST_TIME = 0.36
 _FURTHER_REPEATS = 3  # the fewest that give an interval
 _FURTHER_LEAST_STEPS = 20
@@ -66,15 +63,15 @@ class Plan:
         return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
 
     def list_round(self, repeat: int) -> list[Trial]:
-        """Return one trial of every point. Every other one is reversed, so that drift of the machine cancels out."""
+        """Return one trial of every point. Every other round is reversed, so that drift cancels out."""
         points = self.points if repeat % 2 == 0 else self.points[::-1]
         return [Trial(config, n, repeat) for config, n in points]
 
     @cached_property
     def further_points(self) -> tuple[FurtherPoint, ...]:
-        """The points of --explain: the same work with nothing exchanged. They do not make the run another one.
+        """The points of --explain: the same work with nothing exchanged.
 
-        Those that an explanation needs most come first, and those that fit into the time are chosen, with fewer repeats
+        Those that an explanation needs most come first. Those that fit into the time are chosen, with fewer repeats
         if the needed ones do not fit otherwise. The first is always among them, and measured at least once.
         """
         measurement, candidates = self.experiment.measurement, self._list_further_candidates()
@@ -136,7 +133,7 @@ class Plan:
         return choose_defaults(self.available).choose_batch(config.model)
 
     def estimate_seconds(self, config: Config, devices: int, measure: Measure | None = None) -> float:
-        """Estimate the time of a trial, roughly. ``measure``: its length, if it is not the usual one."""
+        """Estimate roughly. ``measure``: the length of the trial, if it is not the usual one."""
         measurement, overhead = self.experiment.measurement, OVERHEAD_SECONDS[self.available.kind]
         usual_batch = self.choose_default_batch(config)
         batch = _AUTO_BATCH_FACTOR * usual_batch if config.batch == AUTO else config.batch_per_device(devices)
@@ -165,13 +162,11 @@ class Plan:
 
     @property
     def further_seconds(self) -> float:
-        return sum(
-            further.repeats * self.estimate_seconds(*further.point, further.measure) for further in self.further_points
-        )
+        points = self.further_points
+        return sum(each.repeats * self.estimate_seconds(*each.point, each.measure) for each in points)
 
     @property
     def ladder_seconds(self) -> float:
-        """The budget, or a rough estimate of the time of all trials of the ladder."""
         measurement = self.experiment.measurement
         if measurement.budget is not None:
             return measurement.budget
@@ -183,18 +178,18 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
     dataset = find_dataset(experiment.work.data)
     _check_settings(experiment, dataset)
     configs = []
-    for name in experiment.work.frameworks:
-        if name.lower() not in FRAMEWORKS:
-            raise explain_unknown("framework", name, FRAMEWORKS)
-    for framework in [FRAMEWORKS[name.lower()] for name in experiment.work.frameworks]:
-        for text in experiment.work.models:
-            network = choose_network(text, framework, experiment.work, dataset)
-            configs += _make_configs(experiment, available, framework, network, dataset)
+    work, frameworks = experiment.work, experiment.work.frameworks
+    unknown = next((name for name in frameworks if name.lower() not in FRAMEWORKS), None)
+    if unknown is not None:
+        raise explain_unknown("framework", unknown, FRAMEWORKS)
+    for name, text in product(frameworks, work.models):
+        framework = FRAMEWORKS[name.lower()]
+        network = choose_network(text, framework, work, dataset)
+        configs += _make_configs(experiment, available, framework, network, dataset)
     if experiment.measurement.study:
         configs += make_strong_configs(configs, available, experiment)
-    max_batch = experiment.work.max_batch
-    if max_batch is not None and not any(config.batch == AUTO for config in configs):
-        raise InputError(f"max batch {max_batch}: no batch is searched; valid with --batch auto")
+    if work.max_batch is not None and all(config.batch != AUTO for config in configs):
+        raise InputError(f"max batch {work.max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is requested twice")
     ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
@@ -244,12 +239,10 @@ def _make_configs(
     given = {name: getattr(training, name) for name in names}
     base = replace(base, **{name: getattr(usual, name) if value is None else value for name, value in given.items()})
     configs = combine_choices(experiment, framework, network, base)
-    offered = [config for config in configs if framework.refuses(config) is None]
-    if experiment.measurement.search and offered:
-        configs = offered
+    if experiment.measurement.search:
+        configs = [config for config in configs if not framework.refuses(config)] or configs
     for config in configs:
-        refusal = framework.refuses(config)
-        if refusal:
+        if refusal := framework.refuses(config):
             raise InputError(refusal)
         if config.batch == AUTO and config.scaling == STRONG:
             raise InputError("batch auto: under strong scaling the batch is that of all devices; valid: a number")
@@ -265,8 +258,8 @@ def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, 
             raise InputError("batch auto: a study has a weak and a strong ladder; valid with --study: a number")
         ladder = choose_ladder(config, available, experiment.resources)
         if ladder[-1] > 1:
-            # The largest multiple of every device count that is at most the batch: what fits on one device under weak
-            # scaling then fits under strong scaling too. If there is none, the smallest multiple.
+            # The largest multiple of every device count that is at most the batch, so that what fits on one
+            # device under weak scaling fits under strong scaling too. If there is none, the smallest multiple.
             step = math.lcm(*ladder)
             batch = experiment.measurement.strong_batch or max(step, config.batch // step * step)
             strong[replace(config, scaling=STRONG, batch=batch)] = None
@@ -284,11 +277,12 @@ def choose_ladder(config: Config, available: AvailableDevices, resources: Resour
     counts = resources.devices or tuple(sorted({*(2**power for power in range(most.bit_length())), most}))
     if config.strategy == "local":
         counts = (1,)
-    uneven = [count for count in counts if config.scaling == STRONG and config.batch % count]
+    uneven = [str(count) for count in counts if config.scaling == STRONG and config.batch % count]
     if uneven:
-        batch, devices = f"{config.batch} ({config.model})", ", ".join(map(str, uneven))
-        reason = f"a global batch of {batch} cannot be split evenly over {devices} devices"
-        raise InputError(f"strong scaling: {reason}; valid: a multiple of each device count")
+        raise InputError(
+            f"strong scaling: a global batch of {config.batch} ({config.model}) cannot be split evenly over"
+            f" {', '.join(uneven)} devices; valid: a multiple of each device count"
+        )
     return counts
 
 

@@ -40,38 +40,31 @@ SettingValues = dict[str, Any]  # values of settings, by key
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of value. A value of an experiment file must have the ``type``; the text of a flag is converted to it.
-
-    ``parse`` makes the value of the setting from that, and raises ValueError. A type with a ``separator`` (a regular
-    expression) is a list: ``type`` and ``parse`` are those of an item, ``collect`` makes a tuple of all. With
-    ``is_table``, a file may also have a TOML table: ``{a = "x"}`` means the list ``["a=x"]``. With ``bare``, a flag may
-    stand alone and then means this text; with ``negated``, the flag with ``--no-`` means that text. ``choices`` are
-    texts that a shell may offer; other texts may be valid too.
-    """
+    """A type of value, or of the items of a list, if it has a ``separator``."""
 
     name: str  # says in a message what is valid
-    type: Any
-    parse: Callable[[Any], Any] = lambda value: value
+    type: Any  # that a value in a file has; the text of a flag is converted to it
+    parse: Callable[[Any], Any] = lambda value: value  # makes the value of the setting; raises ValueError
     limits: Mapping[str, Any] = field(default_factory=dict)  # of a number, as msgspec.Meta takes them
     metavar: str = "NAME"
-    separator: str = ""
-    collect: Callable[[list[Any]], tuple[Any, ...]] = tuple
-    is_table: bool = False
+    separator: str = ""  # a regular expression
+    collect: Callable[[list[Any]], tuple[Any, ...]] = tuple  # makes the value of the items
+    is_table: bool = False  # a file may also have a table: {a = "x"} means the list ["a=x"]
     format: Callable[[Any], str] = str  # for the defaults in help texts
-    bare: str = ""
-    negated: str = ""
-    choices: tuple[str, ...] = ()
+    bare: str = ""  # what a flag that stands alone means
+    negated: str = ""  # what the flag with --no- means
+    choices: tuple[str, ...] = ()  # for a shell to offer; other texts may be valid too
 
     @property
     def is_plural(self) -> bool:
         return bool(self.separator)
 
     def read_text(self, text: str | Sequence[str]) -> Any:
-        """Return the value of a flag, which may be given several times. Raise ValueError."""
+        """Return the value of a flag, which may be given several times."""
         return self._read([text] if isinstance(text, str) else list(text), strict=False)
 
     def read_value(self, value: Any) -> Any:
-        """Return the value of a key of an experiment file. Raise ValueError."""
+        """Return the value of a key of an experiment file."""
         if self.is_table and isinstance(value, dict):
             value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
         return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
@@ -135,8 +128,8 @@ def choice(*valid: str) -> ValueType:
 def listed(kind: ValueType, **options: Any) -> ValueType:
     """Return the type of a list, each item of which is measured once."""
     name = f"{kind.name}, or a list of these"
-    options = {"name": name, "collect": lambda items: tuple(dict.fromkeys(items)), "format": ",".join, **options}
-    return replace(kind, separator=_COMMA, **options)
+    options = {"name": name, "format": ",".join, **options}
+    return replace(kind, separator=_COMMA, collect=lambda items: tuple(dict.fromkeys(items)), **options)
 
 
 def parse_duration(text: str | float) -> float:
@@ -174,7 +167,7 @@ def _parse_search(value: bool | str) -> str | None:
 
 
 def find_python(text: str) -> str:
-    """Return the absolute path of an interpreter. Links stay: the Python of a virtual environment is one."""
+    """Return the absolute path. Links stay: the Python of a virtual environment is one."""
     path = os.path.abspath(os.path.expanduser(text)) if os.sep in text else shutil.which(text)  # noqa: PTH100, PTH111
     if not text or path is None:
         raise ValueError(f"there is no Python {shorten_path(text)!r} on the PATH; valid: a path or a name")
@@ -252,17 +245,12 @@ SCHEDULE = ValueType("a schedule", str, check_schedule, choices=("constant", "co
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting. Its key names it in an experiment file, and its main flag is made from the key.
-
-    ``default_text`` says how the default is derived where it depends on something; ``{}`` in it stands for ``default``.
-    """
-
-    key: str
+    key: str  # in an experiment file; the main flag is made from it
     value_type: ValueType
     description: str
     aliases: tuple[str, ...] = ()
     default: Any = None
-    default_text: str = ""
+    default_text: str = ""  # how the default is derived; {} in it stands for ``default``
     metavar: str = ""
     group: str = ""  # title of the group in --help
     is_rare: bool = False  # --help only names it
@@ -277,7 +265,6 @@ class Setting:
 
     @property
     def default_phrase(self) -> str:
-        """The default in words, empty where the setting is unset."""
         value = "" if self.default in (None, ()) else self.value_type.format(self.default)
         return self.default_text.replace("{}", value) if self.default_text else value
 
@@ -301,20 +288,16 @@ class Setting:
 def setting(value_type: ValueType, description: str, *aliases: str, default: Any = None, **options: Any) -> Any:
     """Declare a field of a SettingGroup, whose name is the key. ``options`` are fields of Setting."""
     options = {"metavar": value_type.metavar, **options}
-    return field(
-        default=default, metadata={"setting": Setting("", value_type, description, aliases, default, **options)}
-    )
+    declared = Setting("", value_type, description, aliases, default, **options)
+    return field(default=default, metadata={"setting": declared})
 
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """A frozen dataclass whose fields are all declared by ``setting``. None means that a setting is unset.
+    """A frozen dataclass whose fields are all declared by ``setting``. None means that a setting is unset."""
 
-    ``table`` names the group's table in an experiment file, ``title`` its heading in --help.
-    """
-
-    table: ClassVar[str]
-    title: ClassVar[str]
+    table: ClassVar[str]  # in an experiment file
+    title: ClassVar[str]  # in --help
 
     @classmethod
     def settings(cls) -> tuple[Setting, ...]:
@@ -323,11 +306,9 @@ class SettingGroup:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Make the group from its part of the values. A list of one may be given as its item."""
-        own = {}
+        own = {declared.key: values[declared.key] for declared in cls.settings() if declared.key in values}
         for declared in cls.settings():
-            if declared.key in values:
-                value = values[declared.key]
-                if declared.value_type.is_plural and not (value is None or isinstance(value, tuple)):
-                    value = tuple(value) if isinstance(value, list) else (value,)
-                own[declared.key] = value
+            value = own.get(declared.key)
+            if declared.value_type.is_plural and not (value is None or isinstance(value, tuple)):
+                own[declared.key] = tuple(value) if isinstance(value, list) else (value,)
         return cls(**own)
