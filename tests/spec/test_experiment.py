@@ -6,7 +6,7 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -161,8 +161,7 @@ def test_a_wrong_key_in_a_table_is_named_with_its_file(write, text: str, message
 
 @dataclass(frozen=True)
 class OwnSettings(SettingGroup):
-    table: ClassVar[str] = "own"
-    title: ClassVar[str] = "own launcher"
+    table, title = "own", "own launcher"
 
     lanes: int = setting(whole(1), "number of lanes", default=4)
 
@@ -180,8 +179,7 @@ def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
 def test_a_launcher_may_not_declare_a_flag_that_exists() -> None:
     @dataclass(frozen=True)
     class Clash(SettingGroup):
-        table: ClassVar[str] = "clash"
-        title: ClassVar[str] = "clash"
+        table, title = "clash", "clash"
         rate: int = setting(whole(1), "rate", "--lr")
 
     with pytest.raises(TrainscaleError, match="Clash declares --lr, which exists already"):

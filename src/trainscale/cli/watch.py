@@ -53,12 +53,13 @@ def main(argv: list[str]) -> int:
                 source = stack.enter_context(RemoteJournal(host, match["directory"], settings))
             end = watch_run(source, view.show_trials, options.wait)
             is_good = all(record.ok or record.status == SKIPPED for record in end.records)
-            run = Run.from_records(end.run, end.records, read_parity(source.directory), source.directory)
-            view.end(run, None, 0 if end.is_complete and is_good else 1)
+            is_complete, info, verdicts = end.is_complete, read_run(source.directory), read_parity(source.directory)
+            run = Run.from_records(info, end.records, verdicts, source.directory)
+            view.end(run, None, 0 if is_complete and is_good else 1)
     except KeyboardInterrupt:
         print(f"{_JOB} goes on; the same command watches it again", file=sys.stderr)
         return 130
-    if not end.is_complete:
+    if not is_complete:
         print(
             "no process measures this run now, and it is not complete"
             f" ({format_count(len(end.records), 'trial')} in the journal);"

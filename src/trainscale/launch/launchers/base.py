@@ -98,8 +98,7 @@ class PipeLauncher(Launcher):
 class SshSettings(SettingGroup):
     """The settings of every launcher that uses ssh."""
 
-    table: ClassVar[str] = "ssh"
-    title: ClassVar[str] = "ssh"
+    table, title = "ssh", "ssh"
 
     ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
     forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
@@ -113,8 +112,7 @@ class SshSettings(SettingGroup):
 class SlurmSettings(SettingGroup):
     """The settings of a job that is submitted."""
 
-    table: ClassVar[str] = "slurm"
-    title: ClassVar[str] = "Slurm"
+    table, title = "slurm", "Slurm"
 
     partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
     time: str | None = setting(
@@ -137,8 +135,7 @@ class SlurmSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class YarnSettings(SettingGroup):
-    table: ClassVar[str] = "yarn"
-    title: ClassVar[str] = "YARN"
+    table, title = "yarn", "YARN"
 
     queue: str | None = setting(NAME, "YARN queue", default_text="default")
     yarn: tuple[str, ...] = setting(
@@ -151,8 +148,7 @@ class YarnSettings(SettingGroup):
 
 @dataclass(frozen=True)
 class RaySettings(SettingGroup):
-    table: ClassVar[str] = "ray"
-    title: ClassVar[str] = "Ray"
+    table, title = "ray", "Ray"
 
     ray_address: str | None = setting(
         NAME,
