@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from simulated_trial import SimulatedTrial
@@ -10,50 +11,46 @@ from simulated_trial import SimulatedTrial
 from trainscale.launch.connection import HostLost, ReceivedEvent
 from trainscale.record.trial import TrialRecord
 
+OOM = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
-def test_the_rank_that_was_killed_is_blamed_and_not_its_victims() -> None:
-    trial = SimulatedTrial()
-    for rank in range(2):
+
+@pytest.mark.parametrize(
+    ("deeds", "expected"),
+    [
+        # The rank that was killed is blamed, not its victims.
+        (
+            [(0, "Connection closed by peer [127.0.0.1]:5678", ""), (0, 1), (1, -9, "last words\nof rank 1")],
+            ("crash", 1, "rank 1 was ended by SIGKILL in measure, step 7", ("last words", "of rank 1")),
+        ),
+        # So is the rank with an error of its own.
+        (
+            [
+                (0, "Connection reset by peer", ""),
+                (2, "rank 0 left the rendezvous: it ended early, see its log", ""),
+                (1, "the network does not like this image", ""),
+                *((rank, 1, f"log of rank {rank}") for rank in range(3)),
+            ],
+            ("crash", 1, "rank 1: the network does not like this image", ("log of rank 1",)),
+        ),
+        # Among equals, it is the first to fail.
+        ([(1, "shape mismatch", ""), (0, "shape mismatch too", "")], ("crash", 1, "rank 1: shape mismatch", ())),
+        # Running out of memory is its own kind and comes before other errors.
+        ([(0, "something else broke", ""), (1, OOM, "oom"), (0, 1), (1, 1)], ("oom", 1, f"rank 1: {OOM}", ())),
+    ],
+)
+def test_the_rank_that_caused_a_failure_is_blamed(deeds: list[Any], expected: tuple[Any, ...]) -> None:
+    """A deed is an error of a rank with its kind, or an exit code, perhaps with the end of its log."""
+    trial = SimulatedTrial(3)
+    for rank in range(3):
         trial.start_rank(rank)
         trial.send_heartbeat(rank, "measure", 7)
-    trial.send_error(0, "[enforce fail] Connection closed by peer [127.0.0.1]:5678")
-    trial.exit_rank(0, 1, "Traceback\nRuntimeError: Connection closed by peer")
-    trial.exit_rank(1, -9, "last words\nof rank 1")
+    for rank, deed, *more in deeds:
+        if isinstance(deed, str):
+            trial.send_error(rank, deed, *filter(None, more))
+        else:
+            trial.exit_rank(rank, deed, *more)
     failure = trial.failure
-    assert failure.kind == "crash"
-    assert failure.rank == 1
-    assert failure.message == "rank 1 was ended by SIGKILL in measure, step 7"
-    assert failure.tail == ("last words", "of rank 1")
-
-
-def test_the_rank_with_an_error_of_its_own_is_blamed_and_not_its_victims() -> None:
-    trial = SimulatedTrial(3)
-    trial.send_error(0, "Connection reset by peer")
-    trial.send_error(2, "rank 0 left the rendezvous: it ended early, see its log")
-    trial.send_error(1, "the network does not like this image")
-    for rank in range(3):
-        trial.exit_rank(rank, 1, f"log of rank {rank}")
-    failure = trial.failure
-    assert (failure.rank, failure.message) == (1, "rank 1: the network does not like this image")
-    assert failure.tail == ("log of rank 1",)
-
-
-def test_among_equals_the_first_to_fail_is_blamed() -> None:
-    trial = SimulatedTrial(2)
-    trial.send_error(1, "shape mismatch")
-    trial.send_error(0, "shape mismatch too")
-    assert trial.failure.rank == 1
-
-
-def test_running_out_of_memory_is_its_own_kind_and_comes_before_other_errors() -> None:
-    trial = SimulatedTrial(2)
-    trial.send_error(0, "something else broke")
-    trial.send_error(1, "CUDA out of memory. Tried to allocate 2.00 GiB", error="oom")
-    for rank in range(2):
-        trial.exit_rank(rank, 1)
-    failure = trial.failure
-    assert failure.kind == "oom"
-    assert failure.message == "rank 1: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert (failure.kind, failure.rank, failure.message, failure.tail) == expected
 
 
 def test_a_kill_by_the_kernel_is_out_of_memory() -> None:
@@ -126,28 +123,27 @@ def test_a_passed_deadline_is_a_timeout_that_says_how_far_it_came_with_the_log()
     assert failure.message == "the trial passed its time limit in measure, step 4"
 
 
-def test_a_keeper_that_is_gone_is_a_lost_host() -> None:
+@pytest.mark.parametrize(
+    ("lost", "message", "host"),
+    [
+        ([HostLost("node2")], "the keeper on node2 ended without a message", "node2"),
+        # mpirun ends all keepers when it has lost node2.
+        (
+            [HostLost("node1", was_ended=True), HostLost("node2"), HostLost("node3")],
+            "the keeper on node2 ended without a message",
+            "node2",
+        ),
+        ([HostLost("", ("srun was ended by SIGKILL",))], "srun was ended by SIGKILL", ""),
+    ],
+)
+def test_a_keeper_that_is_gone_is_a_lost_host_unless_it_was_told_to_end(
+    lost: list[HostLost], message: str, host: str
+) -> None:
     trial = SimulatedTrial(4, hosts=2)
-    trial.lose_host("node2")
+    for event in lost:
+        trial.state.update(ReceivedEvent(event.culprit or "node1", event), trial.now)
     failure = trial.failure
-    assert (failure.kind, failure.host) == ("lost", "node2")
-    assert failure.message == "the keeper on node2 ended without a message"
-
-
-def test_a_keeper_that_was_told_to_end_is_not_the_lost_host_if_another_is() -> None:
-    trial = SimulatedTrial(2)
-    trial.lose_host("node1", was_ended=True)  # by mpirun, which noticed first that it had lost node2
-    trial.lose_host("node2")
-    trial.lose_host("node3")
-    assert trial.failure.message == "the keeper on node2 ended without a message"
-
-
-def test_where_somebody_ended_the_command_that_started_the_keepers_no_host_is_named() -> None:
-    trial = SimulatedTrial(2)
-    lost = HostLost("", ("srun was ended by SIGKILL",))
-    trial.state.update(ReceivedEvent("node1", lost), trial.now)
-    failure = trial.failure
-    assert (failure.kind, failure.message, failure.host) == ("lost", "srun was ended by SIGKILL", "")
+    assert (failure.kind, failure.message, failure.host) == ("lost", message, host)
 
 
 @pytest.mark.parametrize("failing", [0, 1])
