@@ -1,8 +1,8 @@
 """Contract 6, the launcher: how keepers are started on hosts. A launcher is one small file that gives the command. The
 settings of all are here.
 
-``command`` has no side effects, so tests can compare its whole result. The launchers here run one command for every
-host, connected by pipes; those in callback.py run one command for all hosts, whose keepers call back.
+``command`` has no side effects, so tests can compare its whole result. Launchers run one command for every host,
+connected by pipes (here), or one for all hosts, whose keepers call back (callback.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
 
-One command gets the hosts. On each of them a keeper calls back with a token that is valid until all hosts have called,
-and it stays for the whole run. A lost connection means a lost host, and closing the connections ends everything on the
-hosts.
+One command gets the hosts. On each, a keeper calls back, with a token that is valid until all hosts have called, and
+stays for the whole run. A lost connection means a lost host; closing the connections ends everything on the hosts.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import secrets
 import socket
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -24,7 +24,7 @@ from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..callback import CallbackServer, Caller, LauncherProcess
 from ..connected_hosts import IdleKeepers
-from ..connection import HostError, KeeperConnection, SocketConnection, wait_for_readable
+from ..connection import HostError, KeeperConnection, SocketConnection
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
 
@@ -65,9 +65,7 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
-        """Return how many hosts there will be, None while that is not known. Called repeatedly until all have called,
-        so it is also the place to read what the command prints.
-        """
+        """Read what the command prints; return how many hosts there will be, or None. Called until all have called."""
 
     @abstractmethod
     def explain_end(self, process: LauncherProcess) -> TrainscaleError: ...
@@ -96,21 +94,19 @@ class LeasedHostsLauncher(Launcher):
         """Return the hosts to use, sorted by address, with unique names: several containers of one machine are several
         hosts. Other callers are disconnected.
         """
+        names = Counter(caller.hostname for caller in callers)
+        taken = set(names)
         candidates = []
         for caller in callers:
             stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
             candidates.append((Host(stated or caller.address, alias=caller.hostname), caller))
         candidates.sort(key=lambda pair: (_make_address_key(pair[0].address), pair[0].name, pair[1].index))
-        names = [host.name for host, _ in candidates]
-        taken = set(names)
-        chosen = []
-        for host, caller in candidates:
-            if names.count(host.name) > 1:
+        for position, (host, caller) in enumerate(candidates):
+            if names[host.name] > 1:
                 alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)
                 taken.add(alias)
-                host = replace(host, alias=alias)
-            chosen.append((host, caller))
-        return chosen
+                candidates[position] = replace(host, alias=alias), caller
+        return candidates
 
     def hosts(self) -> tuple[Host, ...]:
         if self._process is None:
@@ -123,22 +119,15 @@ class LeasedHostsLauncher(Launcher):
 
     def _lease_hosts(self) -> tuple[Host, ...]:
         address, token = self.controller_address(), secrets.token_hex(16)
-        # Number and name together are one host: a second caller with both is the same host again.
-        server = CallbackServer(token, lambda caller: f"{caller.index} {caller.hostname}", address=address)
+        server = CallbackServer(token, _identify, address=address)
         try:
             endpoint = CallbackEndpoint(address, server.port, token)
             process = self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
             deadline = time.monotonic() + self.access.request.patience_seconds
             while True:
                 expected = self.count_hosts(process)
-                callers = []
-                for caller in server.wait_for_callers(expected or 2**30, _POLL_SECONDS):
-                    if wait_for_readable([caller.connection], 0):  # its end: it sends nothing
-                        _take(server, caller).connection.close()
-                    else:
-                        callers.append(caller)
+                callers = server.wait_for_callers(expected or 2**30, _POLL_SECONDS)
                 if expected is not None and len(callers) >= expected:
-                    self.count_hosts(process)
                     break
                 if process.has_ended:
                     raise self.explain_end(process)
@@ -146,15 +135,12 @@ class LeasedHostsLauncher(Launcher):
                     where = f"{address}:{server.port}" if address else f"port {server.port}"
                     raise self.explain_timeout(callers, expected, where, process)
             chosen = self.choose_hosts(callers[:expected])
-            used = [_take(server, caller) for _, caller in chosen]
+            for host, caller in chosen:
+                server.take(_identify(caller), 0)  # so that the server does not close its connection
+                self._keepers[host.name] = LeasedConnection(host.name, caller.connection, self)
+                self._idle.add(self._keepers[host.name])
         finally:
             server.close()  # and the connections of the others
-        self._keepers = {
-            host.name: LeasedConnection(host.name, caller.connection, self)
-            for (host, _), caller in zip(chosen, used, strict=True)
-        }
-        for keeper in self._keepers.values():
-            self._idle.add(keeper)
         return tuple(host for host, _ in chosen)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
@@ -209,10 +195,9 @@ class LeasedConnection(SocketConnection):
         return HostError(self.host, f"is gone; {self._launcher.explain_lost(self.host)}")
 
 
-def _take(server: CallbackServer, caller: Caller) -> Caller:
-    """Take a caller who waits from the server, which then does not close its connection."""
-    assert server.take(f"{caller.index} {caller.hostname}", 0) is caller
-    return caller
+def _identify(caller: Caller) -> str:
+    """Number and name together are one host: a second caller with both is the same host again."""
+    return f"{caller.index} {caller.hostname}"
 
 
 def _make_address_key(text: str) -> tuple[int, int, str]:
