@@ -1,6 +1,4 @@
-"""Keepers that call this machine back: the command that starts them (mpirun, srun, yarn, a client of Ray), and the
-server that admits callers who know the token.
-"""
+"""The command that starts keepers (mpirun, srun, yarn, a client of Ray), and the server that they call back."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _END_WITH_CONTROLLER = (
 
 
 class LauncherProcess:
-    """The running command. When the connections of its keepers close, they end by themselves, and so does it."""
+    """The running command. It ends when its keepers end, and they when their connections close."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         if shutil.which(command[0]) is None:
@@ -65,7 +63,7 @@ class LauncherProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal, or None while the command runs. The process is not reaped."""
+        """Negative for a signal, None while the command runs. The process is not reaped."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         try:
@@ -82,7 +80,7 @@ class LauncherProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it (SIGSTOP, or a terminal), so that it does nothing until it is continued."""
+        """Whether SIGSTOP or a terminal has stopped it."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
@@ -116,7 +114,7 @@ class LauncherProcess:
         return True
 
     def stop(self, patience_seconds: float = 10.0, terminate_seconds: float = 5.0) -> int:
-        """Wait for the end, then ask for it, then force it. Nothing that it started on this machine stays."""
+        """Wait for the end, then ask for it, then force it, for all that it started on this machine."""
         with self._lock:
             if self._popen.returncode is not None:
                 return self._popen.returncode
@@ -144,9 +142,9 @@ class LauncherProcess:
 
 @dataclass(frozen=True)
 class Caller:
-    """What a keeper said about itself. ``index`` is its number among those that one command started."""
+    """What a keeper said about itself."""
 
-    index: int
+    index: int  # among those that one command started
     hostname: str
     details: tuple[str, ...]  # whatever else its launcher needs to know
     address: str  # the address it calls from
@@ -155,8 +153,8 @@ class Caller:
 
 
 class CallbackServer:
-    """Listens on ``address`` alone if that is one of this machine's, else on all networks. ``identify`` returns which
-    host a caller is, or raises LookupError. If ``expected`` is given, that many hosts are accepted, each once.
+    """Admits callers that know the token. ``identify`` returns which host a caller is, or raises LookupError. If
+    ``expected`` is given, that many hosts are accepted, each once.
     """
 
     def __init__(
@@ -176,13 +174,13 @@ class CallbackServer:
         self._thread.start()
 
     def take(self, host: str, seconds: float) -> Caller | None:
-        """Hand over the keeper of that host; None if it has not called within this time."""
+        """Return the keeper of that host, or None if it does not call in time."""
         with self._changed:
             self._changed.wait_for(lambda: host in self._waiting or self._is_closed, max(0.0, seconds))
             return self._waiting.pop(host, None)
 
     def wait_for_callers(self, count: int, seconds: float) -> list[Caller]:
-        """Return those who wait, once there are ``count`` or the time is up. They go on waiting."""
+        """Return the waiting callers, once there are ``count`` or the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) >= count or self._is_closed, max(0.0, seconds))
             return list(self._waiting.values())

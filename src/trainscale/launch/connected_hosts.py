@@ -6,8 +6,7 @@
         for received in connected.read_events():
             ...
 
-Leaving the block ends everything that the keepers started, and the keepers, unless the launcher keeps them for its next
-call of ``connect``.
+Leaving the block ends all tasks, and the keepers, unless the launcher keeps them for its next ``connect``.
 """
 
 from __future__ import annotations
@@ -57,13 +56,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """How to wait for hosts. If errors are tolerated, they are in ``ConnectedHosts.errors`` instead of raised. In a
-    ``hurry``, hosts that are far behind the others are given up.
-    """
+    """How to wait for hosts."""
 
     seconds: float = READY_SECONDS
-    tolerates_errors: bool = False
-    hurry: bool = False
+    tolerates_errors: bool = False  # they are in ``ConnectedHosts.errors`` then
+    hurry: bool = False  # hosts that are far behind the others are given up
     compares_clocks: bool = False
 
 
@@ -109,7 +106,7 @@ class ConnectedHosts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        """End the tasks, and the keepers that are not used again; after Ctrl-C, all keepers."""
+        """End the tasks, and keepers that are not used again; after Ctrl-C, all."""
         self.request_end()
         stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
         connections = list(self._connections.values())
@@ -134,7 +131,7 @@ class ConnectedHosts:
         return self._note_errors(ask_all(connections, ask, self._options.seconds))
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
-        """Return the answers that are no errors. Unless errors are tolerated, raise the first that is a cause."""
+        """Return the other answers. Unless errors are tolerated, raise the first that is a cause."""
         self.errors.update({host: answer for host, answer in answers.items() if isinstance(answer, HostError)})
         if self.errors and not self._options.tolerates_errors:
             raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
@@ -262,7 +259,7 @@ class EventReader:
 
 
 class KeepAlive(threading.Thread):
-    """Sends the signs of life without which keepers end. The main thread may be blocked while it prints."""
+    """Sends signs of life, without which keepers end; the main thread may be blocked while it prints."""
 
     def __init__(self, connections: Sequence[KeeperConnection] = ()) -> None:
         super().__init__(name="keep-alive", daemon=True)
@@ -347,12 +344,12 @@ def ask_all(
 
 
 def find_hurry_limit(began: float) -> float:
-    """Return until when the others are waited for, now that half of the hosts have answered."""
+    """Return the time limit of the other hosts, now that half of them have answered."""
     return began + max(_HURRY_SECONDS, _HURRY_FACTOR * (time.monotonic() - began))
 
 
 def allow_open_files(host_count: int) -> None:
-    """Raise the limit if this many hosts need it: programs that are started here inherit it."""
+    """Raise the limit if this many hosts need it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FILES_PER_HOST * host_count + _OTHER_FILES
     if hard != resource.RLIM_INFINITY:
@@ -362,10 +359,9 @@ def allow_open_files(host_count: int) -> None:
 
 
 def wait_for_futures(futures: Sequence[Future[Any]], is_enough: Callable[[int], bool] = lambda _: False) -> None:
-    """Wait until all are done, the number of those that are done is enough, or one has raised an exception, which is
-    raised here.
+    """Wait until all or enough are done, or raise the exception of one.
 
-    Only the main thread handles Ctrl-C. It must wake up for that if the system gave the signal to another thread.
+    The main thread wakes up now and then, to handle a Ctrl-C that the system gave to another thread.
     """
     is_done = False
     while not is_done:

@@ -1,6 +1,6 @@
-"""The connection to one keeper: the handshake, requests and events, and its end. There are two kinds: over the pipes of
-a command of this machine, as a rule an ssh, and over a socket on which the keeper called back. connected_hosts.py
-handles all keepers of a trial. Events are decoded from the keeper's lines into the dataclasses of worker/events.py.
+"""The connection to one keeper: the handshake, requests and events, and its end. It is the pipes of a command of this
+machine, mostly an ssh, or a socket on which the keeper called back. connected_hosts.py has all keepers of a trial.
+Events are decoded from the keeper's lines into the dataclasses of worker/events.py.
 """
 
 from __future__ import annotations
@@ -33,37 +33,34 @@ _REUSE_SECONDS = 10.0  # for an idle keeper to answer
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
-# ---- events, as they are decoded from the lines of a keeper; the types of their fields are checked
+# ---- events
 
 
 @dataclass(frozen=True)
 class UnknownEvent(Event):
-    """An event of a kind that this version does not know, or, with a ``problem``, one that cannot be decoded."""
+    """An event of a kind that this version does not know."""
 
     event_kind: str
-    problem: str = ""
+    problem: str = ""  # why it cannot be decoded, if its kind is known
 
 
 @dataclass(frozen=True)
 class ReceivedEvent:
-    """An event with the host that sent it. Events of a task carry its rank, those of a rank a sequence number too."""
+    """An event with the host that sent it."""
 
     host: str
     event: Event
-    rank: int | None = None
-    sequence: int | None = None
+    rank: int | None = None  # of an event of a task
+    sequence: int | None = None  # of an event that a rank sent itself
 
 
 @dataclass(frozen=True)
 class HostLost(Event):
-    """A keeper has ended without its last event. ``culprit`` is the host that caused it, or empty if no host did or if
-    that cannot be known; ``stderr_tail`` is what its program had printed. A keeper that a signal told to end
-    (``was_ended``) is no cause, if another is lost: mpirun ends all keepers when it loses one of them.
-    """
+    """A keeper has ended without its last event."""
 
-    culprit: str
+    culprit: str  # the host that caused it; empty if no host did, or nobody knows
     stderr_tail: tuple[str, ...] = ()
-    was_ended: bool = False
+    was_ended: bool = False  # by a signal: mpirun ends all keepers when it loses one of them
 
 
 def decode_line(line: str, host: str = "") -> ReceivedEvent | None:
@@ -94,7 +91,7 @@ def name_signal(number: int) -> str:
 
 
 def describe_exit(code: int) -> str:
-    """Return "was ended by SIGKILL" for a negative exit code, else "ended with exit code 3"."""
+    """Return "was ended by SIGKILL" or "ended with exit code 3"."""
     return f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
@@ -102,8 +99,8 @@ def describe_exit(code: int) -> str:
 
 
 class HostError(TrainscaleError):
-    """A host cannot be used. ``host`` is its name; the message says why, and what to do if that is known. A
-    ``consequence`` follows from the failure of another host.
+    """A host cannot be used, for which reason, and with which remedy. A ``consequence`` follows from the failure of
+    another host.
     """
 
     exit_code = 1
@@ -178,9 +175,7 @@ class KeeperConnection(ABC):
         return lines[-1].strip() if lines else ""
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
-        """Return which host caused the loss of this keeper, empty if that cannot be known, and an explanation.
-        ``was_told_to_end``: the keeper said that a signal ended it.
-        """
+        """Return which host caused the loss of this keeper, empty if nobody knows, and an explanation."""
         return self.host, self.stderr_text()
 
     def become_ready(self, deadline: float) -> None:
@@ -206,7 +201,7 @@ class KeeperConnection(ABC):
         return answer.ports
 
     def compare_clocks(self, deadline: float) -> None:
-        """Bound the difference: the host reads its clock between our question and its answer."""
+        """Bound the difference: the host reads its clock between question and answer."""
         bounds = []
         for _ in range(_CLOCK_QUESTIONS):
             before = time.time()
@@ -249,7 +244,7 @@ class KeeperConnection(ABC):
         return False
 
     def _await(self, kind: type[AnyEvent], deadline: float) -> AnyEvent:
-        """Return the next event of this kind. Other lines before it are a login shell's greeting."""
+        """Return the next event of this kind. A login shell may print lines before it."""
         most_noise = self._noise_lines + _NOISE_LINES
         while True:
             while self._pending:
@@ -287,8 +282,8 @@ class KeeperConnection(ABC):
 
 
 class PipeConnection(KeeperConnection):
-    """A keeper started by a command of this machine that is connected to it by pipes. The command is started when the
-    keeper shall become ready: of many hosts, not all at once.
+    """A keeper behind the pipes of a command of this machine, which is started when the keeper shall become ready: of
+    many hosts, not all at once.
     """
 
     _input: IO[bytes]
@@ -358,7 +353,7 @@ class PipeConnection(KeeperConnection):
         return bool(data)
 
     def _wait(self, seconds: float) -> bool:
-        """Read standard error at the same time, because a full pipe would block the command."""
+        """Read standard error too: a full pipe would block the command."""
         assert self.error_output is not None
         ready = wait_for_readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
         if self.error_output in ready:
@@ -456,6 +451,6 @@ def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 
 
 
 def narrow_clock_bounds(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return what all bounds of a difference have in common; the last, if the clock was set in between."""
+    """Return the intersection of all bounds; the last, if the clock was set in between."""
     least, most = max(low for low, _ in bounds), min(high for _, high in bounds)
     return (least, most) if least <= most else bounds[-1]

@@ -42,7 +42,7 @@ def connect_cluster(
     pythons: Mapping[str, str],
     probes: Sequence[ProbeRequest] = (),
 ) -> Cluster:
-    """Visit all hosts; each must answer. ``pythons``: where to look first; ``probes``: what to import."""
+    """Visit all hosts; each must answer. ``pythons``: tried first; ``probes``: what to import."""
     machine, has_hosts = read_machine(), bool(launcher.access.hosts)
     if launcher.local:
         return Cluster(launcher, find_local_devices(machine, experiment), machine)
@@ -69,9 +69,7 @@ def visit_hosts(
     seconds: float = _SECONDS,
     hurry: bool = False,
 ) -> dict[str, HostFacts | HostError]:
-    """Return the facts of each host, or why it cannot be reached. In a ``hurry``, hosts that are far behind the others
-    are given up.
-    """
+    """Return the facts of each host, or why it cannot be reached. ``hurry``: see ConnectOptions."""
     searches = {
         name: FrameworkSearch(list(FRAMEWORKS[name].imports), [python] if python else [])
         for name, python in pythons.items()
@@ -100,7 +98,7 @@ def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts 
 
 
 def add_facts(host: Host, facts: HostFacts, access: HostAccess) -> Host:
-    """Return the host with its facts, and with the address and interface that training uses."""
+    """Return the host with its facts and the network that training uses."""
     address, interface = choose_network(host, facts.addresses, access.interface, facts.reached_at)
     pythons = {name: location.python for name, location in facts.frameworks.items() if location}
     return replace(host, address=address, alias=host.name, interface=interface, pythons=pythons, facts=facts)
@@ -172,7 +170,7 @@ class Interpreter:
 
 
 def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
-    """Find an interpreter without starting it. The probe tests later whether the framework works there."""
+    """Find an interpreter without starting it; the probe does that later."""
     if framework in given:
         return Interpreter(given[framework], GIVEN)
     modules = FRAMEWORKS[framework].imports
@@ -194,9 +192,7 @@ def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether this Python has the module, without importing it. A folder of that name without code does not
-    count; there may be one in the current directory.
-    """
+    """Return whether this Python has the module. A folder without code does not count: the current one may have it."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

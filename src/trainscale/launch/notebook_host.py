@@ -1,7 +1,7 @@
-"""Runs Jupyter until standard input closes. The controller sends this file as text to the host, on any Python from 3.9.
+"""Runs Jupyter until standard input closes. The controller sends this file as text to any Python from 3.9.
 
-Jupyter's token is in files of a folder that only its user can enter. When standard input closes, because the controller
-is done or dead or the connection is lost, Jupyter and its kernels end.
+Jupyter's token is in files of a folder that only its user can enter. When the controller is done or dead, or the
+connection is lost, Jupyter and its kernels end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NotebookHostError(Exception):
 
 
 def serve_notebook() -> None:
-    """Read a request, start Jupyter, answer with a line, and wait until Jupyter or standard input ends."""
+    """Read a request, start Jupyter, answer with a line, and wait for the end."""
     request = NotebookRequest(**json.loads(sys.stdin.buffer.readline()))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))

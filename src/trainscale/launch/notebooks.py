@@ -51,7 +51,7 @@ class JupyterTarget:
         return " in a Slurm job" if self.slurm else ""
 
     def make_command(self, forwarding: str) -> list[str]:
-        """Return the command that runs the first line of its input as Python; over ssh, it also forwards a port."""
+        """Return a command that runs the first line of its input as Python; ssh also forwards a port."""
         python = [sys.executable, "-c", RUN_FIRST_LINE]
         if self.host:
             line = make_shell_command(["python3", "-c", RUN_FIRST_LINE], ())
@@ -77,7 +77,7 @@ class OpenNotebook:
     processes: list[subprocess.Popen[bytes]]  # Jupyter's, or the ssh to it, and a tunnel
 
     def wait(self) -> None:
-        """Return when Jupyter or the connection to it has ended, which this process did not cause."""
+        """Wait until Jupyter or the connection to it has ended by itself."""
         while all(process.poll() is None for process in self.processes):
             time.sleep(_POLL_SECONDS)
 
@@ -85,9 +85,7 @@ class OpenNotebook:
 @contextlib.contextmanager
 def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) -> Iterator[OpenNotebook]:
     """Wait until Jupyter answers at a port of this machine (0: a free one). Leaving the block ends it and its kernels.
-
-    The token is sent through standard input, and is in files that only this user can read. Neither a command line nor
-    an environment has it.
+    The token is in no command line and no environment.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -138,9 +136,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
 
 
 def _send(request: NotebookRequest, server: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Send the program and the request, and return the answer, which is empty if the server ends without any. What a
-    login prints before it is skipped.
-    """
+    """Send the program and the request; return the answer, empty if there is none. Skip what a login prints."""
     assert server.stdin is not None
     assert server.stdout is not None
     program = Path(notebook_host.__file__).read_text()
@@ -159,7 +155,7 @@ def _send(request: NotebookRequest, server: subprocess.Popen[bytes]) -> dict[str
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Close the pipes, at which all ends, and wait. The tunnel has no input that it reads: it is terminated."""
+    """Close the pipes, at which all ends, and wait. The tunnel reads no input: it is terminated."""
     for process in processes:
         assert process.stdin is not None
         with contextlib.suppress(OSError):

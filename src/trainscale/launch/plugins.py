@@ -1,6 +1,5 @@
-"""Finds the frameworks, models, launchers and exporters that third-party packages add by entry points.
-
-A plug-in that cannot be loaded is listed with its error; it never stops a command.
+"""Finds the frameworks, models, launchers and exporters that third-party packages add by entry points. A plug-in that
+cannot be loaded is listed with its error; it never stops a command.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Plugin:
 
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
-    """Load every plug-in once. Call this before anything lists frameworks, models or launchers."""
+    """Load every plug-in once, before anything lists frameworks, models or launchers."""
     # Each package is read by itself: ``metadata.entry_points()`` fails for all if one is damaged.
     found: list[Plugin] = []
     seen = set()
@@ -77,7 +76,7 @@ def list_broken_plugins(kind: str) -> list[Plugin]:
 
 
 def _add(kind: str, name: str, reference: str) -> str:
-    """Add a plug-in to the table of its kind; return what went wrong. Its module may even exit at import."""
+    """Add a plug-in to the table of its kind; return what went wrong. A module may exit at import."""
     if kind == EXPORTER:
         return ""  # export/base.py imports it when it is used
     try:

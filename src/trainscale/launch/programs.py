@@ -1,8 +1,8 @@
 """Runs a user's program on many hosts: prepares its folder there, starts every process with the variables of all
-frameworks' engines, shows what they print, and ends all when one fails or the workers are done. No process is left.
+frameworks' engines, shows what they print, and ends all when one fails or the workers are done.
 
-As dmlc's trackers did, processes are dealt out to the hosts in turn, servers first. Unlike theirs, workers are numbered
-host by host, because today's engines expect neighbouring ranks on neighbouring devices.
+Processes are dealt out to the hosts in turn, servers first, as by dmlc's trackers. But workers are numbered host by
+host: today's engines expect neighbouring ranks on neighbouring devices.
 """
 
 from __future__ import annotations
@@ -51,29 +51,25 @@ _FOREVER_SECONDS = 10 * 365 * 86400.0
 
 @dataclass(frozen=True)
 class ProgramRequest:
-    """Which processes to run. ``shows_own_gpus``: a worker sees only its share of the host's GPUs, else all. ``chief``:
-    worker 0 is the chief in TF_CONFIG, which leads while the others serve.
-    """
+    """Which processes to run."""
 
     workers: int
     servers: int = 0
     scheduler: bool = False
     placement: str = ""  # FILL, else dealt out
-    shows_own_gpus: bool = False
-    chief: bool = False
+    shows_own_gpus: bool = False  # a worker sees only its share of the host's GPUs, else all
+    chief: bool = False  # worker 0 is the chief in TF_CONFIG, which leads while the others serve
 
 
 @dataclass(frozen=True)
 class Program:
-    """One process. ``index`` is its number in its role, ``local_index`` its number among the workers of its host, and
-    ``local_count`` how many those are.
-    """
+    """One process."""
 
     role: str
-    index: int
+    index: int  # in its role
     host: Host
-    local_index: int = 0
-    local_count: int = 0
+    local_index: int = 0  # among the workers of its host
+    local_count: int = 0  # of workers on its host
 
     @property
     def name(self) -> str:
@@ -86,18 +82,16 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramCommand:
-    """What every process runs, where, and which variables the user gave, by role and for ALL_ROLES."""
+    """What every process runs."""
 
     command: list[str]
     folder: str
-    variables: Mapping[str, Mapping[str, str]]
+    variables: Mapping[str, Mapping[str, str]]  # of the user, by role and for ALL_ROLES
 
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
-    """Return the workers, then the servers, then the scheduler beside worker 0, if requested.
-
-    Workers are dealt out in turn, after the servers; only slots in the hosts file are a limit. With the placement FILL,
-    one host is filled before the next: its slots, else GPUs, else cores.
+    """Return the workers, the servers, and the scheduler beside worker 0, if requested. Only slots in the hosts file
+    are a limit. The placement FILL fills one host before the next: its slots, else GPUs, else cores.
     """
     is_filled = request.placement == FILL
     limits = [host.slots for host in hosts]
@@ -124,7 +118,7 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program
 
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
-    """Return how many ports each host needs: one a worker or server; the first also the meetings."""
+    """Return how many ports each host needs: one a worker or server; the first also MEETINGS."""
     counts = dict.fromkeys((program.host.name for program in programs), 0)
     for program in programs:
         counts[program.host.name] += program.role != SCHEDULER
@@ -230,7 +224,7 @@ def _make_tensorflow_config(request: ProgramRequest, program: Program, addresses
 
 
 def _choose_share(program: Program) -> list[int]:
-    """Return the numbers of a worker's GPUs. If there are more workers than GPUs, they share them."""
+    """Return the numbers of a worker's GPUs; more workers than GPUs share them."""
     gpus, workers = len(get_machine(program.host).gpus), program.local_count
     if not gpus or not workers:
         return []

@@ -1,7 +1,5 @@
-"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed.
-
-The messages are the only evidence: ssh exits with 255 for every error. The part of a reason before its first colon is
-short enough for a table.
+"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed: ssh exits
+with 255 for every error. The part of a reason before its first colon is short enough for a table.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ class SshError:
 
 
 def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> SshError:
-    """Explain the ``output`` that came in place of a keeper's answer. ``folder`` is where the worker is copied to."""
+    """Explain the ``output`` in place of a keeper's answer. ``folder`` gets the copy of the worker."""
     for pattern, reason, remedy in _KNOWN:
         match = re.search(pattern, output)
         if match:

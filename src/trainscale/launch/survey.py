@@ -1,5 +1,5 @@
 """The survey behind ``trainscale check --hosts``: the facts of each host, the speed of the network between them, what
-is wrong, and how to mend it. All hosts are asked at once, and one that hangs does not delay the others.
+is wrong, and how to mend it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Survey:
 
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
-    """Survey all hosts. ``pythons``: where to look first; ``probes``: the frameworks to import."""
+    """Survey all hosts. ``pythons``: tried first; ``probes``: the frameworks to import."""
     answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS, hurry=not probes)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
@@ -79,7 +79,7 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
 
 
 def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
-    """Measure the links of a ring of these hosts, over the addresses that training would use."""
+    """Measure the links of a ring of these hosts, over the addresses of training."""
     names, token = [host.name for host in hosts], secrets.token_hex(16)
     with launcher.connect(names, ConnectOptions(_LINKS_SECONDS, tolerates_errors=True)) as connected:
         ports = connected.find_ports(dict.fromkeys(names, 1))
@@ -228,7 +228,7 @@ def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
-    """Return "node1, node2, node3, node4 and 12 more", or "all 16 hosts" where these are all."""
+    """Return "node1, node2, node3, node4 and 12 more", or "all 16 hosts"."""
     if total is not None and len(names) == total and total > 1:
         return f"all {total} hosts" if total > 2 else "both hosts"
     shown = ", ".join(names[:_MOST_NAMES])
@@ -236,8 +236,8 @@ def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
 
 
 def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return, for each framework, the hosts of each version; the version "" means that it is missing. One of two
-    modules has both versions, such as "3.15.1 on jax 0.10.2".
+    """Return the hosts of each version of each framework; "" means that it is missing. A framework of two modules has
+    both versions, such as "3.15.1 on jax 0.10.2".
     """
     versions: dict[str, dict[str, list[str]]] = {}
     for host in hosts:
@@ -252,7 +252,7 @@ def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[
 
 
 def compute_clock_offset(host: Host) -> float | None:
-    """Return the seconds by which a host's clock is certainly ahead (negative: behind), or None if it is unknown."""
+    """Return the seconds by which a host's clock is at least ahead (negative: behind), or None."""
     if host.facts is None or host.facts.clock_ahead_seconds is None:
         return None
     least, most = host.facts.clock_ahead_seconds

@@ -1,6 +1,4 @@
-"""Runs roles of the worker on hosts and collects what they answer: among them the numbers for a parity check and for a
-witness, which one untimed process computes on one host.
-"""
+"""Runs roles of the worker on hosts and collects their answers, also the numbers for a parity check or a witness."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def make_role_task(host: str, rank: int, role: str, request: object, python: str
 def run_host_tasks(
     connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float, hurry: bool = False
 ) -> dict[str, list[TaskAnswer] | HostError]:
-    """Run the tasks of every host, whose ranks count from 0. Return the answers, or the error of a host. In a
-    ``hurry``, hosts that are far behind the others are given up.
-    """
+    """Run the tasks of every host, whose ranks count from 0. Return the answers, or the error of a host."""
     usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
     connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
     answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
@@ -97,10 +93,10 @@ OnConnect = Callable[[ConnectedHosts], None]
 
 @dataclass(frozen=True)
 class EncodedNumbers:
-    """What a process computed. ``head`` is JSON that describes ``values``, which have eight bytes each."""
+    """What a process computed."""
 
-    head: bytes
-    values: bytes
+    head: bytes  # JSON that describes the values
+    values: bytes  # eight for each value
     seconds: float
 
 

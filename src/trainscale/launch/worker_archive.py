@@ -54,7 +54,7 @@ def _build_archive() -> WorkerArchive:
 
 @cache
 def make_bootstrap_line(folder: str, role: str) -> bytes:
-    """Return the first line: it gets the worker into ``folder`` of a host and runs ``role`` of it."""
+    """Return the line that gets the worker into ``folder`` of a host and runs ``role`` of it."""
     archive = build_archive()
     call = f"\nbootstrap({folder!r}, {archive.digest!r}, {len(archive.data)}, {role!r})\n"
     return repr((WORKER / "keeper/bootstrap.py").read_text() + call).encode() + b"\n"

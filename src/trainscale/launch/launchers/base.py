@@ -47,7 +47,7 @@ class Launcher(ABC):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        """Return the hosts of an experiment: those of its hosts file, else those of the allocation."""
+        """Return the hosts of the hosts file, else those of the allocation."""
         path = experiment.cluster.hosts
         host_list = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
         if host_list is None:
@@ -55,7 +55,7 @@ class Launcher(ABC):
         return host_list
 
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts of the run. If the cluster chooses them, the launcher asks the cluster."""
+        """Return the hosts of the run. The launcher asks a cluster that chooses them."""
         return self.access.hosts
 
     @abstractmethod
@@ -63,12 +63,12 @@ class Launcher(ABC):
         """Begin to start a keeper on every host, in this order, without waiting for any."""
 
     def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
-        """Return a context manager that starts a keeper on every host, waits for all, and ends them."""
+        """Start a keeper on every host and wait for all; the context manager ends them."""
         idle = self.idle if self.keeps_connections and not self.local else None
         return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
 
     def find_end(self) -> str:
-        """Return why the cluster has taken the hosts back, or nothing. Called when a trial has failed."""
+        """Return why the cluster has taken the hosts back, if it has. Called when a trial has failed."""
         return "" if self.local else find_end_of_own_job(os.environ)
 
     def close(self) -> None:

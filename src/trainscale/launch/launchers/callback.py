@@ -1,8 +1,8 @@
 """Launchers whose one command starts the keepers of all hosts (mpirun, srun). Each keeper then calls back.
 
-The command carries an address and a one-time token in its environment. A keeper connects and sends the token, its index
-among those that the command started, and the name of its host. From then on the connection is its standard input and
-output, and everything works as over ssh. launch/callback.py decides who may connect.
+The command has an address and a one-time token in its environment. A keeper connects and sends the token, its index
+among those that the command started, and the name of its host. Then the connection is its standard input and output, as
+over ssh. launch/callback.py decides who may connect.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class CallbackEndpoint:
 
 
 def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '"-"') -> str:
-    """Return the program that a host runs: it connects, says which keeper this is, and becomes that keeper. The
-    arguments are Python expressions, evaluated on the host. Ranks must not see the token.
+    """Return the program that a host runs to become a keeper that has called back. The arguments are expressions of
+    Python, evaluated there. Ranks must not see the token.
     """
     return (
         "import os,socket,sys;"
@@ -65,14 +65,10 @@ def make_callback_program(index: str, name: str = "socket.gethostname()", addres
 
 @dataclass(frozen=True)
 class CommandReport:
-    """What a command that starts keepers has printed. ``failed`` are hosts that it reported as lost or unreachable, in
-    the order of its reports; it may go on with the others.
-    """
+    """What a command that starts keepers has printed."""
 
-    by_host: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what concerns a host; hosts without anything are left out
-    failed: Sequence[str] = ()
+    by_host: Mapping[str, str] = field(default_factory=dict)  # what concerns a host, if anything does
+    failed: Sequence[str] = ()  # hosts that are lost or unreachable, in this order; it may go on with the others
     summary: str = ""  # one line about no particular host; empty if the last line will do
     end_notice: str = ""  # that the command was told to end, before a keeper had ended
 
@@ -84,7 +80,7 @@ class CallbackLauncher(Launcher):
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]: ...
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the command's environment, which no other user can read, as they can its arguments."""
+        """Return the command's environment. Unlike its arguments, no other user can read it."""
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
@@ -103,7 +99,7 @@ class CallbackLauncher(Launcher):
         return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
-        """Read what the command has printed: by default, the last line that names a host concerns it."""
+        """By default, the last line that names a host concerns it."""
         by_host = {}
         for host in hosts:
             names = {host, *(known.address for known in self.access.hosts if known.name == host)}
@@ -114,7 +110,7 @@ class CallbackLauncher(Launcher):
         return CommandReport(by_host)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Start the command. Each connection waits for its keeper when it is asked to become ready."""
+        """Start the command. Each connection waits for its keeper when it becomes ready."""
         session = CallbackSession(self, list(hosts))
         return [CallbackConnection(host, session, self.access.remote_dir) for host in hosts]
 
@@ -165,9 +161,9 @@ class CallbackSession:
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
-        """Return which host caused the loss of this host's keeper, and what the command printed about it: a host that
-        loses its power may end the command, and with it all other keepers. No host is the cause if somebody ended the
-        command, or if this keeper was told to end and the command has not said why.
+        """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
+        loses its power may end the command, and so all keepers. No host is the cause if somebody ended the command, or
+        if this keeper was told to end and nobody said why.
         """
         process = self._process
         if self._report_deadline is None:
@@ -218,13 +214,13 @@ class CallbackSession:
         return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)
 
     def cancel(self, host: str) -> bool:
-        """Note that nobody waits for this host any more. Return whether it was the last one."""
+        """Wait for this host no longer. Return whether it was the last one."""
         with self._lock:
             self._not_stopped.discard(host)
             return not self._not_stopped
 
     def release(self, host: str, patience_seconds: float) -> int | None:
-        """Note that this connection stopped. With the last, end the command and return its exit code."""
+        """With the last connection, end the command and return its exit code."""
         if not self.cancel(host):
             return None
         self._server.close()
@@ -261,8 +257,8 @@ class CallbackConnection(SocketConnection):
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
-    """Return the address of this machine that leads to the first host which is another machine; where no host can be
-    resolved, that of the default route. Nothing is sent.
+    """Return the address of this machine that leads to the first other machine, or that of the default route. Nothing
+    is sent.
     """
     own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]

@@ -1,8 +1,8 @@
-"""``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller; the
-others become keepers that serve it until it is done (leased.py).
+"""``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller, and the
+others become its keepers (leased.py).
 
-They do not use MPI to find each other. Rank 0 writes its addresses, a port and a one-time token to a file that only
-this user can read, in the current folder and in the home folder; the others look for that file.
+They find each other without MPI: rank 0 writes its addresses, a port and a one-time token to a file that only this user
+can read, in the current folder and in the home folder.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         self._world, self._rendezvous = world, rendezvous
 
     def use_access(self, access: HostAccess) -> InsideMpiLauncher:
-        """Use the hosts as an experiment wants them from now on, for instance only the first of them."""
+        """Use the hosts as an experiment wants them, for instance only the first."""
         if access.setup or access.python:
             key = "setup" if access.setup else "remote python"
             raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
@@ -188,13 +188,13 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         process.stop()
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return a host for each machine, with a slot for each process; the first of them serves it."""
+        """Return a host for each machine, with a slot for each of its processes; the first serves it."""
         self._rendezvous.remove()
         return group_by_machine(callers, set(list_addresses().values()))
 
 
 def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:
-    """Group processes by machine, in the order of ranks. Those here may call from any address."""
+    """Group processes by machine, in the order of ranks. Those on this one may call from any address."""
     machines: dict[tuple[str, str], list[Caller]] = {}
     for caller in sorted(callers, key=lambda caller: caller.index):
         is_here = caller.address in own_addresses or caller.address.startswith("127.")

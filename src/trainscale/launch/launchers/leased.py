@@ -56,12 +56,12 @@ class LeasedHostsLauncher(Launcher):
         """Return the command that gets the hosts, and that ends when they are returned."""
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the command's environment, which no other user can read, as they can its arguments."""
+        """Return the command's environment. Unlike its arguments, no other user can read it."""
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     @abstractmethod
     def controller_address(self) -> str:
-        """Return the address by which the hosts reach this machine; empty to listen on all networks."""
+        """Return the address that the hosts call; empty to listen on all networks."""
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
@@ -91,8 +91,8 @@ class LeasedHostsLauncher(Launcher):
         """Wait until the cluster has its hosts back. ``complete``: all hosts had called."""
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return the hosts to use, sorted by address, with unique names: several containers of one machine are several
-        hosts. Other callers are disconnected.
+        """Return the hosts to use, sorted by address. Several containers of one machine are several hosts, with unique
+        names.
         """
         names = Counter(caller.hostname for caller in callers)
         taken = set(names)
@@ -196,12 +196,12 @@ class LeasedConnection(SocketConnection):
 
 
 def _identify(caller: Caller) -> str:
-    """Number and name together are one host: a second caller with both is the same host again."""
+    """Return a key: a second caller with the same number and name is the same host again."""
     return f"{caller.index} {caller.hostname}"
 
 
 def _make_address_key(text: str) -> tuple[int, int, str]:
-    """Return a key by which addresses are sorted as numbers: 10.0.0.9 comes before 10.0.0.10."""
+    """Return a sort key by which 10.0.0.9 comes before 10.0.0.10."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,7 +1,6 @@
 """The MPI launcher: for each trial one mpirun of Open MPI or MPICH starts a keeper on each host, and they call back.
 
-Nothing here uses MPI for training: the ranks connect by the frameworks' own means. mpirun reaches the hosts by the
-user's ssh, as the ssh launcher does.
+Training does not use MPI. mpirun reaches the hosts by the user's ssh, as the ssh launcher does.
 """
 
 from __future__ import annotations
@@ -99,10 +98,8 @@ class MpiImplementation(ABC):
     def make_command(
         self, keepers: Sequence[Keeper], address: str, ssh_wrapper: str | None = None, network: str = ""
     ) -> list[str]:
-        """Return the command. Process n is on the n-th host. The variable is passed on by its name.
-
-        mpirun's own connections use ``address`` of this machine and ``network``, an interface or a range. Without
-        ``ssh_wrapper``, which is called like ssh, mpirun finds its own way to the hosts.
+        """Return the command. Process n is on the n-th host. mpirun's own connections use ``address`` of this machine
+        and ``network``, an interface or a range. Without ``ssh_wrapper`` it finds its own way to the hosts.
         """
         argv = [self.program, *self.list_options([host for host, _ in keepers], address, ssh_wrapper, network)]
         for number, (command, group) in enumerate(groupby(keepers, lambda keeper: keeper[1])):
@@ -151,7 +148,7 @@ class OpenMpi(MpiImplementation):
         return ["-np", str(len(hosts)), "--host", places, "-x", CALLBACK_VARIABLE, "--wdir", "/"]
 
     def _make_runtime_option(self, name: str, value: str) -> list[str]:
-        """Return how to set an option of the process starter, a program of its own since version 5."""
+        """Set an option of the process starter, which is a program of its own since version 5."""
         return ["--mca", name, value] if self.major < 5 else ["--prtemca", _RENAMED[name], value]
 
 
@@ -265,7 +262,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return self.mpi.make_command(keepers, address, self._ssh_wrapper, network)
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return the keeper's command, which drops all MPI variables: ranks are not part of this job."""
+        """Return a command that drops all MPI variables, because ranks are not part of this job."""
         read_index = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
         drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];".replace("'", '"')
         return [host_python, "-c", read_index + drop + make_callback_program("i")]
@@ -296,8 +293,8 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return find_outward_address(addresses)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
-        """Read what was printed on each host or by ssh about it; of mpirun's own text only what is certain. Hosts on
-        which a part of mpirun has ended because mpirun has are left out.
+        """Read what was printed on each host or by ssh about it, and of mpirun's own text what is certain. Hosts on
+        which a part of mpirun ended because mpirun did are left out.
         """
         by_host: dict[str, list[str]] = {}
         failed: dict[str, str] = {}

@@ -1,5 +1,5 @@
-"""The Ray launcher, for users of a Ray cluster. The controller never imports Ray: ray_client.py, run by a Python that
-has Ray, gets nodes from the cluster and puts an actor on each; the actors serve as leased hosts (leased.py).
+"""The Ray launcher. The controller never imports Ray: ray_client.py, run by a Python that has it, puts an actor on each
+node; the actors serve as leased hosts (leased.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RayLauncher(LeasedHostsLauncher):
         return [self.python, str(CLIENT), json.dumps(arguments)]
 
     def controller_address(self) -> str:
-        """Return what a person gave, if anything: the client in Ray's cluster finds it otherwise."""
+        """Return what a person gave; else the client in Ray's cluster finds it."""
         return self.access.controller
 
     def count_hosts(self, process: LauncherProcess) -> int | None:

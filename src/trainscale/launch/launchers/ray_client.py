@@ -1,10 +1,8 @@
-"""Gets nodes from a Ray cluster and holds them for one run: ``PYTHON ray_client.py REQUEST``, with the callback address
-and token in the environment. It runs on a Python that has Ray, which need not be the controller's, so it imports
-nothing of this project.
+"""Holds nodes of a Ray cluster for one run: ``PYTHON ray_client.py REQUEST``, with callback address and token in the
+environment. It runs on any Python that has Ray, so it imports nothing of this project.
 
-It makes one placement group with one bundle and one actor on each node. The actor has all devices of its node, because
-the keeper there starts the ranks and gives each its device. Group and actors belong to the job of this process: Ray
-takes them back when it ends, however it ends. It ends on SIGTERM, or when the controller is gone.
+It makes a placement group with a bundle and an actor on each node. The actor has all devices of its node; the keeper
+gives each rank its own. Ray takes all back when this process ends, on SIGTERM or when the controller is gone.
 """
 
 from __future__ import annotations
@@ -154,7 +152,7 @@ def choose_bundles(nodes: list[dict[str, Any]], request: ClientRequest) -> list[
 
 
 def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
-    """Wait until other jobs have freed the resources. Report what is missing if that takes long."""
+    """Wait until the resources are free. Report what is missing if that takes long."""
     report_at: float | None = time.monotonic() + 5 * _POLL_SECONDS
     while not group.wait(_POLL_SECONDS):
         exit_without_controller(controller)
@@ -175,9 +173,7 @@ class HostActor:
         return str(ray.util.get_node_ip_address())
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
-        """Run the program until it ends; return the end of its output. The actor ends soon after it, even if the client
-        that started it cannot be reached any more.
-        """
+        """Run the program; return the end of its output. The actor ends soon after it, even without its client."""
         environment = {**os.environ, **variables}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():
@@ -199,14 +195,14 @@ class HostActor:
 
 
 def end_with_actor() -> None:
-    """Have Linux end this process when its actor ends, even by kill -9: its host is lost then."""
+    """Have Linux end this process when its actor ends, even by kill -9."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, ray_address: str) -> dict[Any, Any]:
     """Start an actor on each node; return the result that each will have, with the node's address and the actor. Hosts
-    are numbered by address, because bundles are not in the order of the nodes.
+    are numbered by address: bundles are not in the order of the nodes.
     """
     actor_class = ray.remote(HostActor)
     actors = [

@@ -1,6 +1,4 @@
-"""The Slurm launcher, for use inside an allocation: one srun starts a keeper on each host of a trial, and they call
-back. cli/submit gets an allocation from a login node.
-"""
+"""The Slurm launcher, inside an allocation: one srun starts a keeper on each host of a trial, and they call back."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ class SlurmLauncher(CallbackLauncher):
         return [*argv, *keeper]
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return a keeper's command that sends Slurm's name of the node, not the host's own."""
+        """Return a command that sends Slurm's name of the node, not the host's own."""
         name = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'
         return [host_python, "-c", make_callback_program(self.index, name)]
 
@@ -77,9 +75,7 @@ class SlurmLauncher(CallbackLauncher):
         return hostname if hostname in hosts else super().identify(index, hostname, hosts)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
-        """Read which nodes Slurm lost, and what each failed task printed last. Where a step is cancelled because of a
-        node, srun may name it.
-        """
+        """Read which nodes Slurm lost, and what each failed task printed last."""
         by_host: dict[str, str] = {}
         task_ends = list(_TASK_END.finditer(output))
         for match in task_ends:

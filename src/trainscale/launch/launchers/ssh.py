@@ -1,4 +1,4 @@
-"""The ssh launcher: OpenSSH with the user's configuration. One connection to each host serves a run."""
+"""The ssh launcher: OpenSSH with the user's configuration, one connection to each host for a run."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def make_ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> l
 
 
 def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
-    """Return one argument for the login shell of a host, whichever that is, which only starts another shell. Set-up
-    lines get a login shell, because ``module`` and ``conda`` are defined there.
+    """Return one argument that any login shell understands: it starts another shell. Set-up lines get a login shell,
+    because ``module`` and ``conda`` are defined there.
     """
     commands = []
     for line in setup:  # away from standard input and output, which belong to the keeper

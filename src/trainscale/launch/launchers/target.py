@@ -1,6 +1,4 @@
-"""The launchers by name, and the launcher of an experiment, with its settings and the hosts that it reaches. A plug-in
-may add a launcher (launch/plugins.py).
-"""
+"""The launchers by name, and the launcher of an experiment. A plug-in may add one (launch/plugins.py)."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def list_plugin_setting_keys() -> tuple[str, ...]:
 def make_launcher(
     experiment: Experiment, mpi: InsideMpiLauncher | None = None, environment: Mapping[str, str] = os.environ
 ) -> Launcher:
-    """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command. Its hosts are unknown
-    here if a cluster chooses them later.
-    """
+    """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command."""
     name = choose_launcher(experiment, environment, mpi is not None)
     launcher_class = load_launcher(name)
     if mpi is not None:
@@ -89,7 +85,7 @@ def make_launcher(
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main`` in one process of an mpirun, with a launcher for its hosts, else with None."""
+    """Run ``main``, in one process of an mpirun with a launcher for its hosts, else with None."""
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)

@@ -1,5 +1,5 @@
-"""The YARN launcher: one application of Hadoop's distributed shell for the whole run. The output of its containers
-cannot be read while they run, so each container calls back and serves as a leased host (leased.py).
+"""The YARN launcher: one application of Hadoop's distributed shell for the whole run. Its containers call back and
+serve as leased hosts (leased.py), because their output cannot be read while they run.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class YarnLauncher(LeasedHostsLauncher):
         return self.nodes
 
     def _check_manager(self, process: LauncherProcess) -> None:
-        """Report a ResourceManager that is down; raise TrainscaleError if that lasts. The client tries for hours."""
+        """Report a ResourceManager that is down. Raise TrainscaleError if that lasts: the client tries for hours."""
         retries = _RETRYING.findall(process.output)
         if not retries or self.manager.is_reachable():
             self._unreachable_since = None
@@ -230,8 +230,8 @@ class YarnLauncher(LeasedHostsLauncher):
     # ---- the end
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        """Wait for the client: it ends with the application, that with its containers, and they with their connections.
-        An application that waits for its turn has no containers yet: it is killed.
+        """Wait for the client, which ends with the application, and that with its containers. An application that has
+        no containers yet is killed.
         """
         self.read_output(process)
         has_ended = process.has_ended
@@ -285,8 +285,8 @@ def _try_command(seconds: float, *command: str) -> bool:
 
 
 def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
-    """Return the command of a container. YARN puts it between double quotes in a script, so it is encoded. It has the
-    endpoint, because variables would be in the ApplicationMaster's arguments, which everybody can read.
+    """Return the command of a container, encoded, because YARN puts it between double quotes in a script. The endpoint
+    is in it: variables would be in the ApplicationMaster's arguments, which everybody can read.
     """
     number, name = 'os.environ.get("YARN_SHELL_ID", "0")', 'os.environ.get("NM_HOST") or socket.gethostname()'
     program = make_callback_program(number, f"({name})")

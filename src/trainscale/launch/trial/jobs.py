@@ -1,4 +1,4 @@
-"""The jobs of a trial: every process with its host, its device, and the addresses and ports of all processes."""
+"""The jobs of a trial: every process with its host and device, and the addresses and ports of all."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def describe_device(device: Device) -> str:
 
 
 def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
-    """Return how many ports each host needs: one for every process, and one where the workers meet."""
+    """Return how many ports each host needs: one a process, and one where the workers meet."""
     counts = dict.fromkeys((slot.host.name for slot in slots), 0)
     for slot in slots:
         counts[slot.host.name] += 1

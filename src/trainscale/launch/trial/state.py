@@ -1,5 +1,5 @@
 """What the controller has seen of a trial so far: its ranks, epochs and hosts. Events update it. From it follows which
-ranks hang, and why the trial failed. Without I/O; the clock is passed in.
+ranks hang, and why the trial failed. Pure; the clock is passed in.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RankState:
 
     @property
     def name(self) -> str:
-        """Its number for a message, with its host and device where the trial has several hosts."""
+        """With its host and device where the trial has several hosts."""
         place = ", ".join(filter(None, (self.place.host, self.place.device)))
         return f"rank {self.rank} ({place})" if place else f"rank {self.rank}"
 
@@ -209,7 +209,7 @@ class TrialState:
         return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
     def has_failed_in_time(self, rank: RankState) -> bool:
-        """Return whether the rank failed before any host ended its ranks because their time was over."""
+        """Return whether the rank failed before a host ended its ranks because their time was over."""
         return rank.failed_at is not None and all(
             rank.failed_at < passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0)
             for host, passed in self.deadlines.items()
@@ -278,9 +278,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of ranks that hang now, or None. It names the ranks that the others wait for, or their host,
-    if that can be known.
-    """
+    """Return the failure of ranks that hang now, if any. It names those that the others wait for, if that is known."""
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     waiting = [rank for rank in state.workers if rank.result is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
@@ -316,8 +314,8 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return the workers that all others wait for: they have taken fewer steps, or are in other calls than most.
-    Otherwise, on CPUs, it is the one that computes while all others are idle.
+    """Return the workers that all others wait for: those with the fewest steps, or in other calls than most; on CPUs,
+    the one that computes while all others are idle.
     """
     steps = [worker.step for worker in workers]
     if len(workers) == 1:
@@ -375,7 +373,7 @@ def find_failure(state: TrialState) -> Failure:
 
 
 def find_blamed_rank(state: TrialState) -> RankState | None:
-    """Return the first rank that failed by itself in time; memory comes before signals and errors."""
+    """Return the first rank that failed by itself in time; memory, then signals, then errors."""
 
     def weigh(rank: RankState) -> int:
         if rank.error is not None and rank.error.error == OUT_OF_MEMORY:

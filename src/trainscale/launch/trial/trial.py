@@ -1,7 +1,6 @@
 """One trial: starts its processes, reads their events, ends them, and returns the record. No process is left.
 
-jobs.py says what every process gets; state.py follows the ranks by their events, notices those that hang, and finds why
-a trial failed.
+jobs.py says what every process gets; state.py follows the ranks by their events and finds why a trial failed.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def supervise_trial(
 def _follow(
     connected: ConnectedHosts, state: TrialState, logs: RankLogs, settings: TrialSettings, watch: Watcher
 ) -> None:
-    """Process events until the trial is finished or has failed a while ago, or ranks do not leave."""
+    """Process events until the trial is over, has failed a while ago, or ranks do not leave."""
     failed_at: float | None = None
     while connected.is_open and not state.is_finished:
         for received in connected.poll():
@@ -164,7 +163,7 @@ class RankLogs:
                 file.close()
 
     def write(self, rank: int, text: str) -> None:
-        """Write a line. If that fails, as on a full disk, the rest is left out, and ``notes`` says so."""
+        """Write a line. If that fails, as on a full disk, ``notes`` says so, and the rest is left out."""
         if self._folder is None or self.notes:
             return
         path = self._folder / f"{self._trial.key}.rank{rank}.log"
