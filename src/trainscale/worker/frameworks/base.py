@@ -54,7 +54,7 @@ def list_common_versions() -> dict[str, str]:
 
 
 def call_user_function(config: Config, **extra: Any) -> Any:
-    """Call the function that the model names with the arguments it accepts of classes, image_size and ``extra``."""
+    """Call the function that the model names with those of the arguments that it accepts."""
     module, _, name = config.model.partition(":")
     function = getattr(importlib.import_module(module), name)
     accepted = inspect.signature(function).parameters
@@ -83,7 +83,7 @@ def transpose_back(values: Any) -> Any:
 
 
 def count_inside(layer: Layer, sides: Sequence[int]) -> Any:
-    """Return how many places of each window, by row and column, are in the image and not in its padding."""
+    """Return how many places of each window, by row and column, are not in the padding."""
     import numpy as np
 
     counts = []
@@ -130,7 +130,7 @@ class Proof(ABC):
     def restores_weights(self) -> bool:
         return type(self).restore is not Proof.restore
 
-    def set_dropout(self, active: bool) -> None:  # noqa: B027  (a network without dropout has nothing to switch)
+    def set_dropout(self, active: bool) -> None:  # noqa: B027
         """Set whether the following steps drop anything. At first they do, unless ``job.dropout`` is False.
 
         Only a number on the device changes, so the compiled program and the time of a step stay
@@ -170,7 +170,7 @@ class Proof(ABC):
         return None
 
     def statistics(self) -> NamedArrays:
-        """Return this rank's ``LAYER.mean`` and ``LAYER.variance`` of every batch norm, as numpy arrays."""
+        """Return this rank's ``LAYER.mean`` and ``LAYER.variance`` of every batch norm."""
         if not self.list_layers("batch_norm"):
             return {}
         raise NotImplementedError(f"{type(self).__name__} does not give its running statistics")
@@ -208,7 +208,7 @@ class Adapter(Proof):
 
     lag = 0  # how many steps may be in flight; 0 if ``step`` returns when it is done
     losses: tuple[str, ...] = (CROSS_ENTROPY,)  # that the framework's adapter computes
-    ends_at_once = False  # whether a process may end without tearing down the framework, after ``leave``
+    ends_at_once = False  # whether a process may end after ``leave`` without tearing down the framework
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -231,7 +231,7 @@ class Adapter(Proof):
     @classmethod
     @abstractmethod
     def try_model(cls, config: Config) -> int:
-        """Build a user's own network and return its number of parameters; raise what is wrong with it."""
+        """Build a user's own network and return its number of parameters."""
 
     def join(self) -> None:
         """Join the cluster. After this, collective operations of the strategy work."""

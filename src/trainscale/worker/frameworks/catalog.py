@@ -1,7 +1,5 @@
-"""The frameworks, and the strategies, precisions and layouts that each offers. Worker and controller read this one
-table. Third parties add to it (plugins.py).
-
-Nothing here imports a framework.
+"""The frameworks, and the strategies, precisions and layouts that each offers. Worker and controller
+read this one table, and third parties add to it (plugins.py). Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ UPDATE_COUNT_ERROR = 0.005
 
 @dataclass(frozen=True)
 class Framework:
-    """``imports`` are the modules that must exist. ``engines`` names, for each strategy, what does the work.
+    """``imports`` are the modules that must exist. ``engines`` names what does the work of a strategy.
 
-    ``adapter``, ``environment`` and, by strategy, ``strategy_adapters`` are "module:name"; a module that begins with a
-    dot is in this package.
+    ``adapter``, ``environment`` and ``strategy_adapters`` are "module:name"; a module that begins
+    with a dot is in this package.
     """
 
     name: str
@@ -61,7 +59,7 @@ class Framework:
     compiles: bool = False
     shares_gpus: tuple[str, ...] = ("local", "independent")  # strategies whose ranks may share a GPU
     scheduler: bool = False  # parameter servers need a scheduler, which is a process of its own
-    # Whether a worker of asynchronous servers reads the weights before its step; otherwise after its last push.
+    # Whether a worker of asynchronous servers reads the weights before its step, not after a push.
     pulls_before_step: bool = False
     update_count_error: float = UPDATE_COUNT_ERROR
     install: str = ""
@@ -81,13 +79,15 @@ class Framework:
         if self.environment:
             variables: dict[str, str] = _import_reference(self.environment)(self.name, job)
             os.environ.update(variables)
-        reference = self.strategy_adapters.get(job.config.strategy, self.adapter) if job is not None else self.adapter
+        strategy = job.config.strategy if job is not None else ""
+        reference = self.strategy_adapters.get(strategy, self.adapter)
         adapter: type[Adapter] = _import_reference(reference)
         return adapter
 
     def refuses(self, config: Config) -> str | None:
-        """Return why this framework cannot do what a config says, or None. No other place decides this."""
-        strategy, precision, layout, device = config.strategy, config.precision, config.layout, config.device
+        """Return why this framework cannot do what a config says, or None."""
+        strategy, precision = config.strategy, config.precision
+        layout, device = config.layout, config.device
         if strategy not in self.engines:
             return f"{self.name} has no strategy {strategy!r}; it has {', '.join(self.engines)}"
         if device not in self.layouts:
@@ -101,12 +101,13 @@ class Framework:
         if precision == "tf32" and device == "cpu":
             return "precision 'tf32' needs an NVIDIA GPU; a CPU device has fp32, bf16, fp16"
         if precision == "fp16" and strategy in WITH_SERVERS:
-            return f"strategy {strategy!r} has no precision 'fp16' (loss scaling skips steps, servers cannot); use bf16"
+            reason = "loss scaling skips steps, servers cannot"
+            return f"strategy {strategy!r} has no precision 'fp16' ({reason}); use bf16"
         if config.ranks_per_gpu > 1 and device == "cpu":
             return f"ranks per GPU {config.ranks_per_gpu}: the devices are CPU cores; valid: 1"
         if config.ranks_per_gpu > 1 and strategy not in self.shares_gpus:
-            shared = ", ".join(self.shares_gpus)
-            return f"strategy {strategy!r} of {self.name} needs a GPU for each rank; GPUs can be shared with {shared}"
+            shared = f"GPUs can be shared with {', '.join(self.shares_gpus)}"
+            return f"strategy {strategy!r} of {self.name} needs a GPU for each rank; {shared}"
         return None
 
 
@@ -239,7 +240,7 @@ FRAMEWORKS: dict[str, Framework] = {
 
 
 def explain_foreign(model: str) -> str:
-    """Return why the numbers of a network that comes by reference cannot be computed without its framework."""
+    """Return why the numbers of a foreign network cannot be computed without its framework."""
     library = model.partition(":")[0]
     is_of_library = any(library in framework.libraries for framework in FRAMEWORKS.values())
     origin = f"a network of {library}" if is_of_library else "your own network"

@@ -1,7 +1,7 @@
 """What each framework reads from the environment: devices, threads, log levels, caches and roles.
 
-Frameworks read most of these variables once, when they are imported. So nothing here imports a framework. Without a
-job, for a probe, a framework may look for GPUs but must not take their memory.
+Frameworks read most of these variables once, when they are imported, so nothing here imports one.
+Without a job, for a probe, a framework may look for GPUs but must not take their memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ XLA_CACHE_FLAG = "--tf_xla_persistent_cache_directory="
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 # fp32 means fp32 on a GPU too, where XLA would use TF32 by itself. bf16 operands stay as they are.
 _JAX_PRECISIONS = {"fp64": "highest", "fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
-# MXNet's servers: larger arrays are cut evenly over them; smaller ones go to a server by their number. MXNet's own
-# 1,000,000 values would give one of four servers 3.7 times its share of Inception-BN; with this it is 1.0 times.
+# MXNet's servers: larger arrays are cut evenly over them, smaller ones go to a server by number.
+# MXNet's own 1,000,000 would give one of four servers 3.7 times its share of Inception-BN.
 _CUT_ABOVE_VALUES = 10_000
 _ALWAYS_COMPILE = ("jax", "keras-jax")
 
@@ -64,7 +64,7 @@ def choose_compiler_folder(job: Job, name: str, variable: str = "") -> str:
 
 
 def make_torch_variables(framework: str, job: Job | None) -> dict[str, str]:
-    """Name the folder in which torch.compile keeps graphs, C++ and Triton kernels. It reads this when it compiles."""
+    """Name the folder in which torch.compile keeps graphs, C++ and Triton kernels."""
     folder = choose_compiler_folder(job, "torch", "TORCHINDUCTOR_CACHE_DIR") if job is not None else ""
     # Triton's folder is a part of this one, unless the user has named another.
     others = {} if job is None or job.keeps_compiled else {"TRITON_CACHE_DIR": f"{folder}/triton"}
@@ -114,18 +114,17 @@ def make_tensorflow_variables(framework: str, job: Job | None) -> dict[str, str]
         variables["TF_NUM_INTEROP_THREADS"] = str(choose_inter_op_threads(job))
     on_gpu = job.device.kind == "cuda" and job.role == "worker"
     variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index) if on_gpu else "-1"
-    # XLA's cache holds what --compile compiles. It renames complete files, so several ranks may use one folder.
+    # XLA's cache holds what --compile compiles. It renames complete files, so ranks may share a folder.
     folder, flags = choose_compiler_folder(job, "tensorflow"), os.environ.get("TF_XLA_FLAGS", "")
-    if folder and not (job.keeps_compiled and XLA_CACHE_FLAG in flags):  # else it is the user's own folder
+    is_users_own = job.keeps_compiled and XLA_CACHE_FLAG in flags
+    if folder and not is_users_own:
         variables["TF_XLA_FLAGS"] = f"{flags} {XLA_CACHE_FLAG}{folder}".strip()
     return {**variables, **make_network_variables(job)}
 
 
 def choose_inter_op_threads(job: Job) -> int:
-    """Return how many of TensorFlow's operations run at a time.
-
-    Each operation already uses all cores. A second thread keeps tensors moving while one computes.
-    """
+    """Return how many of TensorFlow's operations run at a time, each on all cores."""
+    # A second thread keeps tensors moving while one computes.
     return 1 if job.config.strategy in ("local", "independent") else 2
 
 
@@ -151,8 +150,8 @@ def make_mxnet_variables(framework: str, job: Job | None) -> dict[str, str]:
     if job.device.cores:
         # One operator at a time runs on all of the rank's cores, and kvstores use as many threads.
         count = str(len(job.device.cores))
-        variables.update({"OMP_NUM_THREADS": count, "MXNET_CPU_WORKER_NTHREADS": "1"})
-        variables.update({"MXNET_CPU_PRIORITY_NTHREADS": count, "MXNET_KVSTORE_REDUCTION_NTHREADS": count})
+        variables.update(OMP_NUM_THREADS=count, MXNET_CPU_WORKER_NTHREADS="1")
+        variables.update(MXNET_CPU_PRIORITY_NTHREADS=count, MXNET_KVSTORE_REDUCTION_NTHREADS=count)
     if job.device.kind == "cuda":
         variables["CUDA_VISIBLE_DEVICES"] = find_visible_gpu(job.device.index)
         # Otherwise cuDNN would compute 32-bit convolutions in TF32.
@@ -162,16 +161,14 @@ def make_mxnet_variables(framework: str, job: Job | None) -> dict[str, str]:
     if job.config.strategy in WITH_SERVERS:
         # ps-lite: every process finds its peers through the scheduler, which is the last rank.
         variables.update(
-            {
-                "DMLC_ROLE": job.role,
-                "DMLC_PS_ROOT_URI": job.addresses[-1],
-                "DMLC_PS_ROOT_PORT": str(job.ports[-1]),
-                "DMLC_NUM_WORKER": str(job.workers),
-                "DMLC_NUM_SERVER": str(job.servers),
-                "MXNET_KVSTORE_BIGARRAY_BOUND": str(_CUT_ABOVE_VALUES),
-                "DMLC_NODE_HOST": job.addresses[job.rank],
-                "PORT": str(job.ports[job.rank]),  # where ps-lite listens; it takes another if this one is in use
-            }
+            DMLC_ROLE=job.role,
+            DMLC_PS_ROOT_URI=job.addresses[-1],
+            DMLC_PS_ROOT_PORT=str(job.ports[-1]),
+            DMLC_NUM_WORKER=str(job.workers),
+            DMLC_NUM_SERVER=str(job.servers),
+            MXNET_KVSTORE_BIGARRAY_BOUND=str(_CUT_ABOVE_VALUES),
+            DMLC_NODE_HOST=job.addresses[job.rank],
+            PORT=str(job.ports[job.rank]),  # where ps-lite listens; it takes another if it is in use
         )
         if job.interface:
             variables["DMLC_INTERFACE"] = job.interface
@@ -179,15 +176,12 @@ def make_mxnet_variables(framework: str, job: Job | None) -> dict[str, str]:
 
 
 def make_network_variables(job: Job) -> dict[str, str]:
-    """Return variables for gloo, NCCL and gRPC, which read them when a process joins the others.
-
-    Addresses and ports are in the job; each adapter passes those to its framework itself.
-    """
+    """Return variables for gloo, NCCL and gRPC, which read them when a process joins the others."""
     variables = {}
     if any(os.environ.get(name) for name in _PROXIES):
         # Through a proxy gRPC would never reach a peer, and wait forever.
         variables["no_grpc_proxy"] = ",".join(dict.fromkeys(job.addresses))
     if job.interface:
         variables["GLOO_SOCKET_IFNAME"] = job.interface
-        variables["NCCL_SOCKET_IFNAME"] = f"={job.interface}"  # exactly this one, not all with this prefix
+        variables["NCCL_SOCKET_IFNAME"] = f"={job.interface}"  # not all with this prefix
     return variables

@@ -1,19 +1,19 @@
-"""JAX: devices, precision, layout of images, a step as one compiled program, and strategies in which several processes
-train one network: the same program over a mesh of processes.
+"""JAX: devices, precision, layout, and strategies in which several processes train one network.
 
-Every step is one compiled program, with --compile or without. It is compiled in the first step. Weights, momentum and
-what else a step changes are donated to the program, which writes the new values in their place.
+Every step is one program, with --compile or without, which is compiled in the first step; on
+several processes it is the same over a mesh of them. What a step changes is donated to the
+program, which writes the new values in its place.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -35,14 +35,14 @@ from .network import JaxNetwork
 _NEEDED = "/jax/core/compile/backend_compile_duration"  # also of a program that the cache had
 _CACHED = "/jax/compilation_cache/cache_hits"
 _RANKS = "ranks"  # the only axis of a mesh
-_SAME, _SPLIT = P(), P(_RANKS)  # an array that every rank has a copy of, and one whose first axis is split over them
+_SAME, _SPLIT = P(), P(_RANKS)  # every rank has a copy, or a part along the first axis
 
 
 class JaxAdapter(Adapter):
     """One device without communication. ``independent`` is this on every worker.
 
-    ``_state`` is what belongs to this rank alone: running statistics, the number of the step, for dropout its seed and
-    whether it is on, and, if it trains epochs, the sum of losses and the number of correct predictions.
+    ``_state`` is what belongs to this rank alone: running statistics, the number of the step, for
+    dropout its seed and whether it is on, and of epochs the losses and the correct predictions.
     """
 
     ends_at_once = True
@@ -50,26 +50,28 @@ class JaxAdapter(Adapter):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.cuda = job.device.kind == "cuda"
-        # JAX returns before a step is done. Two in flight keep a GPU's queue filled; on a CPU one is enough.
+        # JAX returns before a step is done. Two in flight keep a GPU's queue filled.
         self.lag = 2 if self.cuda else 1
         self._wide = networks.choose_storage_dtype(job.config.precision)
         self._image_dtype = networks.choose_compute_dtype(job.config.precision)
         self._convert_pixels: Any = None
         self._events: Counter[str] = Counter()
-        jax.monitoring.register_event_listener(lambda event, **_: self._events.update([event]))
-        jax.monitoring.register_event_duration_secs_listener(lambda event, _, **tags: self._events.update([event]))
+        monitoring = jax.monitoring
+        monitoring.register_event_listener(lambda event, **_: self._events.update([event]))
+        monitoring.register_event_duration_secs_listener(lambda event, *_, **__: self._events.update([event]))
         let_every_rank_write()
 
     @classmethod
     def versions(cls) -> dict[str, str]:
-        """Query no device, because a process must join its cluster before JAX initialises one."""
-        versions = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), **list_common_versions()}
+        """Query no device: a process must join its cluster before JAX initialises one."""
+        own = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib")}
+        versions = {**own, **list_common_versions()}
         for cuda in ("13", "12"):
             plugin = _find_version(f"jax-cuda{cuda}-plugin")
             if plugin:
                 parts = {part: _find_version(f"nvidia-{part}-cu{cuda}") for part in ("cudnn", "nccl")}
-                versions.update({"jax-cuda-plugin": plugin, "cuda": cuda, **{k: v for k, v in parts.items() if v}})
-                break
+                found = {part: version for part, version in parts.items() if version}
+                return {**versions, "jax-cuda-plugin": plugin, "cuda": cuda, **found}
         return versions
 
     @classmethod
@@ -86,7 +88,7 @@ class JaxAdapter(Adapter):
     def build(self) -> int:
         self.network = self._build_network()
         self._rates, self._steps = learning_rate_schedule(self.job), 0
-        self._rate: tuple[float, Any] = (-1.0, None)  # of the last update: the number, and the same on the device
+        self._place_rate = functools.lru_cache(1)(self._place_rate)  # it seldom changes
         self._gathered: tuple[int, Any] | None = None
         state = {"statistics": self.network.statistics, "step": np.zeros((), np.int32)}
         if self.network.random:
@@ -101,6 +103,9 @@ class JaxAdapter(Adapter):
         self._inference = jax.jit(lambda *inputs: self.network.apply(*inputs, None, training=False)[0][0])
         return self.network.parameter_count
 
+    def _place_rate(self, rate: float) -> jax.Array:
+        return self._share(jax.device_put(np.asarray(rate, self._wide)), _SAME)
+
     def _build_network(self) -> JaxNetwork:
         return networks.build(self.config, self.job.seed, self.job.dropout)
 
@@ -111,15 +116,13 @@ class JaxAdapter(Adapter):
         return jax.tree.map(lambda array: self._share(copy_to_device(array), _SAME), parameters)
 
     def _place_state(self, array: np.ndarray) -> jax.Array:
-        """Return an array of this rank alone, as the state holds it."""
         return copy_to_device(array)
 
     def _share(self, part: jax.Array, spec: P = _SPLIT) -> jax.Array:
-        """Return the array of all ranks, of which this rank has ``part``."""
+        """Return the array of all ranks, of which ``part`` is this rank's."""
         return part
 
     def _make_program(self) -> Any:
-        """Return the function that is compiled."""
         return self._train
 
     def _train(
@@ -140,15 +143,14 @@ class JaxAdapter(Adapter):
         after = {**state, "statistics": statistics, "step": state["step"] + 1}
         if "tally" in state:
             correct = (logits.argmax(1) == labels).sum()
-            after["tally"] = state["tally"] + jnp.stack([loss.astype(np.float32), correct.astype(np.float32)])
+            counts = [loss.astype(np.float32), correct.astype(np.float32)]
+            after["tally"] = state["tally"] + jnp.stack(counts)
         return *self._sgd(parameters, momentum, self._average(gradients), rate), after, loss
 
     def _gather(self, parameters: Any) -> Any:
-        """Return the whole parameters."""
         return parameters
 
     def _average(self, gradients: Any) -> Any:
-        """Return the mean over the ranks."""
         return gradients
 
     def _criterion(self, heads: Any, labels: jax.Array) -> Any:
@@ -182,21 +184,19 @@ class JaxAdapter(Adapter):
 
             self._convert_pixels = jax.jit(convert)
         # One call for both: a call costs the host as much as the transfer.
-        return tuple(self._share(array) for array in self._convert_pixels(pixels, labels.astype(np.int32)))
+        placed = self._convert_pixels(pixels, labels.astype(np.int32))
+        return tuple(self._share(array) for array in placed)
 
     def step(self, batch: tuple[jax.Array, ...]) -> jax.Array:
         rate = self._rates(self._steps)
-        if rate != self._rate[0]:
-            self._rate = rate, self._share(jax.device_put(np.asarray(rate, self._wide)), _SAME)
         self._parameters, self._momentum, self._state, self._loss = self._program(
-            self._parameters, self._momentum, self._state, *batch, self._rate[1]
+            self._parameters, self._momentum, self._state, *batch, self._place_rate(rate)
         )
         self._steps += 1
         return self._loss
 
     def wait(self, ticket: jax.Array | None) -> None:
-        """Wait for the loss. All outputs of a program are ready together."""
-        if ticket is not None:
+        if ticket is not None:  # all outputs of a program are ready together
             ticket.block_until_ready()
 
     def loss(self) -> float:
@@ -224,8 +224,8 @@ class JaxAdapter(Adapter):
         return self.network.canonical(self._gather_parameters())
 
     def _gather_parameters(self) -> Any:
-        """Return copies of the whole parameters in host memory."""
-        return jax.tree.map(np.array, jax.device_get(self._parameters))  # device_get copies all at the same time
+        # device_get copies all at the same time, but its arrays may share the device's memory.
+        return jax.tree.map(np.array, jax.device_get(self._parameters))
 
     def _read_state(self) -> Any:
         return jax.tree.map(copy_local_part, self._state)
@@ -244,12 +244,15 @@ class JaxAdapter(Adapter):
         copy_local_part(min(jax.tree.leaves(self._parameters), key=lambda leaf: leaf.size))
 
     def statistics(self) -> NamedArrays:
-        pairs = self._read_state()["statistics"].items()
-        return {f"{name}.{kind}": array for name, pair in pairs for kind, array in zip(("mean", "variance"), pair)}
+        statistics = {}
+        for name, pair in self._read_state()["statistics"].items():
+            statistics[f"{name}.mean"], statistics[f"{name}.variance"] = pair
+        return statistics
 
     def drop(self, layer: str, values: Any) -> Any:
         key, dropping = jax.random.key(self.job.seed), self._read_state().get("dropping", 1.0)
-        return np.asarray(networks.dropout(self.catalogue_graph.layer(layer), jnp.asarray(values), key, dropping))
+        own = self.catalogue_graph.layer(layer)
+        return np.asarray(networks.dropout(own, jnp.asarray(values), key, dropping))
 
     def macs(self) -> int:
         return networks.count_macs(self.network, self.config)
@@ -263,10 +266,10 @@ class JaxAdapter(Adapter):
 
 
 class JaxAllreduceAdapter(JaxAdapter):
-    """The same program on every process of a mesh. The batch is split over them, and gradients are averaged.
+    """The same program on every process of a mesh, on a part of the batch each.
 
-    It uses shard_map and not jit's own partitioning, which would make batch norm synchronous and exchange more than
-    gradients. What belongs to one rank has a first axis that is split over the ranks.
+    It uses shard_map and not jit's own partitioning, which would make batch norm synchronous.
+    What belongs to one rank has a first axis that is split over the ranks.
     """
 
     parameters_spec = _SAME  # and that of momentum
@@ -277,17 +280,19 @@ class JaxAllreduceAdapter(JaxAdapter):
             if job.interface and not self.cuda:
                 use_interface(job.interface)
             address = f"{job.coordinator}:{job.port}"
+            is_bound = job.interface or job.coordinator.startswith("127.")
             jax.distributed.initialize(
                 coordinator_address=address,
                 num_processes=job.workers,
                 process_id=job.rank,
-                cluster_detection_method="deactivate",  # a scheduler's variables may describe something else
-                coordinator_bind_address=address if job.interface or job.coordinator.startswith("127.") else None,
+                cluster_detection_method="deactivate",  # a scheduler may describe something else
+                coordinator_bind_address=address if is_bound else None,
             )
         self.make_mesh()
 
     def make_mesh(self) -> None:
-        devices = {device.process_index: device for device in reversed(jax.devices())}  # the first of each process
+        # The first device of each process.
+        devices = {device.process_index: device for device in reversed(jax.devices())}
         self._mesh = Mesh(np.array([devices[rank] for rank in range(self.job.workers)]), (_RANKS,))
 
     def leave(self) -> None:
@@ -306,18 +311,17 @@ class JaxAllreduceAdapter(JaxAdapter):
         return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, spec), [part])
 
     def _make_program(self) -> Any:
-        def train(parameters: Any, momentum: Any, state: Any, images: Any, labels: Any, rate: Any) -> Any:
+        def train(parameters: Any, momentum: Any, state: Any, *inputs: Any) -> Any:
             own = jax.tree.map(lambda array: array[0], state)
-            parameters, momentum, own, loss = self._train(parameters, momentum, own, images, labels, rate)
+            parameters, momentum, own, loss = self._train(parameters, momentum, own, *inputs)
             return parameters, momentum, jax.tree.map(lambda array: array[None], own), loss[None]
 
-        weights = self.parameters_spec
-        return self._map_over_ranks(
-            train, (weights, weights, _SPLIT, _SPLIT, _SPLIT, _SAME), (weights, weights, _SPLIT, _SPLIT)
-        )
+        changed = (self.parameters_spec, self.parameters_spec, _SPLIT)
+        return self._map_over_ranks(train, (*changed, _SPLIT, _SPLIT, _SAME), (*changed, _SPLIT))
 
     def _map_over_ranks(self, function: Any, inputs: Any, outputs: Any) -> Any:
-        return jax.shard_map(function, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+        specs = {"in_specs": inputs, "out_specs": outputs}
+        return jax.shard_map(function, mesh=self._mesh, check_vma=False, **specs)
 
     def _average(self, gradients: Any) -> Any:
         # As one vector: on a CPU, the tensors of a ResNet-18 one by one double the time of a step.
@@ -336,16 +340,11 @@ class JaxAllreduceAdapter(JaxAdapter):
 
 
 class JaxShardedAdapter(JaxAllreduceAdapter):
-    """Each rank holds its share of one long vector of parameters, and of momentum. It gathers the parameters for a step
-    and receives the averaged gradients of its share.
+    """Each rank holds its share of one long vector of parameters, and of momentum. It gathers the
+    parameters for a step and receives the averaged gradients of its share.
     """
 
     parameters_spec = _SPLIT
-
-    def build(self) -> int:
-        count = super().build()
-        self._first_value = jax.jit(lambda shard: shard[:1])
-        return count
 
     def _place_parameters(self, parameters: Any) -> jax.Array:
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
@@ -363,7 +362,7 @@ class JaxShardedAdapter(JaxAllreduceAdapter):
         return lax.psum_scatter(vector, _RANKS, tiled=True) / self.job.workers
 
     def drain(self) -> None:
-        np.asarray(self._first_value(self._parameters.addressable_data(0)))
+        np.asarray(self._parameters.addressable_data(0)[:1])
 
     def _gather_parameters(self) -> Any:
         gather = jax.jit(lambda shards: shards, out_shardings=NamedSharding(self._mesh, _SAME))
@@ -381,17 +380,20 @@ def copy_to_device(array: np.ndarray) -> jax.Array:
 
 
 def use_interface(interface: str) -> None:
-    """Tell gloo which interface to use. Otherwise it looks up the host's name, which may lead out of the machine.
+    """Tell gloo which interface to use instead of that of the host's name.
 
-    JAX has no setting for it, so JAX's own function is wrapped; if this JAX does not have it, gloo decides.
+    JAX has no setting for it, so its own function is wrapped. Without that function gloo decides.
     """
     try:
         from jax._src.lib import _jax
 
-        _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, interface=interface)
+        make = _jax.make_gloo_tcp_collectives
+        _jax.make_gloo_tcp_collectives = functools.partial(make, interface=interface)
     except (ImportError, AttributeError):
-        explanation = f"this JAX has no setting for the interface {interface}; it uses the network of the host's name"
-        print(explanation, file=sys.stderr)
+        print(
+            f"this JAX has no setting for the interface {interface}; it uses the network of the host's name",
+            file=sys.stderr,
+        )
 
 
 def _find_version(package: str) -> str | None:
@@ -404,10 +406,10 @@ def _find_version(package: str) -> str | None:
 def let_every_rank_write() -> None:
     """Have every rank keep its programs, and each file appear complete.
 
-    JAX writes from its process 0 only. But on CPUs the programs of every rank have keys of their own, and another host
-    may have another cache. JAX also writes files in place: if a rank is ended meanwhile, a part of a program would
-    remain forever. JAX has no settings for either, so its own functions are wrapped; if this JAX does not have them,
-    it goes on as it is.
+    JAX writes from its process 0 only, but on CPUs the programs of every rank have keys of their
+    own, and another host may have another cache. JAX also writes in place, so a part of a program
+    would remain for ever if a rank is ended meanwhile. It has no settings for either, so its own
+    functions are wrapped. Without those functions it goes on as it is.
     """
     try:
         from jax._src import compiler, distributed, lru_cache
@@ -428,14 +430,10 @@ def let_every_rank_write() -> None:
         if cache.eviction_enabled:  # then JAX uses a lock
             put(cache, key, value)
             return
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=str(cache._path))
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(value)
-            os.replace(temporary, os.path.join(str(cache._path), f"{key}-cache"))
-        except OSError:
-            os.unlink(temporary)
-            raise
+        with tempfile.TemporaryDirectory(prefix=".", dir=str(cache._path)) as folder:
+            path = Path(folder, "program")
+            path.write_bytes(value)
+            path.replace(Path(str(cache._path), f"{key}-cache"))
 
     compiler._cache_write = write_as_first
     lru_cache.LRUCache.put = put_complete

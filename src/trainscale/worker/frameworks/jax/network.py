@@ -1,5 +1,5 @@
-"""Networks as pure functions of JAX: from the framework-neutral graph, in jax.lax and in both layouts, or from a user's
-own function. Weights are stored in 32 bits and cast to the type of the images where they are used.
+"""Networks as pure functions of JAX: from the graph, or from a user's own function. Weights are
+stored in 32 bits and cast to the type of the images where they are used.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ _SPATIAL = {"nchw": (2, 3), "nhwc": (1, 2)}
 
 @dataclass(frozen=True)
 class JaxNetwork:
-    """``apply(parameters, statistics, images, key)`` returns the logits of every head and the new running statistics.
-    With ``training=False`` it normalizes by the running statistics and drops nothing. With ``dropping`` 0, a number or
-    a scalar on the device, a training step drops nothing either.
+    """``apply(parameters, statistics, images, key)`` returns the logits of every head and the new
+    running statistics. With ``training=False`` it normalizes by the running statistics and drops
+    nothing. With ``dropping`` 0, on the device, a training step drops nothing either.
 
-    ``parameters`` and ``statistics`` are trees of numpy arrays; ``key`` is used only if ``random``. ``canonical``
-    returns arrays by name in canonical layout, and ``native`` the parameters of such arrays; None for a user's own
-    network.
+    ``parameters`` and ``statistics`` are trees of numpy arrays; ``key`` is used only if ``random``.
+    ``canonical`` returns parameters by name in canonical layout, ``native`` does the reverse.
     """
 
     parameters: Any
@@ -60,17 +59,27 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
         return values.ndim == 2 or (values.ndim == 4 and layout == "nhwc")
 
     def canonical(parameters: Any) -> NamedArrays:
-        arrays = {parameter.name: np.asarray(parameters[parameter.name]) for parameter in graph.parameters()}
-        return {name: transpose_back(values) if is_moved(values) else values for name, values in arrays.items()}
+        arrays = {}
+        for name in (parameter.name for parameter in graph.parameters()):
+            values = np.asarray(parameters[name])
+            arrays[name] = transpose_back(values) if is_moved(values) else values
+        return arrays
 
     def native(weights: Mapping[str, Any]) -> NamedArrays:
-        arrays = {name: transpose(values) if is_moved(values) else values for name, values in weights.items()}
-        return {name: np.ascontiguousarray(values, dtype) for name, values in arrays.items()}
+        arrays = {}
+        for name, values in weights.items():
+            own = transpose(values) if is_moved(values) else values
+            arrays[name] = np.ascontiguousarray(own, dtype)
+        return arrays
 
-    normalized = [layer for layer in graph.layers if layer.kind == "batch_norm"]
+    statistics = {}
+    for layer in graph.layers:
+        if layer.kind == "batch_norm":
+            channels = layer.shape[0]
+            statistics[layer.name] = (np.zeros(channels, dtype), np.ones(channels, dtype))
     return JaxNetwork(
         native(initial_weights(graph, seed)),
-        {layer.name: (np.zeros(layer.shape[0], dtype), np.ones(layer.shape[0], dtype)) for layer in normalized},
+        statistics,
         _GraphFunction(graph, layout, dropout),
         tuple(head.loss_weight for head in graph.heads),
         canonical,
@@ -80,44 +89,44 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
 
 
 def build_foreign(config: Config, seed: int) -> JaxNetwork:
-    """Call ``package.module:function``, which returns a tree of arrays and a function ``apply(parameters, images)``.
-
-    ``apply`` returns logits or a tuple of them. Images have the layout and the precision of the config.
+    """Call ``package.module:function``, which returns a tree of arrays and a function
+    ``apply(parameters, images)`` that returns logits or a tuple of them.
     """
     np.random.seed(seed)  # the user's function may draw weights with it
     pair = call_user_function(config, layout=config.layout)
     if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
-        raise TypeError(f"{config.model} returned {type(pair).__name__}, not a pair (parameters, apply)")
+        kind = type(pair).__name__
+        raise TypeError(f"{config.model} returned {kind}, not a pair (parameters, apply)")
     parameters, function = pair
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         if not jax.numpy.issubdtype(getattr(leaf, "dtype", np.int64), np.floating):
-            raise TypeError(f"{config.model}: parameter {jax.tree_util.keystr(path)} is not an array of floats")
+            name = jax.tree_util.keystr(path)
+            raise TypeError(f"{config.model}: parameter {name} is not an array of floats")
     dtype = choose_storage_dtype(config.precision)
 
-    def apply(parameters: Any, statistics: Any, images: jax.Array, key: Any, **mode: Any) -> tuple[Any, Any]:
-        outputs = function(jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters), images)
-        return tuple(list_heads(outputs)), statistics
+    def apply(parameters: Any, statistics: Any, images: Any, key: Any, **mode: Any) -> Any:
+        cast = jax.tree.map(lambda leaf: leaf.astype(images.dtype), parameters)
+        return tuple(list_heads(function(cast, images))), statistics
 
     def name_by_path(parameters: Any) -> NamedArrays:
         leaves = jax.tree_util.tree_leaves_with_path(parameters)
-        return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+        return {name: np.asarray(leaf) for name, (_, leaf) in zip(names, leaves)}
 
     arrays = jax.tree.map(lambda leaf: np.array(leaf, dtype), parameters)
     return JaxNetwork(arrays, {}, apply, LOSS_WEIGHTS, name_by_path)
 
 
 def choose_storage_dtype(precision: str) -> Any:
-    """Return the type of weights, momentum, statistics and losses."""
     return np.dtype(np.float64 if precision == "fp64" else np.float32)
 
 
 def choose_compute_dtype(precision: str) -> Any:
-    """Return the type of images and activations."""
     return jax.numpy.bfloat16 if precision == "bf16" else choose_storage_dtype(precision)
 
 
 class _GraphFunction:
-    """The forward pass of a graph as a pure function; see JaxNetwork."""
+    """The forward pass of a graph; see JaxNetwork."""
 
     def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
         self._graph, self._layout, self._dropout = graph, layout, dropout
@@ -131,8 +140,9 @@ class _GraphFunction:
             inputs = [values[name] for name in layer.inputs] or [images]
             own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
             if layer.kind == "dropout":
-                active = self._dropout and training
-                value = dropout(layer, inputs[0], jax.random.fold_in(key, number), dropping) if active else inputs[0]
+                value = inputs[0]
+                if self._dropout and training:
+                    value = dropout(layer, value, jax.random.fold_in(key, number), dropping)
             elif layer.kind == "batch_norm":
                 running = statistics[layer.name]
                 value, new_statistics[layer.name] = _batch_norm(layer, self._layout, inputs[0], own, running, training)
@@ -143,7 +153,6 @@ class _GraphFunction:
 
 
 def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
-    """Apply a layer that does the same in training and in prediction."""
     x, kind, options = inputs[0], layer.kind, layer.options
     if kind == "input":
         return x
@@ -164,9 +173,11 @@ def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays)
     if kind == "conv":
         padding = [(edge, edge) for edge in options["padding"]]
         weight = own["weight"].astype(x.dtype)
-        x = lax.conv_general_dilated(x, weight, options["stride"], padding, dimension_numbers=_CONVOLUTION[layout])
-        return x if own["bias"] is None else x + _align_with_channels(own["bias"].astype(x.dtype), layout)
-    # Kernel, strides and padding over all four axes, as reduce_window wants them.
+        numbers = _CONVOLUTION[layout]
+        x = lax.conv_general_dilated(x, weight, options["stride"], padding, dimension_numbers=numbers)
+        bias = own["bias"]
+        return x if bias is None else x + _align_with_channels(bias.astype(x.dtype), layout)
+    # Over all four axes, as reduce_window wants them.
     kernel, stride, edges = [1] * 4, [1] * 4, [(0, 0)] * 4
     for number, axis in enumerate(_SPATIAL[layout]):
         kernel[axis], stride[axis] = options["kernel"][number], options["stride"][number]
@@ -190,10 +201,7 @@ def _batch_norm(
     running: tuple[jax.Array, jax.Array],
     training: bool,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Normalize, in training by the batch's own statistics; return also the new running statistics.
-
-    It is never done in fewer than 32 bits. Mean and mean square take one pass over the images.
-    """
+    """Normalize in at least 32 bits; return also the new running statistics."""
     wide = images.astype(own["scale"].dtype)
     mean, variance = running
     if training:
@@ -211,7 +219,6 @@ def _batch_norm(
 
 
 def dropout(layer: Layer, values: jax.Array, key: jax.Array, dropping: Any) -> jax.Array:
-    """Drop at the layer's rate where ``dropping`` is 1, and nothing where it is 0."""
     keep = jnp.asarray(1.0 - layer.options["rate"] * dropping, np.float32)
     kept = jax.random.bernoulli(key, keep, values.shape)
     return jnp.where(kept, values / keep.astype(values.dtype), jnp.zeros_like(values))
@@ -222,7 +229,6 @@ def _align_with_channels(values: jax.Array, layout: str) -> jax.Array:
 
 
 def trace(network: JaxNetwork, config: Config) -> Any:
-    """Return the operations of a forward pass of one image."""
     channels, *sides = models.find_samples(config.model).shape(config)
     shape = (1, *sides, channels) if config.layout == "nhwc" else (1, channels, *sides)
     images = jax.ShapeDtypeStruct(shape, choose_compute_dtype(config.precision))

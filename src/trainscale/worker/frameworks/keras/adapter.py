@@ -1,5 +1,5 @@
-"""What Keras does alike on every backend. Devices, strategies and steps are those of the backend's own adapter, which
-trains a Keras model as its network.
+"""What Keras does alike on every backend. Devices, strategies and steps are those of the backend's
+own adapter, which trains a Keras model as its network.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from . import network as networks
 
 
 class Sgd(keras.optimizers.SGD):
-    """SGD with momentum of gradients, as in PyTorch. Keras' own momentum is of rate × gradient, which is the same only
-    while the rate is constant.
-
-    The adapters add weight decay to the gradients, because Keras' own is not part of them.
+    """SGD with momentum of gradients, as in PyTorch. Keras' own is of rate × gradient, which is the
+    same only while the rate is constant. The adapters add weight decay to the gradients.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         ops = keras.ops
         if self.momentum:
             velocity = self.momentums[self._get_variable_index(variable)]
-            self.assign(velocity, ops.add(ops.multiply(velocity, ops.cast(self.momentum, variable.dtype)), gradient))
+            kept = ops.multiply(velocity, ops.cast(self.momentum, variable.dtype))
+            self.assign(velocity, ops.add(kept, gradient))
             gradient = velocity
         self.assign_sub(variable, ops.multiply(gradient, ops.cast(learning_rate, variable.dtype)))
 
@@ -68,13 +67,16 @@ class KerasAdapter(Adapter):
 
     def seed_dropout(self) -> None:
         """Dropout differs between ranks, weights do not."""
-        generators = [layer.seed_generator for layer in self._layers if hasattr(layer, "seed_generator")]
-        for number, generator in enumerate(generators):
-            generator.state.assign(np.array([self.job.seed + self.job.rank, number << 20], generator.state.dtype))
+        seed = self.job.seed + self.job.rank
+        random = [layer for layer in self._layers if hasattr(layer, "seed_generator")]
+        for number, layer in enumerate(random):
+            state = layer.seed_generator.state
+            state.assign(np.array([seed, number << 20], state.dtype))
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
-        # The numbers are numpy's, because TensorFlow would make 32-bit ones of Python's.
-        optimizer = Sgd(np.float64(self.config.learning_rate), momentum=np.float64(self.config.momentum))
+        # TensorFlow would make 32-bit numbers of Python's.
+        rate, momentum = np.float64(self.config.learning_rate), np.float64(self.config.momentum)
+        optimizer = Sgd(rate, momentum=momentum)
         optimizer.build(self._model.trainable_variables)
         return optimizer
 
@@ -88,8 +90,8 @@ class KerasAdapter(Adapter):
         return total
 
     def weights(self) -> NamedArrays:
-        variables = self._model.trainable_variables
-        return self._keras.to_canonical([keras.ops.convert_to_numpy(variable.value).copy() for variable in variables])
+        values = [variable.value for variable in self._model.trainable_variables]
+        return self._keras.to_canonical([keras.ops.convert_to_numpy(each).copy() for each in values])
 
     def restore(self, weights: Mapping[str, Any]) -> None:
         for variable, values in zip(self._model.trainable_variables, self._keras.to_native(weights)):
@@ -103,24 +105,23 @@ class KerasAdapter(Adapter):
 
     def statistics(self) -> NamedArrays:
         statistics = {}
-        for layer in self._keras.graph.layers if self._keras.graph else ():
-            if layer.kind == "batch_norm":
-                native = self._model.get_layer(layer.identifier)
-                statistics[f"{layer.name}.mean"] = self.read_own_value(native.moving_mean)
-                statistics[f"{layer.name}.variance"] = self.read_own_value(native.moving_variance)
+        for layer in self.list_layers("batch_norm"):
+            native = self._model.get_layer(layer.identifier)
+            statistics[f"{layer.name}.mean"] = self.read_own_value(native.moving_mean)
+            statistics[f"{layer.name}.variance"] = self.read_own_value(native.moving_variance)
         return statistics
 
     def drop(self, layer: str, values: Any) -> Any:
         native = self._model.get_layer(layer.replace(".", "_"))
         native.active.assign(self.read_own_value(native.active))  # JAX keeps the value elsewhere
-        return keras.ops.convert_to_numpy(native(keras.ops.convert_to_tensor(values), training=True))
+        outputs = native(keras.ops.convert_to_tensor(values), training=True)
+        return keras.ops.convert_to_numpy(outputs)
 
     def read_own_value(self, variable: Any) -> Any:
         """Return a non-trainable variable's value on this rank."""
         return np.array(keras.ops.convert_to_numpy(variable.value))
 
     def write_own_value(self, variable: Any, value: Any) -> None:
-        """Set a non-trainable variable on this rank."""
         variable.assign(value)
 
     def macs(self) -> int:

@@ -1,7 +1,7 @@
 """Keras on JAX: the JAX adapter's step around the model's stateless form and Keras' optimizer.
 
-Under keras.distribution alone a jitted step would normalize over the images of all ranks. Here, as in every other
-framework, each rank normalizes over its own, in the JAX adapter's shard_map.
+Under keras.distribution alone a jitted step would normalize over the images of all ranks. In the
+JAX adapter's shard_map each rank normalizes over its own, as in every other framework.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .adapter import KerasAdapter
 
 
 class KerasJAXAdapter(KerasAdapter, JaxAdapter):
-    """The state's statistics are the values of all non-trainable variables, including dropout's seeds and switches."""
+    """The statistics are all non-trainable variables, including dropout's seeds and switches."""
 
     weights, restore = JaxAdapter.weights, JaxAdapter.restore
 
@@ -33,7 +33,7 @@ class KerasJAXAdapter(KerasAdapter, JaxAdapter):
         paths = [variable.path for variable in self._optimizer.variables]
         self._rate_place = paths.index(self._optimizer.learning_rate.path)
 
-        def apply(trainable: Any, others: Any, images: Any, key: Any, training: bool = True, **mode: Any) -> Any:
+        def apply(trainable, others, images, key, training=True, **mode):
             outputs, after = model.stateless_call(trainable, others, images, training=training)
             return [keras.ops.cast(head, keras.config.floatx()) for head in list_heads(outputs)], after
 

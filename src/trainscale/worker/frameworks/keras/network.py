@@ -1,7 +1,6 @@
-"""Networks as Keras models, alike on every backend: from the framework-neutral graph, from keras.applications, or from
-a user's own function.
+"""Networks as Keras models: from the graph, keras.applications, or a user's own function.
 
-Layout and precision are global settings of Keras (see ``configure``), which layers read when they are made.
+Layout and precision are global settings of Keras, which layers read when they are made.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp
 _FORMATS = {"nchw": "channels_first", "nhwc": "channels_last"}
 # What the graph calls a layer's parameters, and what Keras does.
 _ATTRIBUTES = {"weight": "kernel", "bias": "bias", "scale": "gamma", "shift": "beta"}
-# The graph's initial weights are assigned later. JAX would compile random ones shape by shape.
+# Initial weights are assigned later. JAX would compile random ones shape by shape.
 _EMPTY = "zeros"
 
 
 @dataclass(frozen=True)
 class KerasNetwork:
-    """A model, the loss weights of its outputs, and by name, in canonical order, the place of each trainable variable
-    among the model's. A user's network has no canonical layout; its names are paths in the model.
+    """A model, the loss weights of its outputs, and by canonical name the place of each trainable
+    variable among the model's. Of a user's network the names are paths in the model.
     """
 
     model: keras.Model
@@ -47,14 +46,12 @@ class KerasNetwork:
         return sum(prod(variable.shape) for variable in self.model.trainable_variables)
 
     def to_canonical(self, values: list[Any]) -> NamedArrays:
-        """Return values of the trainable variables by canonical name and in canonical layout."""
         arrays = {name: values[place] for name, place in self.places.items()}
         if self.graph is None:
             return arrays
         return {name: np.ascontiguousarray(transpose_back(array)) for name, array in arrays.items()}
 
     def to_native(self, weights: Mapping[str, Any]) -> list[Any]:
-        """Return canonical arrays as values of the model's trainable variables."""
         names = sorted(self.places, key=self.places.__getitem__)
         return [transpose(weights[name]) for name in names]
 
@@ -75,7 +72,8 @@ def is_channels_first() -> bool:
 
 def order_axes(height: Any, width: Any, channels: Any, batch: tuple[Any, ...] = ()) -> tuple[Any, ...]:
     """Return one entry for each axis of images."""
-    return (*batch, channels, height, width) if is_channels_first() else (*batch, height, width, channels)
+    sides = (channels, height, width) if is_channels_first() else (height, width, channels)
+    return (*batch, *sides)
 
 
 def compute_image_shape(config: Config) -> tuple[int, ...]:
@@ -120,17 +118,19 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
     if kind in ("conv", "max_pool", "avg_pool"):
         return _slide(layer, incoming[1:], inputs[0])
     if kind == "dense":
-        native = layers.Dense(options["features"], use_bias=options["bias"], kernel_initializer=_EMPTY, name=name)
+        features, bias = options["features"], options["bias"]
+        native = layers.Dense(features, use_bias=bias, kernel_initializer=_EMPTY, name=name)
     elif kind == "batch_norm":
-        # Keras' momentum is the weight of the old statistics. Its running variance is the biased one.
-        native = layers.BatchNormalization(channel_axis, 1 - BATCH_NORM_MOMENTUM, options["eps"], name=name)
+        momentum = 1 - BATCH_NORM_MOMENTUM  # the weight of the old statistics
+        native = layers.BatchNormalization(channel_axis, momentum, options["eps"], name=name)
     elif kind == "relu":
         native = layers.Activation("relu", name=name)
     elif kind == "global_avg_pool":
         native = layers.GlobalAveragePooling2D(name=name)
     elif kind == "flatten":
-        # In canonical order, in which the channel is slowest.
-        images = inputs[0] if is_channels_first() else layers.Permute((3, 1, 2), name=f"{name}_order")(inputs[0])
+        images = inputs[0]
+        if not is_channels_first():  # in canonical order the channel is slowest
+            images = layers.Permute((3, 1, 2), name=f"{name}_order")(images)
         return layers.Flatten(data_format="channels_last", name=name)(images)
     elif kind == "dropout":
         native = SwitchableDropout(options["rate"], name=name)
@@ -142,12 +142,13 @@ def _apply(graph: Graph, layer: Layer, inputs: list[Any]) -> Any:
 def _slide(layer: Layer, sides: tuple[int, ...], images: Any) -> Any:
     """Apply a convolution or a pooling.
 
-    Keras pads as "same" or not at all. "same" is the least that gives ceil(size / stride) places. Where that is not the
-    graph's padding on both sides, the image is padded first.
+    Keras pads as "same", the least that gives ceil(size / stride) places, or not at all. Where that
+    is not the graph's padding on both sides, the image is padded first.
     """
     kind, options, name = layer.kind, layer.options, layer.identifier
     kernel, stride, padding = options["kernel"], options["stride"], options["padding"]
-    counts_padding = kind == "avg_pool" and options["count_padding"]  # which Keras' own padding never does
+    # Keras' own padding never counts in the divisor.
+    counts_padding = kind == "avg_pool" and options["count_padding"]
     is_padded = any(padding)
     is_same = all(
         max((-(-size // step) - 1) * step + window - size, 0) == 2 * pad
@@ -172,9 +173,8 @@ def _slide(layer: Layer, sides: tuple[int, ...], images: Any) -> Any:
 
 
 class SwitchableDropout(layers.Layer):
-    """Keras' own dropout, applied to ones. Values are multiplied by the result, or by 1 while it is switched off.
-
-    A variable on the device switches it, and not Python, so that the compiled program stays the same.
+    """Keras' own dropout, applied to ones. Values are multiplied by the result, or by 1 while a
+    variable on the device switches it off, so that the compiled program stays the same.
     """
 
     def __init__(self, rate: float, **options: Any) -> None:
@@ -195,13 +195,14 @@ class SwitchableDropout(layers.Layer):
 
 
 def build_foreign(config: Config, seed: int) -> KerasNetwork:
-    """Build ``keras:NAME`` of keras.applications or ``package.module:function``; weights are random, by seed."""
+    """Build ``keras:NAME`` of keras.applications or ``package.module:function``, with random weights."""
     library, _, name = config.model.partition(":")
     shape = compute_image_shape(config)
     keras.utils.set_random_seed(seed)
     if library == "keras":
         function = getattr(keras.applications, name)
-        model = function(weights=None, classes=config.classes, input_shape=shape, classifier_activation=None)
+        options = {"classes": config.classes, "classifier_activation": None}
+        model = function(weights=None, input_shape=shape, **options)
     else:
         model = call_user_function(config, input_shape=shape)
     if not isinstance(model, keras.Model):

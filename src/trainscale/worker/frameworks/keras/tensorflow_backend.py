@@ -14,7 +14,7 @@ from .adapter import KerasAdapter
 
 
 class ModelNetwork:
-    """A Keras model as a network of the TensorFlow adapter. It keeps its statistics in variables of its own."""
+    """A Keras model as a network of the TensorFlow adapter. It keeps its statistics itself."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
@@ -25,9 +25,7 @@ class ModelNetwork:
     def make_initial_statistics(self) -> dict[str, Any]:
         return {}
 
-    def __call__(
-        self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True, dropping: Any = 1.0
-    ) -> tuple[list[tf.Tensor], dict]:
+    def __call__(self, images, parameters, statistics, training=True, dropping=1.0) -> tuple[list, dict]:
         outputs = self._model(images, training=training)
         return [tf.cast(head, keras.config.floatx()) for head in list_heads(outputs)], {}
 

@@ -1,5 +1,5 @@
-"""Keras on PyTorch. The model is a torch module, so devices, process groups, the optimizer and DistributedDataParallel
-are those of the PyTorch adapter.
+"""Keras on PyTorch. The model is a torch module, so devices, process groups, the optimizer and
+DistributedDataParallel are those of the PyTorch adapter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
 
     def build(self) -> int:
         count = super().build()
-        self.seed_dropout()  # again, because DistributedDataParallel has sent rank 0's seeds to all ranks
+        self.seed_dropout()  # again: DistributedDataParallel has sent rank 0's seeds to all
         return count
 
     def _build_network(self) -> TorchNetwork:
@@ -34,15 +34,15 @@ class KerasPyTorchAdapter(KerasAdapter, TorchAdapter):
     def place(self, images: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
         if self._channels_last:
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-        images = torch.from_numpy(
-            images.astype("float64" if self.config.precision == "fp64" else "float32", copy=False)
-        )
-        return images.to(self.device), torch.from_numpy(labels).to(self.device)
+        dtype = "float64" if self.config.precision == "fp64" else "float32"
+        placed = torch.from_numpy(images.astype(dtype, copy=False)).to(self.device)
+        return placed, torch.from_numpy(labels).to(self.device)
 
-    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple:
         images, labels = super().place_pixels(pixels, labels, normalization)
-        # PyTorch's channels-last images lie in memory as Keras wants them, but with other axes.
-        return (images.permute(0, 2, 3, 1) if self.cuda and self._channels_last else images), labels
+        if self.cuda and self._channels_last:  # in memory as Keras wants them, with other axes
+            images = images.permute(0, 2, 3, 1)
+        return images, labels
 
     def compute_heads(self, images: torch.Tensor, training: bool = True) -> list[torch.Tensor]:
         heads = list_heads((self._forward if training else self._model)(images, training=training))

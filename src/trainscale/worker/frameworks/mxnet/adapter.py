@@ -1,4 +1,4 @@
-"""The MXNet adapter: hybridized Gluon blocks and Gluon's Trainer. Parameter servers are MXNet's own (ps-lite)."""
+"""MXNet: hybridized Gluon blocks, Gluon's Trainer, and MXNet's own parameter servers (ps-lite)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _STORES = {"ps": "dist_sync", "ps-async": "dist_async"}
 
 
 class MxnetAdapter(Adapter):
-    # MXNet works through a queue of its own. One more step in it keeps the queue from running empty.
-    lag = 1
+    lag = 1  # keeps MXNet's own queue from running empty
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -44,16 +43,18 @@ class MxnetAdapter(Adapter):
             return
         self._device = mx.gpu(0) if job.device.kind == "cuda" else mx.cpu()
         self._dtype = "float64" if job.config.precision == "fp64" else "float32"
-        self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64") if self.config.trains_epochs else None
+        self._tally: Any = None
+        if self.config.trains_epochs:
+            self._tally = mx.nd.zeros(2, ctx=self._device, dtype="float64")
 
     @classmethod
     def versions(cls) -> dict[str, str]:
-        """Read them from what is installed, because a server cannot import MXNet."""
+        # A server cannot import MXNet.
         return {"mxnet": metadata.version("mxnet"), **list_common_versions()}
 
     @classmethod
     def gpus(cls) -> list[str]:
-        return [f"GPU {number}" for number in range(mx.context.num_gpus())]  # MXNet does not know their names
+        return [f"GPU {number}" for number in range(mx.context.num_gpus())]
 
     @classmethod
     def try_model(cls, config: Config) -> int:
@@ -77,7 +78,7 @@ class MxnetAdapter(Adapter):
         self._criterion = networks.Criterion(network.loss_weights)
         for block in (self._block, self._criterion):
             block.hybridize(static_alloc=True, static_shape=True)
-        # Losses are means over a rank's images; synchronous servers add the gradients of the ranks.
+        # Synchronous servers add the gradients of the ranks.
         summed = job.workers if config.strategy == "ps" else 1
         # MXNet rounds these constants to float32, which changes an update by 5e-8.
         constants = {"momentum": config.momentum, "wd": config.weight_decay, "rescale_grad": 1 / summed}
@@ -87,46 +88,46 @@ class MxnetAdapter(Adapter):
             optimizer = ScheduledSGD(learning_rate_schedule(job), sharers, **constants)
         else:
             optimizer = mx.optimizer.SGD(learning_rate=config.learning_rate, **constants)
-        # MXNet updates four at a time and spends on each what the largest needs. In the order of the layers, an update
-        # of ResNet-18 takes half as long again.
+        # MXNet updates four at a time and spends on each what the largest needs. In the order of
+        # the layers, an update of ResNet-18 takes half as long again.
         parameters = sorted(network.parameters.values(), key=lambda parameter: prod(parameter.shape))
         for parameter in parameters:
             parameter.wd_mult = parameter.lr_mult = 1.0
         store = self._store or ("device" if self._device.device_type == "gpu" else "local")
         self._trainer = gluon.Trainer(parameters, optimizer, kvstore=store)
-        # The trainer would do this in its first step. So no gradient can reach a server before the weights.
+        # The trainer would do this in its first step, when gradients could overtake the weights.
         self._trainer._init_kvstore()
         self._trainer._init_params()
         mx.nd.waitall()
-        # Views of one value of each parameter. Reading them waits for writes that are still queued.
+        # Views of one value of each parameter; reading them waits for writes in the queue.
         self._first_values = [p.data().reshape(-1)[0:1] for p in network.parameters.values()]
         mx.random.seed(job.seed + job.rank)  # dropout differs between ranks, weights do not
         return network.parameter_count
 
     def serve(self) -> ServerResult:
-        """Serve until the workers are done. In these roles the import of MXNet is the server, or the scheduler.
-
-        It ends when all workers have left, and would end the interpreter with it.
+        """Serve until the workers are done. In these roles the import of MXNet is the server, or the
+        scheduler. It ends when all workers have left, and would end the interpreter with it.
         """
         try:
             import mxnet  # noqa: F401
         except SystemExit as end:
             trace = end.__traceback__
-        except Exception as error:
-            # MXNet's own error type cannot be named: its import has just failed.
+        except Exception as error:  # of MXNet's own type, whose import has just failed
             if "bind failed" in str(error):
-                raise OSError(errno.EADDRINUSE, "Address already in use: the port of MXNet's scheduler") from error
+                message = "Address already in use: the port of MXNet's scheduler"
+                raise OSError(errno.EADDRINUSE, message) from error
             raise
         else:
             raise RuntimeError("MXNet was imported as by a worker, not as a server or scheduler")
-        # The server's store is a local variable of the loop that has just ended; a scheduler has none. It updates in
-        # Python, with a momentum for each array that it holds. Without momentum its size is unknown.
+        # The server's store is a local variable of the loop that has just ended; a scheduler has none.
+        # It has a momentum for each array that it holds. Without momentum its size is unknown.
         while trace is not None:
             updater = getattr(trace.tb_frame.f_locals.get("kvstore"), "_updater", None)
             if updater is not None:
+                updates = updater.optimizer.num_update
                 momenta = [momentum for momentum in updater.states.values() if momentum is not None]
                 size = sum(momentum.size * momentum.dtype(0).itemsize for momentum in momenta)
-                return ServerResult(updates=updater.optimizer.num_update, bytes=size if momenta else None)
+                return ServerResult(updates=updates, bytes=size if momenta else None)
             trace = trace.tb_next
         return ServerResult()
 
@@ -150,7 +151,7 @@ class MxnetAdapter(Adapter):
         return self.mark()
 
     def mark(self) -> mx.nd.NDArray:
-        """Enqueue a tiny operation that starts when every parameter has been written."""
+        # A tiny operation, which starts when every parameter has been written.
         return mx.nd.add_n(*self._first_values)
 
     def wait(self, ticket: mx.nd.NDArray) -> None:
@@ -183,7 +184,8 @@ class MxnetAdapter(Adapter):
         return list_heads(self._block(batch[0]))[0].asnumpy()
 
     def weights(self) -> NamedArrays:
-        return {name: parameter.data().asnumpy() for name, parameter in self._network.parameters.items()}
+        parameters = self._network.parameters.items()
+        return {name: parameter.data().asnumpy() for name, parameter in parameters}
 
     def set_dropout(self, active: bool) -> None:
         for block in self._find_blocks("dropout").values():
@@ -196,14 +198,14 @@ class MxnetAdapter(Adapter):
     def restore(self, weights: Mapping[str, Any]) -> None:
         # In place: ``set_data`` would start the store anew, which MXNet refuses with servers.
         for name, values in weights.items():
-            self._network.parameters[name].data()[:] = mx.nd.array(values, ctx=self._device, dtype=self._dtype)
+            parameter = self._network.parameters[name]
+            parameter.data()[:] = mx.nd.array(values, ctx=self._device, dtype=self._dtype)
 
     def counted_updates(self) -> int | None:
         # Servers have an optimizer of their own.
         return int(self._trainer._optimizer.num_update) if self._store is None else None
 
     def drain(self) -> None:
-        # Of every parameter, because MXNet updates them one by one, in any order.
         for value in self._first_values:
             value.asnumpy()
 
@@ -215,8 +217,7 @@ class MxnetAdapter(Adapter):
         return statistics
 
     def _find_blocks(self, kind: str) -> dict[str, gluon.HybridBlock]:
-        layers = self.catalogue_graph.layers if self.catalogue_graph else ()
-        names = [layer.name for layer in layers if layer.kind == kind]
+        names = [layer.name for layer in self.list_layers(kind)]
         return {name: self._block.blocks[name] for name in names if name in self._block.blocks}
 
     def drop(self, layer: str, values: Any) -> Any:
@@ -239,6 +240,6 @@ class MxnetAdapter(Adapter):
         if self._store is None:
             return
         mx.nd.waitall()
-        # Servers and scheduler end when the last worker closes its store. Without a handle it is not closed twice.
+        # Servers and scheduler end when the last worker closes its store, which must be done once.
         self._store.__del__()
         self._store.handle = None

@@ -1,4 +1,4 @@
-"""Networks as Gluon blocks: from the framework-neutral graph, from Gluon's model zoo, or from a user's own function."""
+"""Networks as Gluon blocks: from the graph, Gluon's model zoo, or a user's own function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MXNET_ROLES = {"scale": "gamma", "shift": "beta"}
 
 @dataclass(frozen=True)
 class MxnetNetwork:
-    """A block, the loss weights of its outputs, and its trainable parameters by canonical name, in layer order."""
+    """A block, the loss weights of its outputs, and its trainable parameters in canonical order."""
 
     block: gluon.Block
     loss_weights: tuple[float, ...]
@@ -68,7 +68,7 @@ class GraphBlock(gluon.HybridBlock):
 
 
 def _make_block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | None:
-    """Return a layer as a block; None for a layer that joins others, which the forward pass does."""
+    """Return a layer as a block; None if it joins others, which the forward pass does."""
     options, name = layer.options, f"{layer.identifier}_"
     window = [options.get(key) for key in ("kernel", "stride", "padding")]
     if layer.kind == "conv":
@@ -100,9 +100,9 @@ def _make_block(layer: Layer, incoming: tuple[int, ...]) -> gluon.HybridBlock | 
 
 
 class SwitchableDropout(gluon.HybridBlock):
-    """MXNet's own dropout, applied to ones. Values are multiplied by the result, or by 1 while it is switched off.
-
-    MXNet 1.9 has no dropout whose rate is an array. So a parameter without gradient, 1 or 0, is an input of the trace.
+    """MXNet's own dropout, applied to ones. Values are multiplied by the result, or by 1 while it is
+    switched off. MXNet 1.9 has no dropout whose rate is an array, so a parameter without gradient,
+    1 or 0, is an input of the trace.
     """
 
     def __init__(self, rate: float, prefix: str) -> None:
@@ -147,14 +147,15 @@ def build(config: Config, seed: int, dropout: bool, device: mx.Context, dtype: s
     parameters = {}
     for parameter in graph.parameters():
         identifier = graph.layer(parameter.layer).identifier
-        parameters[parameter.name] = native[f"{identifier}_{_MXNET_ROLES.get(parameter.role, parameter.role)}"]
+        role = _MXNET_ROLES.get(parameter.role, parameter.role)
+        parameters[parameter.name] = native[f"{identifier}_{role}"]
     for name, values in initial_weights(graph, seed).items():
         parameters[name].set_data(mx.nd.array(values, dtype=dtype))
     return MxnetNetwork(block, tuple(head.loss_weight for head in graph.heads), parameters)
 
 
 def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "float32") -> MxnetNetwork:
-    """Build ``gluon:NAME`` or ``package.module:function``. Weights that are not set yet are random, by seed."""
+    """Build ``gluon:NAME`` or ``package.module:function``. Weights that are not set are random."""
     library, _, name = config.model.partition(":")
     if library == "gluon":
         block = gluon.model_zoo.vision.get_model(name, classes=config.classes)
@@ -170,7 +171,7 @@ def build_foreign(config: Config, seed: int, device: mx.Context, dtype: str = "f
         else:
             parameter.reset_ctx(device)
     shape = models.find_samples(config.model).shape(config)
-    # The first images make shapes known. MXNet's inference would leave weights in a layout that stores cannot send.
+    # The first images make shapes known. Inference would leave weights in a layout that stores cannot send.
     with autograd.record():
         block(mx.nd.zeros((2, *shape), ctx=device, dtype=dtype))
     trainable = {p.name: p for p in block.collect_params().values() if p.grad_req != "null"}

@@ -1,4 +1,4 @@
-"""TensorFlow. Its errors start with headings, nodes and tracebacks; this finds the line that explains them."""
+"""Finds the line that explains an error of TensorFlow, behind headings, nodes and tracebacks."""
 
 from __future__ import annotations
 

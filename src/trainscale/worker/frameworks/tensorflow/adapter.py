@@ -1,5 +1,6 @@
-"""TensorFlow: devices, precision, layout, and the strategies by TensorFlow's own engines. A step is one tf.function.
-Parameter servers are in parameter_server.py.
+"""TensorFlow: devices, precision, layout, and the strategies by TensorFlow's own engines.
+
+A step is one tf.function. Parameter servers are in parameter_server.py.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class TensorFlowAdapter(Adapter):
             tf.config.experimental.enable_op_determinism()  # each strategy sets its own seeds
         self.cuda = job.device.kind == "cuda" and job.role == "worker"
         self.device = "GPU:0" if self.cuda else "CPU:0"
-        # A CPU step returns when it is done. On a GPU, two in flight keep its queue filled.
+        # Two steps in flight keep a GPU's queue filled.
         self.lag = _GPU_LAG if self.cuda else 0
         if self.cuda:
             tf.config.experimental.enable_tensor_float_32_execution(job.config.precision == "tf32")
@@ -75,26 +76,27 @@ class TensorFlowAdapter(Adapter):
         self._convert_pixels: Any = None
         # XLA's cache gives no counters to Python, so its files are compared with those now.
         flags = os.environ.get("TF_XLA_FLAGS", "").split()
-        folders = [flag[len(XLA_CACHE_FLAG) :] for flag in flags if flag.startswith(XLA_CACHE_FLAG)]
-        self._cache_folder = folders[-1] if folders else ""
+        named = [flag for flag in flags if flag.startswith(XLA_CACHE_FLAG)]
+        self._cache_folder = named[-1][len(XLA_CACHE_FLAG) :] if named else ""
         self._cached_before = self._list_cached()
         self._style = make_style(job.config, self.cuda, job.dropout)
 
     @classmethod
     def versions(cls) -> dict[str, str]:
-        build = tf.sysconfig.get_build_info()
-        keys = {name: build.get(f"{name}_version") for name in ("cuda", "cudnn")}
-        cuda = {name: str(version) for name, version in keys.items() if version}
-        return {"tensorflow": tf.__version__, **list_common_versions(), **cuda}
+        versions = {"tensorflow": tf.__version__, **list_common_versions()}
+        for name in ("cuda", "cudnn"):
+            version = tf.sysconfig.get_build_info().get(f"{name}_version")
+            if version:
+                versions[name] = str(version)
+        return versions
 
     @classmethod
     def gpus(cls) -> list[str]:
-        details = tf.config.experimental.get_device_details
-        return [details(gpu).get("device_name", gpu.name) for gpu in tf.config.list_physical_devices("GPU")]
+        details, devices = tf.config.experimental.get_device_details, tf.config.list_physical_devices
+        return [details(gpu).get("device_name", gpu.name) for gpu in devices("GPU")]
 
     @classmethod
     def try_model(cls, config: Config) -> int:
-        """Send one image through the network, traced where that can be."""
         style = make_style(config, gpu=False, dropout=True)
         with tf.device("CPU:0"):
             network = UserNetwork(config, style, seed=0)
@@ -109,12 +111,13 @@ class TensorFlowAdapter(Adapter):
             # Each rank keeps its own batch-norm statistics, under every strategy.
             statistics = self.network.make_initial_statistics()
             self._statistics = {name: tf.Variable(values) for name, values in statistics.items()}
-            self._tally = tf.Variable(tf.zeros(2, tf.float64)) if self.config.trains_epochs else None
+            counts_epochs = self.config.trains_epochs
+            self._tally = tf.Variable(tf.zeros(2, tf.float64)) if counts_epochs else None
             self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
             self._prepare_optimizer()
             self.set_dropout(True)
             tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
-            # Users' networks may rely on AutoGraph. Without it a graph's first step takes half the time.
+            # Users' networks may rely on AutoGraph, without which a first step takes half the time.
             self._autograph = not isinstance(self.network, GraphNetwork)
             self._rates, self._updates, self._rate = learning_rate_schedule(self.job), 0, -1.0
             self._step = self._make_step()
@@ -129,18 +132,20 @@ class TensorFlowAdapter(Adapter):
         return networks.build(self.config, self._style, self.job.seed)
 
     def _prepare_optimizer(self) -> None:
-        self._momenta = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self.variables.items()}
+        zeros = {name: tf.zeros_like(variable) for name, variable in self.variables.items()}
+        self._momenta = {name: tf.Variable(values) for name, values in zeros.items()}
 
     def _make_step(self) -> Any:
         @tf.function(jit_compile=self.config.compile or None, autograph=self._autograph)
-        def step(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
+        def step(images, labels, rate, dropping):
             loss, gradients = self._backward(images, labels, dropping)
             self._update(gradients, rate)
             return loss
 
         return step
 
-    def _backward(self, images: tf.Tensor, labels: tf.Tensor, dropping: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _backward(self, images, labels, dropping) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the loss and the gradients."""
         with tf.GradientTape() as tape:
             heads, new_statistics = self.network(images, self.variables, self._statistics, dropping=dropping)
             loss = self._criterion(heads, labels)
@@ -149,12 +154,13 @@ class TensorFlowAdapter(Adapter):
         if self._tally is not None:
             counts = loss, count_correct(heads, labels)
             self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
-        unused = tf.UnconnectedGradients.ZERO
-        return loss, tape.gradient(loss, list(self.variables.values()), unconnected_gradients=unused)
+        unused, sources = tf.UnconnectedGradients.ZERO, list(self.variables.values())
+        return loss, tape.gradient(loss, sources, unconnected_gradients=unused)
 
     def _criterion(self, heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
-        losses = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=head) for head in heads]
-        return tf.add_n([weight * tf.reduce_mean(loss) for weight, loss in zip(self.network.loss_weights, losses)])
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        losses = [tf.reduce_mean(cross_entropy(labels=labels, logits=head)) for head in heads]
+        return tf.add_n([weight * loss for weight, loss in zip(self.network.loss_weights, losses)])
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         tf.raw_ops.AssignAddVariableOp(resource=self._count.handle, value=tf.constant(1, tf.int64))
@@ -181,8 +187,7 @@ class TensorFlowAdapter(Adapter):
         if not self.cuda:
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
-            style = self._style
-            self._convert_pixels = make_pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
+            self._convert_pixels = make_pixel_converter(normalization, self._style)
         raw, placed_labels = self._put(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
@@ -191,7 +196,6 @@ class TensorFlowAdapter(Adapter):
         return self.mark()
 
     def _take_step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Return the loss, which a GPU has not computed yet."""
         rate = self._rates(self._updates)
         self._updates += 1
         if rate != self._rate:
@@ -204,10 +208,7 @@ class TensorFlowAdapter(Adapter):
             self._rate_on_device = tf.constant(rate, self._style.weight_dtype)
 
     def mark(self) -> Future | None:
-        """On a GPU, start to copy the loss to the host.
-
-        The copy is done when everything before it is done, and later steps do not delay it.
-        """
+        """On a GPU, start to copy the loss to the host, which ends when the step has."""
         if self.cuda and isinstance(getattr(self, "_loss", None), tf.Tensor):
             return self._readers.submit(self._loss.numpy)
         return None
@@ -231,14 +232,12 @@ class TensorFlowAdapter(Adapter):
         return self.network(images, self.variables, self._statistics, training=False)[0][0]
 
     def compilation(self) -> str:
-        # A file of another rank makes this rank cold, too. The trial is cold in any case.
         if not self.config.compile:
             return NONE
         names = self._list_cached()
         return WARM if names and names == self._cached_before else COLD
 
     def _list_cached(self) -> set[str]:
-        """Return the names of complete files."""
         try:
             names = os.listdir(self._cache_folder) if self._cache_folder else []
         except OSError:
@@ -253,7 +252,7 @@ class TensorFlowAdapter(Adapter):
 
     def set_dropout(self, active: bool) -> None:
         with tf.device(self.device):
-            self._dropping = tf.constant(float(active), self._style.weight_dtype)  # 1, or 0 while it is switched off
+            self._dropping = tf.constant(float(active), self._style.weight_dtype)
 
     def restore(self, weights: Mapping[str, Any]) -> None:
         with self._open_scope():
@@ -271,7 +270,8 @@ class TensorFlowAdapter(Adapter):
 
     def drop(self, layer: str, values: Any) -> Any:
         style = dataclasses.replace(self._style, dropping=self._dropping)
-        return networks.dropout(self.catalogue_graph.layer(layer), tf.constant(values), style).numpy()
+        own = self.catalogue_graph.layer(layer)
+        return networks.dropout(own, tf.constant(values), style).numpy()
 
     def macs(self) -> int:
         return networks.count_macs(networks.trace(self._forward, self.config, self._style))
@@ -296,10 +296,9 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
             rpc_layer="grpc",
         )
         kinds = experimental.CommunicationImplementation
+        kind = kinds.AUTO if job.device.kind == "cuda" else kinds.RING
         # No time limit: the first step may take minutes.
-        options = experimental.CommunicationOptions(
-            implementation=kinds.AUTO if job.device.kind == "cuda" else kinds.RING
-        )
+        options = experimental.CommunicationOptions(implementation=kind)
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
     def _open_scope(self) -> AbstractContextManager:
@@ -307,18 +306,21 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:
         with tf.device(self.device):
-            # Sums stay finite, and no value is zero.
-            vector = tf.fill([max(1, size // 4)], 1e-20)
-        function = tf.function(lambda: self._strategy.run(self._average, args=([vector],))[0], autograph=False)
+            vector = tf.fill([max(1, size // 4)], 1e-20)  # no value is zero
+
+        @tf.function(autograph=False)
+        def average() -> tf.Tensor:
+            return self._strategy.run(self._average, args=([vector],))[0]
 
         def exchange() -> None:
-            function()[:1].numpy()
+            average()[:1].numpy()
 
         exchange()  # traces it
         return exchange
 
     def _average(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+        replica = tf.distribute.get_replica_context()
+        return replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         super()._update(self._average(gradients), rate)
@@ -329,7 +331,7 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
         if self.config.compile:
             backward = tf.function(backward, jit_compile=True, autograph=self._autograph)
 
-        def replica(images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, dropping: tf.Tensor) -> tf.Tensor:
+        def replica(images, labels, rate, dropping):
             loss, gradients = backward(images, labels, dropping)
             self._update(gradients, rate)
             return loss
@@ -342,18 +344,17 @@ class TensorFlowAllreduceAdapter(TensorFlowAdapter):
 
 
 def list_addresses(job: Job) -> list[str]:
-    """Return the address and port of every rank."""
     return [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)]
 
 
-def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
+def make_pixel_converter(normalization: Any, style: networks.Style) -> Any:
     """Return a function that normalizes 8-bit pixels in NCHW and brings them into layout."""
-    values = (normalization.factors, normalization.offsets)
+    values, dtype = (normalization.factors, normalization.offsets), style.weight_dtype
     factors, offsets = (np.array(channels, dtype)[:, None, None] for channels in values)
 
     @tf.function(autograph=False)
     def convert(pixels: tf.Tensor) -> tf.Tensor:
         images = tf.cast(pixels, dtype) * factors + offsets
-        return images if channels_first else tf.transpose(images, [0, 2, 3, 1])
+        return images if style.is_channels_first else tf.transpose(images, [0, 2, 3, 1])
 
     return convert

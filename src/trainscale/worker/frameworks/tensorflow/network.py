@@ -1,8 +1,8 @@
-"""Networks as TensorFlow operations: from the framework-neutral graph, or from a user's own function.
+"""Networks as TensorFlow operations: from the graph, or from a user's own function.
 
-A network is called with images, its parameters and the running statistics of its batch norms. It returns the logits of
-its heads and the new statistics. The adapters decide where parameters are: in a variable of this process, in a mirrored
-one, or in a copy of what a parameter server holds.
+A network is called with images, its parameters and the running statistics of its batch norms. It
+returns the logits of its heads and the new statistics. The adapters decide where parameters are:
+in a variable of this process, in a mirrored one, or in a copy of what a server holds.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Style:
     weight_dtype: Any  # of parameters, statistics and logits
     is_on_gpu: bool
     has_dropout: bool
-    is_training: bool = True  # if not, batch norm uses its running statistics, and nothing is dropped
-    dropping: Any = 1.0  # 1, or 0 while dropout is switched off; a number or a scalar on the device
+    is_training: bool = True  # if not, batch norm is by its running statistics, without dropout
+    dropping: Any = 1.0  # 1, or 0 while dropout is switched off
 
     @property
     def data_format(self) -> str:
@@ -46,7 +46,6 @@ class Style:
         return [batch, channels, height, width] if self.is_channels_first else [batch, height, width, channels]
 
     def make_batch_shape(self, count: int, config: Config) -> tuple[int, ...]:
-        """Return the shape of ``count`` images in this layout."""
         channels, height, width = models.find_samples(config.model).shape(config)
         return tuple(self.order_axes(height, width, channels, count))
 
@@ -65,7 +64,7 @@ def make_style(config: Config, gpu: bool, dropout: bool) -> Style:
 
 
 class GraphNetwork:
-    """The graph as tf.nn operations. Its parameters have canonical names and TensorFlow's layout."""
+    """The graph as tf.nn operations. Its parameters are in TensorFlow's layout."""
 
     def __init__(self, graph: Graph, style: Style, seed: int) -> None:
         self.graph = graph
@@ -88,10 +87,12 @@ class GraphNetwork:
         return statistics
 
     def to_native(self, weights: Mapping[str, Any]) -> NamedArrays:
-        return {name: transpose(values).astype(self._style.weight_dtype) for name, values in weights.items()}
+        dtype = self._style.weight_dtype
+        return {name: transpose(values).astype(dtype) for name, values in weights.items()}
 
     def to_canonical(self, values: Any) -> Any:
-        return np.array(transpose_back(values), order="C")  # a copy: a small one could share memory with its variable
+        # A copy, because a small one could share memory with its variable.
+        return np.array(transpose_back(values), order="C")
 
     def __call__(
         self, images: tf.Tensor, parameters: dict, statistics: dict, training: bool = True, dropping: Any = 1.0
@@ -136,13 +137,14 @@ def _apply(layer: Layer, inputs: list[tf.Tensor], own: dict, style: Style) -> tf
 def _slide(layer: Layer, x: tf.Tensor, own: dict, style: Style) -> tf.Tensor:
     """Apply a convolution or a pooling.
 
-    TensorFlow's "SAME" is uneven under a stride, so it is used only where it equals the graph's padding. On a CPU,
-    explicit padding does not use oneDNN's kernels: a max pool becomes eight times slower, a convolution's backward pass
-    a third, and channels-first has no backward pass at all. So there the image is padded first.
+    TensorFlow's "SAME" is uneven under a stride, so it is used only where it equals the graph's
+    padding. On a CPU, explicit padding does not use oneDNN's kernels: a max pool is eight times
+    slower, and channels-first has no backward pass. So there the image is padded first.
     """
     kind, options = layer.kind, layer.options
     kernel, stride, pads = options["kernel"], options["stride"], options["padding"]
-    counts_padding = kind == "avg_pool" and options["count_padding"]  # which TensorFlow's own padding never does
+    # TensorFlow's own padding never counts in the divisor.
+    counts_padding = kind == "avg_pool" and options["count_padding"]
     is_same = stride == (1, 1) and all(2 * pad == size - 1 for size, pad in zip(kernel, pads))
     sides = x.shape[2:4] if style.is_channels_first else x.shape[1:3]
     padding: Any = "VALID"
@@ -157,8 +159,9 @@ def _slide(layer: Layer, x: tf.Tensor, own: dict, style: Style) -> tf.Tensor:
     if kind == "conv":
         weight = tf.cast(own["weight"], style.dtype)
         result = tf.nn.conv2d(x, weight, stride, padding, data_format=style.data_format)
-        bias = own["bias"]
-        return result if bias is None else tf.nn.bias_add(result, tf.cast(bias, style.dtype), style.data_format)
+        if own["bias"] is None:
+            return result
+        return tf.nn.bias_add(result, tf.cast(own["bias"], style.dtype), style.data_format)
     if kind == "max_pool":
         return tf.nn.max_pool2d(x, kernel, stride, padding, data_format=style.data_format)
     if kind != "avg_pool":
@@ -166,7 +169,8 @@ def _slide(layer: Layer, x: tf.Tensor, own: dict, style: Style) -> tf.Tensor:
     pooled = tf.nn.avg_pool2d(x, kernel, stride, padding, data_format=style.data_format)
     if any(pads) and padding == "VALID" and not counts_padding:
         factors = prod(kernel) / count_inside(layer, sides)
-        pooled = pooled * tf.constant(factors.reshape(style.order_axes(*factors.shape, 1, 1)), pooled.dtype)
+        factors = factors.reshape(style.order_axes(*factors.shape, 1, 1))
+        pooled = pooled * tf.constant(factors, pooled.dtype)
     return pooled
 
 
@@ -180,7 +184,7 @@ def dropout(layer: Layer, values: tf.Tensor, style: Style) -> tf.Tensor:
 def _batch_norm(
     images: tf.Tensor, own: dict, running: list[Any], layer: Layer, style: Style
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the normalized images and the new running mean and variance, which are meaningless outside of training.
+    """Return the normalized images and, in training, the new running mean and variance.
 
     Statistics are float32 whatever the images are. The fused operation does not have float64.
     """
@@ -207,15 +211,15 @@ def _batch_norm(
         used_mean, used_variance = tf.nn.moments(images, axes, keepdims=True)
         count = tf.cast(tf.size(images) / tf.size(used_mean), images.dtype)
         mean = mean + momentum * (tf.reshape(used_mean, [-1]) - mean)
-        variance = variance + momentum * (tf.reshape(used_variance, [-1]) * (count / (count - 1)) - variance)
-    return tf.nn.batch_normalization(images, used_mean, used_variance, shift, scale, eps), mean, variance
+        unbiased = tf.reshape(used_variance, [-1]) * (count / (count - 1))
+        variance = variance + momentum * (unbiased - variance)
+    result = tf.nn.batch_normalization(images, used_mean, used_variance, shift, scale, eps)
+    return result, mean, variance
 
 
 class UserNetwork:
-    """A user's network: a callable that takes images in the config's layout and has ``trainable_variables``.
-
-    In bf16 it gets bfloat16 images and must cast its weights itself. One without a parameter ``training`` computes the
-    same in training and in prediction.
+    """A user's network: a callable that takes images in the config's layout and has
+    ``trainable_variables``. In bf16 it gets bfloat16 images and must cast its weights itself.
     """
 
     loss_weights = LOSS_WEIGHTS
@@ -233,12 +237,14 @@ class UserNetwork:
         module = call_user_function(config)
         if not callable(module) or not hasattr(module, "trainable_variables"):
             kind = type(module).__name__
-            raise TypeError(f"{config.model} returned {kind}: not callable, or without trainable_variables")
+            problem = "not callable, or without trainable_variables"
+            raise TypeError(f"{config.model} returned {kind}: {problem}")
         self._module = module
         self._takes_training = "training" in inspect.signature(module.__call__).parameters
         if not module.trainable_variables:  # many are built by their first images
             self(tf.zeros(style.make_batch_shape(1, config), style.weight_dtype), {}, {})
-        return {f"{number}:{variable.name}": variable for number, variable in enumerate(module.trainable_variables)}
+        variables = enumerate(module.trainable_variables)
+        return {f"{number}:{variable.name}": variable for number, variable in variables}
 
     def to_canonical(self, values: Any) -> Any:
         return values

@@ -1,10 +1,11 @@
-"""TensorFlow's parameter servers, synchronous and asynchronous: between-graph replication, in which every worker has a
-session and takes its own steps.
+"""TensorFlow's parameter servers: between-graph replication, in which every worker has a session
+and takes its own steps.
 
-TensorFlow 2 has a coordinator that gives steps to whichever worker is free, so no rank has steps that could be timed.
-This older way is still in every release. Servers hold the weights and their momentum and run the update: synchronous
-ones collect a gradient of every worker, apply the mean, and let all workers go on (SyncReplicasOptimizer); asynchronous
-ones apply each gradient as it comes. Batch-norm statistics and the batch are variables on the worker's own device.
+TensorFlow 2 has a coordinator that gives steps to whichever worker is free, so no rank has steps
+that could be timed. This older way is still in every release. Servers hold the weights and their
+momentum and run the update: synchronous ones collect a gradient of every worker, apply the mean,
+and let all workers go on (SyncReplicasOptimizer); asynchronous ones apply each gradient as it
+comes. Batch-norm statistics and the batch are variables on the worker's own device.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .network import GraphNetwork, count_correct
 
 @shorten_errors
 class ParameterServerAdapter(TensorFlowAdapter):
-    """Ranks 0 … workers-1 are the workers, of which the first initialises; the servers follow."""
+    """The first worker initialises what all share."""
 
     place_pixels = Adapter.place_pixels  # because sessions take numbers
 
@@ -54,7 +55,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         self._server = tf.distribute.Server(
             spec, "ps" if self._is_server else "worker", self._index, protocol="grpc", config=self._make_options()
         )
-        # Workers tell each server that they are done, and the first one tells the others that all is initialised.
+        # Workers tell each server that they are done, the first one tells the others to begin.
         indices = [self._index] if self._is_server else range(job.servers)
         self._done = [self._make_queue("done", index) for index in indices]
         self._initialised = None if self._is_server else self._make_queue("initialised", 0)
@@ -78,7 +79,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
         return options
 
     def build(self) -> int:
-        """Make the variables in the same order everywhere, so that all agree on the server of each."""
+        """Make the variables in the same order everywhere, so that each has its server."""
         self.network = networks.build(self.config, self._style, self.job.seed)
         if self._is_server:
             with tf.Graph().as_default():  # only to know each variable's server
@@ -116,32 +117,33 @@ class ParameterServerAdapter(TensorFlowAdapter):
         with self._open_scope():
             self._steps = v1.train.get_or_create_global_step()
             if not isinstance(self.network, GraphNetwork):
-                self.variables = self.network.make_variables()  # with values, where TensorFlow places them
+                self.variables = self.network.make_variables()
                 return
-            # Without initial values, which would make a graph that is sent to others large.
-            parameters = self.network.graph.parameters()
-            shapes = {each.name: transpose(np.broadcast_to(0.0, each.shape)).shape for each in parameters}
             # The largest first, each to the server with the least so far.
-            loads, shares = [0] * self.job.servers, {}
-            for parameter in sorted(parameters, key=lambda parameter: -parameter.size):
-                shares[parameter.name] = loads.index(min(loads))
-                loads[shares[parameter.name]] += parameter.size
+            parameters = self.network.graph.parameters()
+            loads, servers = [0] * self.job.servers, {}
+            for each in sorted(parameters, key=lambda parameter: -parameter.size):
+                servers[each.name] = loads.index(min(loads))
+                loads[servers[each.name]] += each.size
             self.variables = {}
-            for name, shape in shapes.items():
-                with tf.device(f"/job:ps/task:{shares[name]}"):
+            for each in parameters:
+                shape = transpose(np.broadcast_to(0.0, each.shape)).shape
+                with tf.device(f"/job:ps/task:{servers[each.name]}"):
+                    # Not its initial values, which would make a graph that is sent to others large.
                     empty = tf.zeros(shape, self._style.weight_dtype)
-                    self.variables[name] = tf.Variable(empty, name=name.replace(".", "/"))
+                    self.variables[each.name] = tf.Variable(empty, name=each.name.replace(".", "/"))
 
     def _open_scope(self) -> AbstractContextManager:
         """Return the scope that places variables on servers and everything else on this worker."""
-        return v1.device(v1.train.replica_device_setter(cluster=self._cluster, worker_device=self._device))
+        train, cluster = v1.train, self._cluster
+        return v1.device(train.replica_device_setter(cluster=cluster, worker_device=self._device))
 
     def _make_graph(self) -> None:
-        """Make the operations of a step and of a prediction."""
         job, config, style = self.job, self.config, self._style
         by_value = isinstance(self.network, GraphNetwork)
         if config.compile and not by_value:
-            raise ValueError("--compile with parameter servers needs a network of the catalogue, not a function")
+            problem = "needs a network of the catalogue, not a function"
+            raise ValueError(f"--compile with parameter servers {problem}")
         statistics = self.network.make_initial_statistics()
         with tf.device(self._device):
             images = tf.zeros(style.make_batch_shape(job.batch, config), style.weight_dtype)
@@ -150,30 +152,32 @@ class ParameterServerAdapter(TensorFlowAdapter):
                 tf.Variable(tf.zeros([job.batch], tf.int64), trainable=False, name="labels"),
             ]
             self._statistics = {name: tf.Variable(values, trainable=False) for name, values in statistics.items()}
-            self._dropping = tf.Variable(1.0, trainable=False, dtype=style.weight_dtype, name="dropping")
+            self._dropping = tf.Variable(1.0, trainable=False, dtype=style.weight_dtype)
         self._own = [*self._batch, *self._statistics.values(), self._dropping]
         self._resident: Any = None
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
 
-        def backward(images: Any, labels: Any, weights: dict, statistics: dict, dropping: Any) -> Any:
+        def backward(images, labels, weights, statistics, dropping):
             with tf.GradientTape() as tape:
                 tape.watch(weights)
                 heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
                 loss = self._criterion(heads, labels)
             sources = list((weights if by_value else self.variables).values())
-            gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            unused = tf.UnconnectedGradients.ZERO
+            gradients = tape.gradient(loss, sources, unconnected_gradients=unused)
             correct = [count_correct(heads, labels)] if config.trains_epochs else []
             return loss, correct, gradients, new_statistics
 
         with self._open_scope():
             inputs = self._read()
             with tf.device(self._device):
-                compute = tf.function(backward, jit_compile=True, autograph=False) if config.compile else backward
-                self._loss, self._correct, gradients, new_statistics = compute(*inputs)
-            update = self._update_servers(gradients)
-            assignments = (self._statistics[name].assign(values).op for name, values in new_statistics.items())
-            self._train = tf.group(update, *assignments)
+                if config.compile:
+                    backward = tf.function(backward, jit_compile=True, autograph=False)
+                self._loss, self._correct, gradients, statistics = backward(*inputs)
+            updates = [self._update_servers(gradients)]
+            updates += [self._statistics[name].assign(values).op for name, values in statistics.items()]
+            self._train = tf.group(*updates)
             if config.trains_epochs:
                 images, _, weights, statistics, _ = self._read()
                 with tf.device(self._device):
@@ -182,12 +186,14 @@ class ParameterServerAdapter(TensorFlowAdapter):
     def _read(self) -> tuple[tf.Tensor, tf.Tensor, dict, dict, tf.Tensor]:
         """Read the batch, the weights, the statistics and whether anything is dropped.
 
-        They are read once, so a step computes with the weights that the servers held when it began. A user's network
-        reads its weights itself.
+        They are read once, so a step computes with the weights that the servers held when it began.
+        A user's network reads its weights itself.
         """
         by_value = isinstance(self.network, GraphNetwork)
-        weights = {name: variable.read_value() for name, variable in self.variables.items()} if by_value else {}
-        statistics = {name: variable.read_value() for name, variable in self._statistics.items()}
+        weights, statistics = (
+            {name: variable.read_value() for name, variable in variables.items()}
+            for variables in (self.variables if by_value else {}, self._statistics)
+        )
         images, labels = (variable.read_value() for variable in self._batch)
         return images, labels, weights, statistics, self._dropping.read_value()
 
@@ -195,8 +201,8 @@ class ParameterServerAdapter(TensorFlowAdapter):
         """Return the operation that sends gradients and ends when this worker may go on."""
         workers, config = self.job.workers, self.config
         # The rate is looked up by the servers' count of updates, because a worker's may be behind.
-        schedule = learning_rate_schedule(self.job)
-        rates = [schedule(update) for update in range(max(1, config.epochs * count_updates_per_epoch(self.job)))]
+        updates = max(1, config.epochs * count_updates_per_epoch(self.job))
+        rates = list(map(learning_rate_schedule(self.job), range(updates)))
         rate: Any = rates[0]
         if min(rates) < max(rates):
             with tf.device(self._steps.device):
@@ -207,16 +213,17 @@ class ParameterServerAdapter(TensorFlowAdapter):
             optimizer = v1.train.SyncReplicasOptimizer(
                 optimizer, replicas_to_aggregate=workers, total_num_replicas=workers
             )
-        update = optimizer.apply_gradients(list(zip(gradients, self.variables.values())), global_step=self._steps)
+        pairs = list(zip(gradients, self.variables.values()))
+        update = optimizer.apply_gradients(pairs, global_step=self._steps)
         if not self.job.is_asynchronous:
-            # No initial tokens: otherwise one worker could give all gradients of the first updates.
+            # No initial tokens, with which one worker could give all gradients of the first updates.
             self._first_start, self._other_start = optimizer.chief_init_op, optimizer.local_step_init_op
             (self._collect,) = optimizer.get_chief_queue_runner().enqueue_ops
             self._own += v1.local_variables()
         return update
 
     def _collect_gradients(self) -> None:
-        """Request each update, as the first worker must; the servers do the work."""
+        """Request each update, as the first worker must."""
         try:
             while True:
                 self._session.run(self._collect)
@@ -227,8 +234,8 @@ class ParameterServerAdapter(TensorFlowAdapter):
             self._session.close()  # otherwise a step would wait forever
 
     def _put(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """Keep the batch in host memory, from where a step copies it to the device."""
-        return images, np.array(labels)  # a copy, because the caller may overwrite them before the step
+        # In host memory, from where a step copies it; the caller may overwrite the labels.
+        return images, np.array(labels)
 
     def _take_step(self, batch: tuple[Any, Any]) -> float:
         self._load(batch)
@@ -269,12 +276,12 @@ class ParameterServerAdapter(TensorFlowAdapter):
             self._session.run(initializer, {initializer.inputs[1]: values})
 
     def counted_updates(self) -> int:
-        """Return the servers' count, of all workers."""
         return int(self._session.run(self._steps))
 
     def drain(self) -> None:
         """Read the smallest variable from its server."""
-        self._session.run(min(self.variables.values(), key=lambda variable: variable.shape.num_elements()))
+        variables = self.variables.values()
+        self._session.run(min(variables, key=lambda variable: variable.shape.num_elements()))
 
     def statistics(self) -> NamedArrays:
         return self._session.run(self._statistics)
@@ -284,15 +291,12 @@ class ParameterServerAdapter(TensorFlowAdapter):
         return {name: self.network.to_canonical(value) for name, value in values.items()}
 
     def serve(self) -> ServerResult:
-        """Serve until every worker has sent its number of updates."""
-        next_done = self._done[0].dequeue()
+        """Serve until every worker has sent the number of updates."""
+        next_done, size = self._done[0].dequeue(), 0
         updates = max(int(self._session.run(next_done)) for _ in range(self.job.workers))
-        here = [
-            variable
-            for variable in self.variables.values()
-            if tf.DeviceSpec.from_string(variable.device).task == self._index
-        ]
-        size = sum(variable.shape.num_elements() * variable.dtype.size for variable in here)
+        for variable in self.variables.values():
+            if tf.DeviceSpec.from_string(variable.device).task == self._index:
+                size += variable.shape.num_elements() * variable.dtype.size
         return ServerResult(updates=updates, bytes=size)
 
     def leave(self) -> None:

@@ -61,8 +61,11 @@ class TorchAdapter(Adapter):
             torch.use_deterministic_algorithms(True)
         precision = job.config.precision
         self._autocast = _AUTOCAST.get(precision)
-        self._scaler = torch.amp.GradScaler(self.device.type, init_scale=_FIRST_SCALE, enabled=precision == "fp16")
-        self._tally = torch.zeros(2, dtype=torch.float64, device=self.device) if job.config.trains_epochs else None
+        is_scaled = precision == "fp16"
+        self._scaler = torch.amp.GradScaler(self.device.type, _FIRST_SCALE, enabled=is_scaled)
+        self._tally: torch.Tensor | None = None
+        if job.config.trains_epochs:
+            self._tally = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     @classmethod
     def versions(cls) -> dict[str, str]:
@@ -150,7 +153,7 @@ class TorchAdapter(Adapter):
             on_device = on_device.double()
         return on_device.contiguous(memory_format=layout), torch.from_numpy(labels).to(self.device)
 
-    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> tuple:
         """Send the 8-bit pixels, a quarter of the bytes, during the last step."""
         if not self.cuda:
             return super().place_pixels(pixels, torch.tensor(labels).numpy(), normalization)
@@ -159,7 +162,8 @@ class TorchAdapter(Adapter):
             stream = torch.cuda.Stream(self.device, priority=-1)  # because the next step needs the batch
             numbers = (normalization.factors, normalization.offsets)
             with torch.cuda.stream(stream):
-                self._transfer = stream, *(torch.tensor(each, device=self.device)[:, None, None] for each in numbers)
+                placed = (torch.tensor(each, device=self.device) for each in numbers)
+                self._transfer = stream, *(each[:, None, None] for each in placed)
         stream, factors, offsets = self._transfer
         with torch.cuda.stream(stream):
             # PyTorch uses pinned memory again when its copy is done.
@@ -194,9 +198,10 @@ class TorchAdapter(Adapter):
         return torch.autocast(self.device.type, dtype=self._autocast)
 
     def _criterion(self, heads: list[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
-        if len(heads) == 1:
-            return functional.cross_entropy(heads[0], labels)
-        return sum(w * functional.cross_entropy(head, labels) for w, head in zip(self.network.loss_weights, heads))
+        losses = [functional.cross_entropy(head, labels) for head in heads]
+        if len(losses) == 1:
+            return losses[0]
+        return sum(weight * loss for weight, loss in zip(self.network.loss_weights, losses))
 
     def update(self, loss: torch.Tensor) -> None:
         self._scaler.scale(loss).backward()
@@ -335,7 +340,8 @@ class TorchAdapter(Adapter):
         hooks = [layer.register_forward_hook(count) for layer in layers]
         like = next(module.parameters())
         with torch.no_grad():
-            module(torch.zeros(2, *self.samples.shape(self.config), dtype=like.dtype, device=like.device))
+            shape = (2, *self.samples.shape(self.config))
+            module(torch.zeros(shape, dtype=like.dtype, device=like.device))
         for hook in hooks:
             hook.remove()
         return sum(counts)
@@ -353,12 +359,13 @@ class TorchAllreduceAdapter(TorchAdapter):
     def prepare_engine(self) -> nn.Module:
         module = super().prepare_engine()
         data_parallel = nn.parallel.DistributedDataParallel
-        newer = "forward_sync_buffers" in inspect.signature(data_parallel).parameters  # PyTorch 2.13 renamed it
+        newer = "forward_sync_buffers"  # PyTorch 2.13 renamed it
+        is_newer = newer in inspect.signature(data_parallel).parameters
         return data_parallel(
             module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
             gradient_as_bucket_view=True,
-            **{"forward_sync_buffers" if newer else "broadcast_buffers": False},
+            **{newer if is_newer else "broadcast_buffers": False},
         )
 
     def make_exchange(self, size: int) -> Callable[[], None] | None:

@@ -27,7 +27,7 @@ class TorchNetwork:
 
     @property
     def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
+        return sum(each.numel() for each in self.module.parameters() if each.requires_grad)
 
 
 def build(config: Config, seed: int, dropout: bool = True) -> TorchNetwork:
@@ -118,9 +118,11 @@ def build_foreign(config: Config, seed: int) -> TorchNetwork:
     library, _, name = config.model.partition(":")
     torch.manual_seed(seed)
     if library == "torchvision":
-        module = importlib.import_module("torchvision.models").get_model(name, weights=None, num_classes=config.classes)
+        get_model = importlib.import_module("torchvision.models").get_model
+        module = get_model(name, weights=None, num_classes=config.classes)
     elif library == "timm":
-        module = importlib.import_module("timm").create_model(name, pretrained=False, num_classes=config.classes)
+        create_model = importlib.import_module("timm").create_model
+        module = create_model(name, pretrained=False, num_classes=config.classes)
     else:
         module = call_user_function(config)
     if not isinstance(module, nn.Module):

@@ -124,7 +124,8 @@ class ParameterServer:
         self._momentum = torch.zeros_like(self._weights)
         self._pieces = split_into_pieces(0, high - low)
         self._is_synchronous = job.config.strategy == "ps"
-        self._inboxes = [torch.empty_like(self._weights) for _ in range(job.workers if self._is_synchronous else 1)]
+        waiting = job.workers if self._is_synchronous else 1
+        self._inboxes = [torch.empty_like(self._weights) for _ in range(waiting)]
         self._config, self._rate = job.config, learning_rate_schedule(job)
         self._updates = 0
 
@@ -132,7 +133,8 @@ class ParameterServer:
         header, running, staleness = torch.zeros(2, dtype=torch.int64), self._job.workers, [0]
         while running:
             pushing = []
-            for expected in range(running) if self._is_synchronous else [None]:  # None is whichever comes first
+            # None is whichever comes first.
+            for expected in range(running) if self._is_synchronous else [None]:
                 worker = dist.recv(header, expected)
                 if int(header[0]) == _STOP:
                     running -= 1
@@ -175,8 +177,8 @@ class ParameterServer:
         gradient.add_(weights, alpha=self._config.weight_decay)
         momentum.mul_(self._config.momentum).add_(gradient)
         # The schedule counts the updates of all workers as one.
-        before = self._updates - 1
-        weights.add_(momentum, alpha=-self._rate(before if self._is_synchronous else before // self._job.workers))
+        before = (self._updates - 1) // (1 if self._is_synchronous else self._job.workers)
+        weights.add_(momentum, alpha=-self._rate(before))
 
 
 def _flatten(parameters: list[nn.Parameter]) -> torch.Tensor:
