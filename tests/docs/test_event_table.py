@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 from trainscale.worker.events import EVENTS
@@ -11,11 +10,10 @@ ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 def make_event_table() -> str:
-    rows = ["| kind | class | from | says | fields |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| kind | from | says |", "| --- | --- | --- |"]
     for event in EVENTS.values():
         description = " ".join((event.__doc__ or "").split()).rstrip(".")
-        names = ", ".join(f"`{field.name}`" for field in fields(event))
-        rows.append(f"| `{event.kind}` | `{event.__name__}` | {event.sender} | {description} | {names} |")
+        rows.append(f"| `{event.kind}` | {event.sender} | {description} |")
     return "\n".join(rows)
 
 

@@ -61,11 +61,21 @@ def _class(name: str) -> str:
 
 
 def _fields(kind: Any) -> Iterator[str]:
-    """Yield an entry for each field that has a meaning, and one for all fields of a type that have none."""
+    """Yield an entry for each field with a meaning, and one each for columns of the tidy table and other types."""
     described = [field for field in fields(kind) if not field.name.startswith("_")] if is_dataclass(kind) else []
     by_type: dict[str, list[str]] = {}
+    columns = {column.name: column.meaning for column in COLUMNS}
+    as_columns = [
+        f"`{field.name}`"
+        for field in described
+        if field.metadata.get("meaning") == columns.get(field.name, "") and "Interval" not in _type(field.type)
+    ]
+    if as_columns:
+        yield f"{', '.join(as_columns)}: as the [columns of the tidy table](export.md#columns)"
     for field in described:
         meaning, unit = field.metadata.get("meaning"), field.metadata.get("unit")
+        if f"`{field.name}`" in as_columns:
+            continue
         if meaning:
             yield f"`{field.name}` ({_type(field.type)}{f', {unit}' if unit else ''}): {meaning}"
         else:
