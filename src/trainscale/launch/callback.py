@@ -23,9 +23,8 @@ _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
 # Have the system find out within seconds that the other machine lost its power.
 _LOST_PEER_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
-# Has the system end a command when this process dies, as by kill -9. The command may not notice that by itself, for
-# instance while it waits for a host. If this process died before setpriv asked for the signal, the command has another
-# parent and does not start.
+# Has the system end a command when this process dies, as by kill -9. If it died before setpriv asked for the signal,
+# the command has another parent and does not start.
 _END_WITH_CONTROLLER = (
     *("setpriv", "--pdeathsig", "TERM", "--"),
     *("/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"'),
@@ -39,8 +38,7 @@ class LauncherProcess:
         if shutil.which(command[0]) is None:
             raise TrainscaleError(f"cannot start {command[0]}: there is no such program on the PATH")
         try:
-            # It gets a session of its own: the controller handles Ctrl-C, and can end all that the command started.
-            # Linux means the death of the thread that starts it; here that thread also waits for its end.
+            # In a session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
                 [*_END_WITH_CONTROLLER, str(os.getpid()), *command] if shutil.which("setpriv") else command,
                 stdin=subprocess.DEVNULL,

@@ -40,15 +40,15 @@ from .connection import (
 POLL_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 5.0
-_SILENCE_SECONDS = 120.0  # after which a keeper on another machine assumes that the controller is dead
+_SILENCE_SECONDS = 120.0  # after which a keeper ends: the controller must be dead
 _GATHER_SECONDS_PER_TASK = 5e-5
 _STOP_SECONDS = 10.0
 _STOP_SECONDS_AFTER_ERROR = 1.0  # a host that does not answer will not end in order either
 _FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
 _OTHER_FILES = 256  # logs, the journal, sockets
-# Each may be an ssh, which takes processor time here and a place at a jump host (MaxStartups of its sshd).
+# Each may be an ssh, which takes a place at a jump host (MaxStartups of its sshd).
 _MOST_AT_ONCE = 64
-# In a hurry, all hosts get this many times as long as half of them took, but at least so long.
+# In a hurry, all hosts get this many times as long as half of them took, or so long.
 _HURRY_FACTOR, _HURRY_SECONDS = 3.0, 8.0
 
 Answer = TypeVar("Answer")
@@ -111,7 +111,7 @@ class ConnectedHosts:
         stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
         connections = list(self._connections.values())
         if self._idle is not None and (kind is None or issubclass(kind, Exception)):
-            deque(self._reader.read(stop_seconds), maxlen=0)  # nobody needs the last events any more
+            deque(self._reader.read(stop_seconds), maxlen=0)
             for connection in connections[:]:
                 host = connection.host
                 has_answered = host not in self.errors or isinstance(self.errors[host], NoFreePorts)
@@ -208,8 +208,7 @@ class EventReader:
 
     def poll(self) -> list[ReceivedEvent]:
         """Return the events that arrive next. Wait for a moment for the first of them."""
-        # Callers look at all tasks each time. So that this does not grow with the square of their number, events are
-        # gathered for a moment, unless there are many already.
+        # Callers look at all tasks each time: gather events for a moment, unless there are many already.
         if self._polled_events < self._task_count:
             time.sleep(max(0.0, self._next_poll - time.monotonic()))
         for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
@@ -319,7 +318,7 @@ def ask_all(
             if connection.host in late_hosts:
                 return connection.explain_late_answer()
             return error
-        except (TrainscaleError, OSError, ValueError) as error:  # there is no ssh here, or a file was closed meanwhile
+        except (TrainscaleError, OSError, ValueError) as error:  # no ssh here, or a closed file
             return HostError(connection.host, str(error))
 
     pool = ThreadPoolExecutor(_MOST_AT_ONCE)

@@ -139,9 +139,9 @@ class KeeperConnection(ABC):
     """Closing its input ends the keeper and everything that it started."""
 
     output: Readable  # events
-    error_output: Readable | None = None  # standard error of the keeper, or of the program that starts it
+    error_output: Readable | None = None  # of the keeper or its starter
     copied: bool | None = None  # whether the worker had to be copied, once that is known
-    clock_ahead_seconds: tuple[float, float] | None = None  # of the host's clock: at least, at most
+    clock_ahead_seconds: tuple[float, float] | None = None  # at least, at most
     late_remedy = ""  # what to do about a host that does not answer in time
 
     def __init__(self, host: str, remote_dir: str | None = None) -> None:
@@ -230,7 +230,7 @@ class KeeperConnection(ABC):
         events = []
         for line in lines:
             text = line.decode(errors="replace")
-            _, mark, values = text.partition(MARK)  # a login shell may print a prompt before it, without a line break
+            _, mark, values = text.partition(MARK)  # a login shell may print a prompt before it
             event = decode_line(mark + values, self.host)
             if event is not None:
                 events.append(event)
@@ -307,7 +307,7 @@ class PipeConnection(KeeperConnection):
                 return
             except HostError:
                 self.stop(0.0)
-        # A session of its own, so that Ctrl-C in the terminal reaches only the controller, which then ends it in order.
+        # In a session of its own, so that Ctrl-C reaches only the controller, which then ends it in order.
         try:
             self._process = subprocess.Popen(
                 self._command,

@@ -33,7 +33,7 @@ class Cluster:
     launcher: Launcher
     supply: AvailableDevices
     machine: Machine  # this one
-    hosts: Mapping[str, HostFacts] = field(default_factory=dict)  # none if this machine is the only host
+    hosts: Mapping[str, HostFacts] = field(default_factory=dict)  # none for this machine alone
 
 
 def connect_cluster(
@@ -182,7 +182,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
         if environment.is_usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
-    return Interpreter(sys.executable, HERE)  # it lacks the framework; the probe reports that, and how to install it
+    return Interpreter(sys.executable, HERE)  # the probe reports that it lacks the framework
 
 
 def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class NotebookRequest:
     """What notebooks.py sends."""
 
     notebook: str
-    text: str | None = None  # of the notebook, to write where there is none; None: it must be there
+    text: str | None = None  # to write if there is no notebook; None: there must be one
     jupyter: str = ""  # empty to search
     token: str = ""
     folder: str = ""  # for the socket, the token and the log; made here, with mode 0700
@@ -56,7 +56,7 @@ def serve_notebook() -> None:
             if request.text is None:
                 raise NotebookHostError(f"{path}: there is no such file here; both machines must see it")
             path.write_text(request.text, encoding="utf-8")
-        # A Jupyter with pages for people, beside the one that is named, or else beside this Python.
+        # A Jupyter with pages for people, beside the named one or this Python.
         jupyter = request.jupyter
         own = [str(Path(sys.executable).parent), *os.get_exec_path(), str(Path("~/.local/bin").expanduser())]
         folders = [str(Path(jupyter).expanduser().parent)] if jupyter else own

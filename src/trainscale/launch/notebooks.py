@@ -102,7 +102,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
         stack.callback(_end, processes)
 
         def start(argv: list[str]) -> subprocess.Popen[bytes]:
-            # In a session of its own, so that Ctrl-C reaches this process alone, which ends the others in order.
+            # In a session of its own, so that Ctrl-C reaches only this process, which ends the others in order.
             pipe = subprocess.PIPE
             process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True)
             processes.append(process)

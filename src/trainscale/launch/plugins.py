@@ -110,7 +110,7 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
     if not (isinstance(group, type) and issubclass(group, SettingGroup)):
         raise TypeError(f"settings_type of {reference} is not a class derived from SettingGroup")
     known = list_launcher_groups()
-    if group.settings() and group not in known:  # a launcher that derives from ours has its settings too
+    if group.settings() and group not in known:
         collect_settings((*known, group))
 
 
@@ -121,7 +121,7 @@ def _find_folder(reference: str) -> str:
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}")
     if not spec.origin:
-        # A namespace package may lie in several folders; the plug-in's has the next part of its module's name.
+        # A namespace package may lie in several folders.
         inner = reference.partition(":")[0].split(".")[1:2] or [""]
         folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
         matching = [folder for folder in folders if any(folder.glob(f"{inner[0]}*"))]

@@ -33,7 +33,7 @@ from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .tasks import make_role_task, run_host_tasks
 from .trial.jobs import find_loopback_interface
 
-MEETINGS = ("torch", "jax", "scheduler")  # engines that meet at a port of their own, on the host of worker 0
+MEETINGS = ("torch", "jax", "scheduler")  # they have ports of their own on the first host
 ALL_ROLES = ""
 _PREPARE_SECONDS = 120.0
 _NOT_COPIED = (".git", "__pycache__", ".venv")
@@ -191,7 +191,7 @@ def build_program_jobs(
             environment |= {
                 "GLOO_SOCKET_IFNAME": interface,
                 "TP_SOCKET_IFNAME": interface,
-                "NCCL_SOCKET_IFNAME": f"={interface}",  # without the = also a prefix, such as eth1 of eth10
+                "NCCL_SOCKET_IFNAME": f"={interface}",  # without the =, a prefix
             }
             if request.scheduler:
                 environment["DMLC_INTERFACE"] = interface
@@ -235,7 +235,7 @@ def _choose_share(program: Program) -> list[int]:
 
 # ---- running them
 
-ShowLine = Callable[[Program, str, bool], None]  # a line of a program, and whether it is from standard error
+ShowLine = Callable[[Program, str, bool], None]  # whether it is from standard error
 ShowMessage = Callable[[str], None]
 
 
@@ -313,7 +313,7 @@ class ProgramRun:
     def update(self, received: ReceivedEvent) -> None:
         match received.event:
             case LogLine() as line if received.rank is not None and 0 <= received.rank < len(self.programs):
-                # A long line arrives in parts. Of a progress bar that overwrites itself, show the last state.
+                # A long line arrives in parts. Of a progress bar, show the last state.
                 text = self._line_parts.pop((received.rank, line.stream), "") + line.text
                 if line.more and len(text) < _LONGEST_LINE:
                     self._line_parts[received.rank, line.stream] = text
@@ -366,7 +366,7 @@ def run_programs(
                     run.update(received)
             if not run.is_over:  # the keepers assumed that this machine was dead
                 run.fail(_LOST, "the hosts ended their programs: they had no sign of life from here")
-            # Let the other programs end by themselves, then send them a signal. The keepers end those that do not.
+            # Let the others end by themselves, then send a signal. The keepers end those that do not.
             _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
             if connected.is_open and run.running:
                 run.show_message(f"ending what goes on: {', '.join(program.label for program in run.running)}")

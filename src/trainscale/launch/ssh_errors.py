@@ -12,8 +12,8 @@ _FOLDER = "name another folder of the hosts: --remote-dir DIR"
 OTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
 _KEY = "put your public key there (ssh-copy-id {host}), or name user and key in ssh's configuration"
 
-# (pattern of the output, reason, remedy), the more specific first. {host} is the name of the host, {before} the line
-# before the match; other names are groups of the pattern.
+# (pattern of the output, reason, remedy), the more specific first. Names are groups of the pattern, {host}, and
+# {before}: the line before the match.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r'cannot call \S+: (?:\[Errno -?\d+\] )?(?P<reason>.+)'
      r'|unable to connect from "[^"]*" to "[^"]*" \((?P<mpich>[^)]*)\)',

@@ -107,8 +107,7 @@ def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...
             measured[name] = answer[0].find_last(Links) or Links(send_error=error, receive_error=error)
     found = []
     for sender, receiver in pairs if measured else ():
-        # The sender knows the round trip, the receiver the bandwidth. If both have an error, the sender's explains
-        # more, because the receiver only waited.
+        # The sender knows the round trip, the receiver the bandwidth, which only waited if both have an error.
         sent, received = measured[sender.name], measured[receiver.name]
         error = sent.send_error or received.receive_error
         found.append(Link(sender.name, receiver.name, received.bits_per_second, sent.round_trip_seconds, error))
@@ -121,14 +120,14 @@ def sends_first(number: int, count: int) -> bool:
     return number % 2 == 0 and not (count % 2 and number == count - 1)
 
 
-# ---- what is wrong, and how to mend it: a finding is serious when a run on these hosts would be refused or fail
+# ---- what is wrong, and how to mend it
 
 
 @dataclass(frozen=True)
 class Finding:
     problem: str
     remedy: str = ""
-    is_serious: bool = True
+    is_serious: bool = True  # a run on these hosts would be refused or fail
 
 
 def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:

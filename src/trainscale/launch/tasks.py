@@ -137,7 +137,7 @@ def compute_numbers(
 FP64, FP32 = "fp64", "fp32"
 STEPS = 3
 BATCH = 4  # samples, so that batch norm has something to average over
-# A hundred times the default, so that a parameter without gradient (a bias before batch norm) changes visibly.
+# A hundred times the default: even a parameter without gradient (a bias before batch norm) changes.
 WEIGHT_DECAY = 0.01
 VERSION = 3  # of the numbers that a framework computes; part of the cache's key
 PARITY_SECONDS = 1200.0
@@ -174,7 +174,7 @@ def compute_parity_numbers(
         )
         slots, settings = [Slot(site, task.device)], TrialSettings(Measure(0, STEPS), task.seed, {})
         (job,) = build_jobs(Trial(config, 1, 0), slots, connected.find_ports(count_ports(slots)), settings)
-        job = replace(job, dropout=task.precision != FP64)  # in the timed precision it is there, and switched off
+        job = replace(job, dropout=task.precision != FP64)  # else it is there, and switched off
         command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
         return Task(site.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
 

@@ -15,9 +15,8 @@ import trainscale
 
 WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 
-# Reads one line from standard input and runs it. It reads byte by byte, so that what follows the line stays there. The
-# line is a Python string that holds a program; if there is none, nothing runs. This text has no quotes, exclamation
-# marks or line breaks that some login shell would change.
+# Reads one line from standard input, byte by byte, so that what follows stays there, and runs it: a Python string that
+# holds a program. This text has nothing that some login shell would change.
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))or"str()"))'
 
 

@@ -25,7 +25,7 @@ from ..connection import KeeperConnection, PipeConnection
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 
-# In the command of a task: the host's own copy of start.py, and the interpreter that runs the keeper itself.
+# In the command of a task: the host's copy of start.py, and the interpreter of its keeper.
 ITS_START, ITS_PYTHON = "START", "PYTHON"
 
 
@@ -34,11 +34,11 @@ class Launcher(ABC):
 
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
-    keeps_connections = False  # whether keepers are used again until ``close``, where the launcher can do that
+    keeps_connections = False  # whether keepers are used again until ``close``
 
-    settings_type: ClassVar[type[SettingGroup]] = SettingGroup  # a launcher's own settings; this one has none
+    settings_type: ClassVar[type[SettingGroup]] = SettingGroup
     settings: SettingGroup
-    no_hosts = "no hosts; name a file by --hosts, or run inside an allocation"  # said where there are none
+    no_hosts = "no hosts; name a file by --hosts, or run inside an allocation"
 
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         self.access = access or HostAccess()
@@ -91,7 +91,7 @@ class PipeLauncher(Launcher):
         return [self._idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]
 
 
-# ---- the settings that launchers declare: a command needs all of them for its flags, but only one launcher
+# ---- the settings that launchers declare: a command needs all, but only one launcher
 
 
 @dataclass(frozen=True)

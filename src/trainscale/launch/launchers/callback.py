@@ -26,11 +26,11 @@ from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
-_LATE_SECONDS = 3.0  # for a keeper to call after the command reported that another host failed
+_LATE_SECONDS = 3.0  # for a keeper to call after another host failed
 _REPORT_SECONDS = 5.0  # for the command to report why it lost its first keeper
 _POLL_SECONDS = 0.2
 _HOSTS_TO_TRY = 8
-_DOCUMENTATION_ADDRESS = "198.51.100.1"  # reserved for documentation: only the default route leads there, if any
+_DOCUMENTATION_ADDRESS = "198.51.100.1"  # only the default route leads there
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class CommandReport:
     """What a command that starts keepers has printed."""
 
     by_host: Mapping[str, str] = field(default_factory=dict)  # what concerns a host, if anything does
-    failed: Sequence[str] = ()  # hosts that are lost or unreachable, in this order; it may go on with the others
+    failed: Sequence[str] = ()  # hosts that are lost or unreachable, in this order
     summary: str = ""  # one line about no particular host; empty if the last line will do
     end_notice: str = ""  # that the command was told to end, before a keeper had ended
 
 
 class CallbackLauncher(Launcher):
-    index = "0"  # a Python expression for the number of a keeper among those of one command, from its environment
+    index = "0"  # a Python expression for the number of a keeper
 
     @abstractmethod
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]: ...
@@ -208,7 +208,7 @@ class CallbackSession:
             return CommandError(host, reason)
         within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
         lines = self.report.by_host.get(host, "").splitlines()
-        if not lines and len(self._not_called) == len(self._hosts):  # the command may hang, or be too slow
+        if not lines and len(self._not_called) == len(self._hosts):
             message = f"no keeper that {self._process.program} should start called {within}"
             return CommandError(host, message, OTHER_ADDRESS)
         return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)

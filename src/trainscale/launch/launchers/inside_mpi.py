@@ -40,8 +40,7 @@ _LOOPBACK = "127.0.0.1"
 def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
     """Run ``main`` in rank 0 with a launcher for all hosts. The other ranks are its keepers."""
     rendezvous = RendezvousFile.of(world, arguments)
-    # Forget that this is a process of an MPI job, because what it starts is not. mpirun may have bound it to one core,
-    # but it uses a whole host. And nobody looks at the terminal that Open MPI gives to its processes.
+    # What it starts is no process of the MPI job, and uses all cores. Nobody looks at the terminal of Open MPI.
     for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
         del os.environ[name]
     os.environ["TTY_COMPATIBLE"] = "0"
@@ -199,7 +198,7 @@ def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list
     for caller in sorted(callers, key=lambda caller: caller.index):
         is_here = caller.address in own_addresses or caller.address.startswith("127.")
         machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
-    # The address that another machine called is the one by which the others reach this machine.
+    # The others reach this machine by the address that one of them called.
     remote_callers = [caller for (_, address), group in machines.items() if address for caller in group]
     own_address = remote_callers[0].called if remote_callers else _LOOPBACK
     names = [name for name, _ in machines]

@@ -40,9 +40,8 @@ from .ssh import UsesSsh, make_shell_command, make_ssh_command
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
-# The system's own folders. A program in them is called by its name, and finds its parts on the hosts too. If it is
-# called by its full path, Open MPI changes the search paths of what it starts there, which it needs only where a module
-# system or a user installed it.
+# A program in them is called by its name. If it is called by its full path, Open MPI changes the search paths on the
+# hosts, which it needs only where a module system or a user installed it.
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
@@ -51,8 +50,7 @@ _RENAMED = {
     "oob_tcp_if_include": "prte_if_include",
 }
 
-# What the wrappers of ssh and of the keeper print, and what parts of mpirun print when they lose a host, or end because
-# mpirun has ended.
+# What the wrappers of ssh and of the keeper print, and mpirun when it loses a host or has ended.
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
 _LOST_DAEMON = re.compile(r"Remote daemon: .* on node (?P<host>\S+)$")
@@ -82,15 +80,15 @@ exit "${{PIPESTATUS[0]}}"
 """
 
 
-# ---- command lines of Open MPI and MPICH for the same request: one unbound process on each host
+# ---- the command lines of Open MPI and MPICH: one unbound process on each host
 
 Keeper = tuple[str, tuple[str, ...]]  # a host and its command
 
 
 class MpiImplementation(ABC):
     rank_variable: str
-    tag: re.Pattern[str]  # what mpirun prints before a line of a process, with the number of the process
-    unreachable_codes: Collection[int] = range(1, 256)  # exit codes of ssh that mean that its host cannot be used
+    tag: re.Pattern[str]  # before a line of a process, with its number
+    unreachable_codes: Collection[int] = range(1, 256)  # of an ssh whose host cannot be used
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -118,8 +116,7 @@ class MpiImplementation(ABC):
 class OpenMpi(MpiImplementation):
     rank_variable = "OMPI_COMM_WORLD_RANK"
     tag = re.compile(r"\[[^\]\s]*,(\d+)\]<std(?:err|out)>:")
-    # Not executable there, not found there, no connection. Its parts on the hosts also end, with other codes, when it
-    # gives up because of another host.
+    # Not executable there, not found there, no connection. Other codes follow from another host.
     unreachable_codes = (126, 127, 255)
 
     def __init__(self, program: str, major: int) -> None:
@@ -129,16 +126,15 @@ class OpenMpi(MpiImplementation):
     def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]:
         options = []
         if ssh_wrapper:
-            # Its parts on the hosts look for this program too; any that exists there will do: true.
+            # Its parts on the hosts look for this program too; any will do: true.
             options += self._make_runtime_option("plm_rsh_agent", f"{ssh_wrapper} : true")
-            # This machine starts all of them, so that hosts need not reach each other by ssh. They stay attached to
-            # their ssh, so that their output and their end are known here.
+            # Hosts need not reach each other by ssh, and their output and their end are known here.
             options += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
             options += self._make_runtime_option("orte_leave_session_attached", "1")
         if network:
             options += self._make_runtime_option("oob_tcp_if_include", network)
             options += ["--mca", "btl_tcp_if_include", network]
-        as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []  # it protects only the user's own machine
+        as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         tag_output = ["--tag-output"] if self.major < 5 else ["--output", "tag"]
         # The worker binds each rank to its own cores.
         return [*as_root, *options, "--bind-to", "none", "--map-by", "node", *tag_output]
@@ -158,13 +154,12 @@ class Mpich(MpiImplementation):
 
     def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]:
         launcher = ["-launcher", "ssh", "-launcher-exec", ssh_wrapper] if ssh_wrapper else []
-        # The hosts may not know the name that it would choose for this machine. Without -genvlist it would pass on the
-        # whole environment of this machine.
+        # The hosts may not know the name of this machine, and need not know its whole environment.
         own = ["-localhost", address, "-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
         return [*launcher, *own, "-hosts", ",".join(hosts), "-ppn", "1"]
 
     def list_part_options(self, hosts: list[str]) -> list[str]:
-        # By default it enters the folder of this machine, and fails on a host that has no such folder.
+        # By default it enters the current folder, and fails on a host that has none of that name.
         return ["-n", str(len(hosts)), "-wdir", "/"]
 
 
@@ -251,7 +246,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             host = self.access.find_host(name)
             keeper = self.keeper_command(host.python or self.access.python or "python3")
             line = make_shell_command(keeper, self.access.join_setup(host))
-            # A shell in the home folder, as by ssh. It outlives the keeper, to report its exit code.
+            # A shell in the home folder, as by ssh, which reports the keeper's exit code.
             keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
         address, network = endpoint.address, self.access.interface or ""
         if network:

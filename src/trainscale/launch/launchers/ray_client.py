@@ -32,9 +32,9 @@ CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
 _CONNECT_SECONDS = 10.0
-# With ray://, the head starts a process for every client, which now and then dies at its start; the next one works.
+# With ray://, the head starts a process for every client, which may die at its start; the next one works.
 _ATTEMPTS = 3
-_LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client, before the actor ends
+_LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client
 _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
 
 
@@ -116,7 +116,7 @@ def connect(wanted: str, controller: int) -> str:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
             break
-        except ConnectionAbortedError:  # there is a cluster, but it could not start what this client needs
+        except ConnectionAbortedError:  # the cluster could not start what this client needs
             if attempt == _ATTEMPTS:
                 raise
             exit_without_controller(controller)
@@ -177,7 +177,7 @@ class HostActor:
         environment = {**os.environ, **variables}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():
-                environment.pop("OMP_NUM_THREADS", None)  # Ray sets it, for what runs in the actor itself
+                environment.pop("OMP_NUM_THREADS", None)  # Ray sets it for the actor itself
         try:
             done = subprocess.run(
                 [sys.executable if argument == "PYTHON" else argument for argument in command],

@@ -13,8 +13,8 @@ from .base import SlurmSettings
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
 from .ssh import make_shell_command
 
-# Options of salloc or sbatch arrive here as variables, which srun would take for options of this step. A keeper needs
-# none of them: it is one task on each host, with all that the job has there.
+# srun would take these options of salloc or sbatch for options of this step: one task on each host, with all that the
+# job has there.
 _STEP_OPTIONS = re.compile(
     "SRUN_|SLURM_(CPUS_PER_|CPU_BIND|DISTRIBUTION|EXACT|EXCLUSIVE|GPUS|GPU_BIND|GRES|HINT|HOSTFILE|MEM_"
     "|NTASKS_PER_|STDERRMODE|STDINMODE|STDOUTMODE|STEP_GRES|THREADS_PER_CORE|TRES_)"
@@ -23,15 +23,15 @@ _OPTIONS = (
     "--overlap",  # run beside other steps, such as the interactive one that this may run in
     "--ntasks-per-node=1",
     "--export=ALL",  # the callback token is in the environment
-    "--cpu-bind=none",  # without -c and --exact a step has all CPUs of the job; the worker pins the ranks
+    "--cpu-bind=none",  # the worker pins the ranks
     "--mem=0",  # all memory of the job
     "--mpi=none",
     "--kill-on-bad-exit=1",  # a trial cannot go on without one of its keepers
     "--wait=0",  # some sites end a step soon after its first task
     "--label",  # put the number of the task before each line
 )
-# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
-# "Terminated" tasks are left out: srun ended them because of another.
+# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends, unless
+# srun ended it because of another.
 _END_NOTICE = "srun: forcing job termination"
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
 _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
@@ -52,9 +52,9 @@ class SlurmLauncher(CallbackLauncher):
         count = len(hosts)
         argv = ["srun", *_OPTIONS, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(hosts)}"]
         if self.gpus:
-            # What was requested for the whole job or for its tasks may not fit some of its hosts.
+            # What was requested for the whole job may not fit some of its hosts.
             argv.append(f"--gres=gpu:{self.gpus}")
-        # The hosts of a cluster usually see the same files, and this Python is known to be new enough.
+        # Hosts usually see the same files, and this Python is new enough.
         python = self.access.python or sys.executable
         keeper = self.keeper_command(python)
         if self.access.setup or python.startswith("~/"):

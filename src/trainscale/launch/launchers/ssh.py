@@ -12,12 +12,12 @@ from ...spec.experiment import Experiment
 from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher, PipeLauncher, SshSettings
 
-# A user's configuration must not change these, because a program uses the connection, not a person.
+# A user's configuration must not change these: no person uses the connection.
 _OPTIONS = (
     "BatchMode=yes",  # a password or an unknown host key is an error here, not a question
     "ServerAliveInterval=5",  # a host that lost its power is noticed after 15 s
     "ServerAliveCountMax=3",
-    "ControlMaster=no",  # no other connection may depend on this one; it may use one that exists
+    "ControlMaster=no",  # no other connection may depend on this one
     "ClearAllForwardings=yes",  # only one connection at a time can forward a port
     "LogLevel=INFO",  # less would hide what went wrong
 )

@@ -30,7 +30,7 @@ from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address,
 from .leased import LeasedHostsLauncher
 
 _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
-_LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; by default it ends an application after ten minutes
+_LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; its default is ten minutes
 _MEGABYTES_PER_DEVICE = 4096  # YARN ends a container that uses more than it requested
 _RESERVED = ("jar", "appname", "queue", "num_containers", "timeout", "shell_command", "shell_script", "shell_args")
 _CONTAINER_FOLDER = "."  # YARN removes it with the container
@@ -53,12 +53,12 @@ class YarnLauncher(LeasedHostsLauncher):
         if self.access.remote_dir == HostAccess.remote_dir:
             self.access = replace(self.access, remote_dir=_CONTAINER_FOLDER)
         self.queue = self.settings.queue or "default"
-        self.application_name = f"trainscale-{secrets.token_hex(4)}"  # also the folder of the client's files
+        self.application_name = f"trainscale-{secrets.token_hex(4)}"  # and folder of the client's files
         self.id = ""  # of the application, once the client has printed it
         self._state: Application | None = None
         self._checked_at = 0.0
         self._unreachable_since: float | None = None
-        self._is_incomplete = False  # whether there were too few containers when the application was last checked
+        self._is_incomplete = False  # whether containers were missing at the last check
         self._has_lost_containers = False
         self._has_copied = False  # whether the client has written files
         self._reported_maxima: set[str] = set()
@@ -178,8 +178,9 @@ class YarnLauncher(LeasedHostsLauncher):
         machines = Counter(caller.hostname for caller in callers)
         if shared := sorted(name for name, count in machines.items() if count > 1):
             print(
-                f"trainscale: several containers are on {', '.join(shared)}, and share its cores; a container that"
-                " requests more than half of a machine's memory has it alone: --yarn='-container_memory MB'",
+                f"trainscale: several containers are on {', '.join(shared)}, and share its cores;"
+                " a container that requests more than half of a machine's memory has it alone:"
+                " --yarn='-container_memory MB'",
                 file=sys.stderr,
             )
         slots = self.access.request.devices or 1
@@ -263,8 +264,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if application and (summary := summarise_diagnostics(application.diagnostics)):
             _print(f"{self.id} is {application.state}: {summary}")
         if self._has_copied or self.id:
-            # The client copies the shell's jar and the command into the user's folder. Nobody else removes them if the
-            # application was killed, or if Hadoop is older than 3.3.
+            # The client's files. Nobody else removes them if the application was killed, or in Hadoop before 3.3.
             beside = Path(self.client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
             _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.application_name)

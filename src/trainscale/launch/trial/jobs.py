@@ -29,13 +29,13 @@ class TrialSettings:
 
     measure: Measure
     seed: int
-    pythons: Mapping[str, str]  # the interpreter of each framework, for hosts that have none of their own
+    pythons: Mapping[str, str]  # of each framework, for hosts that have none of their own
     timeout_seconds: float = 1800.0
     stall_seconds: float = 180.0  # without progress
     logs: Path | None = None  # the folder of its logs
     data_dir: str = ""
     save_weights: Path | None = None  # a folder for the weights after the last step
-    memory_share: float = 0.0  # of a host's free memory, that a worker may allocate; 0 sets no limit
+    memory_share: float = 0.0  # of a host's free memory, for a worker; 0: no limit
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
     keeps_compiled: bool = True  # whether compiled programs are kept for later trials
@@ -82,7 +82,7 @@ def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings:
                 job.to_json(),
                 defaults=ALLOCATORS[trial.config.allocator],
                 uses_gpu=job.device.kind == "cuda",
-                # Training to an accuracy has no window, and may take days: its GPU's state is not sampled.
+                # Training to an accuracy has no window: its GPU's state is not sampled.
                 gpu=job.device.index if job.role == WORKER and is_sampled else None,
                 most_output=_MOST_OUTPUT,
             )

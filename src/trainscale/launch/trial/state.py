@@ -41,17 +41,17 @@ from ..connection import HostLost, ReceivedEvent, UnknownEvent, describe_exit
 
 PORT_TAKEN = "port"
 TAIL_LINES = 20
-# Events of different hosts come over different connections, so those of one moment may arrive in any order.
+# Events that different hosts send at the same moment may arrive in any order.
 _SAME_MOMENT_SECONDS = 1.0
 _NAMED_RANKS = 4  # that a note or a message lists
 # A rank that fails makes the others fail too. Their messages contain these words.
 _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the rendezvous", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
 _STILL_SECONDS = 30.0  # without progress, in which no step is merely slow
-_MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for the first message of others
-# Frameworks compile in their first step, which may take minutes for a deep network on a slow core.
+_MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for others
+# Frameworks compile in their first step, which may take minutes.
 _FIRST_STEP_PATIENCE = 4
-_HEARTBEATS_APART = 2.0  # seconds between the last heartbeats of ranks that became silent together
+_HEARTBEATS_APART = 2.0  # seconds, of ranks that became silent together
 _BUSY_CORES, _IDLE_CORES = 0.5, 0.1
 
 
@@ -71,7 +71,7 @@ class RankState:
     step: int = 0
     cpu_seconds: float = 0.0  # of its process, at the last heartbeat
     cpu_seconds_at_progress: float = 0.0
-    calls: tuple[str, ...] = ()  # its call stack since its last progress, outermost first; empty: unknown
+    calls: tuple[str, ...] = ()  # its stack since its last progress, outermost first
     next_sequence: int = 0
     hello: Hello | None = None
     ready: Ready | None = None
@@ -160,7 +160,7 @@ class TrialState:
     epochs: list[Epoch] = field(default_factory=list)  # of a trial that trains to an accuracy
     failed_ranks: list[int] = field(default_factory=list)  # in the order in which they failed
     deadlines: dict[str, float] = field(default_factory=dict)  # when each host reported that the time was over
-    lost_host: HostLost | None = None  # the first one whose keeper was not told to end, or else the first one
+    lost_host: HostLost | None = None  # the first whose keeper was not told to end, or the first
     hang: Failure | None = None
     machine: MachineLoad = field(default_factory=MachineLoad)
     kernel_kills: int = 0
@@ -359,7 +359,7 @@ def find_failure(state: TrialState) -> Failure:
         return replace(state.hang, tail=(*rank.tail, *stack))
     if not state.deadlines:
         return Failure(LOST, "all keepers ended before the work was done")
-    # Say how far the trial came, and which worker the others waited for, if they did so for long.
+    # Say how far the trial came, and which worker the others waited for.
     slowest = state.slowest_worker
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]

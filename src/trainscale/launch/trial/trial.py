@@ -26,9 +26,8 @@ from ..launchers.base import Launcher
 from .jobs import TrialSettings, build_tasks, count_ports, describe_device
 from .state import RankPlace, TrialState, find_failure, find_hang
 
-_SECONDS_AFTER_FAILURE = 2.0  # for the other ranks to report: the first error is not always the cause
-# Some frameworks wait for their peers at exit, when the measurement is over. They may wait so long for the next rank to
-# leave, and so long in all.
+_SECONDS_AFTER_FAILURE = 2.0  # the first error is not always the cause
+# Some frameworks wait for their peers at exit: so long for the next rank to leave, and so long in all.
 _SECONDS_TO_LEAVE, _MOST_SECONDS_TO_LEAVE = 15.0, 60.0
 
 _MOST_OPEN = 64  # a trial may have more ranks than this process may have open files
@@ -114,8 +113,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
     samples = []
     for rank, report in reports:  # with what only the keeper knows
         peak, note, allocated = rank.gpu.peak_bytes, rank.gpu.note, report.sample.device_peak_bytes
-        # As a rule an allocator keeps what it has taken. But it may return some at once, after a search for the fastest
-        # convolution, and the driver, asked five times a second, may not have seen that.
+        # The driver, asked five times a second, may miss what an allocator returns at once.
         if peak is not None and allocated is not None and peak < allocated:
             note = f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
             peak = None
@@ -152,7 +150,7 @@ class RankLogs:
         self._trial = trial
         self.notes: tuple[str, ...] = ()
         self._begun: set[int] = set()  # ranks that have a file
-        self._files: OrderedDict[int, IO[str]] = OrderedDict()  # that are open, the one longest unused first
+        self._files: OrderedDict[int, IO[str]] = OrderedDict()  # open, the longest unused first
 
     def __enter__(self) -> RankLogs:
         return self
@@ -173,7 +171,7 @@ class RankLogs:
                     self._files.popitem(last=False)[1].close()
                 if not self._begun:
                     self._folder.mkdir(parents=True, exist_ok=True)
-                # Do not follow a link that somebody put in its place: it may lead out of the run's folder.
+                # A link in its place may lead out of the run's folder: do not follow it.
                 mode = os.O_APPEND if rank in self._begun else os.O_TRUNC
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | mode
                 self._files[rank] = os.fdopen(os.open(path, flags, 0o666), "w", buffering=1)
