@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from processes import until
 from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.launch import connected_hosts
-from trainscale.launch.connected_hosts import ask_all
+from trainscale.launch.connected_hosts import ask_all, wait_for_futures
 from trainscale.launch.connection import (
     HostError,
     KeeperConnection,
@@ -222,6 +223,24 @@ def test_ctrl_c_waits_for_nobody() -> None:
     with pytest.raises(KeyboardInterrupt):
         ask_all(asked, ask, 60.0)
     assert all(connection.is_cut.is_set() for connection in asked)
+
+
+def test_ctrl_c_ends_a_wait_though_another_thread_got_the_signal() -> None:
+    threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_futures([Future()])
+
+
+def test_all_futures_are_waited_for_until_one_fails() -> None:
+    results: list[int] = []
+    with ThreadPoolExecutor(2) as pool:
+        wait_for_futures([pool.submit(results.append, number) for number in range(5)])
+        assert sorted(results) == [0, 1, 2, 3, 4]
+    wait_for_futures([])
+    endless, failed = Future[None](), Future[None]()
+    failed.set_exception(ValueError("no numbers"))
+    with pytest.raises(ValueError, match="no numbers"):
+        wait_for_futures([endless, failed])
 
 
 # ---- the end

@@ -104,13 +104,6 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
 
 
 @pytest.mark.processes
-def test_nothing_is_left_when_the_answers_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MARK, str(tmp_path))
-    ask(ThisMachineLauncher(["a", "b"]), facts_task("a"), facts_task("b"))
-    assert marked(str(tmp_path)) == []
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize(("seconds", "hurry"), [(5.0, False), (600.0, True)])
 def test_a_host_that_stops_answering_is_given_up(
     seconds: float, hurry: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,13 +123,6 @@ def test_a_host_that_stops_answering_is_given_up(
     assert isinstance(problem, HostError)
     assert problem.why == ("it stopped answering" if hurry else "cannot be inspected: it did not answer in time")
     assert marked(str(tmp_path)) == []
-
-
-@pytest.mark.processes
-def test_free_ports_are_known_before_tasks_are_made() -> None:
-    with ThisMachineLauncher(["a"]).connect(["a"]) as connected:
-        assert len(set(connected.find_ports({"a": 2})["a"])) == 2
-        assert connected.errors == {}
 
 
 @pytest.mark.processes

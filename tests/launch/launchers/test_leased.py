@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -240,52 +239,6 @@ def test_leases_work_above_1024_descriptors(tmp_path: Path) -> None:
         for descriptor in opened:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.processes
-def test_a_program_that_cannot_reach_the_controller_says_so(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "1", "alpha", "-"],
-        env={**os.environ, "TRAINSCALE_CALL": f"127.0.0.1,{port},token"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == f"cannot call 127.0.0.1:{port}: [Errno 111] Connection refused\n"
-
-
-# A controller of its own, so that it can be killed.
-CONTROLLER = """
-import sys, time
-from pathlib import Path
-sys.path[:0] = [{launch!r}, {support!r}]
-from test_leased import Lender
-from trainscale.worker.job import Task
-launcher = Lender(Path({folder!r}), "1 alpha 10.0.0.1", "2 beta 10.0.0.2", copies=Path({copies!r}))
-launcher.hosts()
-with launcher.connect(["alpha", "beta"]) as connected:
-    connected.start([Task(host, 0, ["sleep", "600"]) for host in ("alpha", "beta")], 600.0)
-    print("ready", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.mark.processes
-def test_nothing_is_left_when_the_controller_is_killed(tmp_path: Path) -> None:
-    here = Path(__file__).parent
-    text = CONTROLLER.format(
-        launch=str(here), support=str(here.parents[1] / "support"), folder=str(tmp_path), copies=str(shared_copies())
-    )
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as controller:
-        assert controller.stdout is not None
-        assert controller.stdout.readline() == b"ready\n"
-        until(lambda: len(marked(str(tmp_path))) == 5, "the command, two keepers, two tasks")
-        controller.kill()
-    until(lambda: marked(str(tmp_path)) == [], "the end of everything", seconds=30.0)
 
 
 @pytest.mark.processes
