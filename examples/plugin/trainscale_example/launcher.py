@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.spec.settings import SettingGroup, setting, whole
@@ -11,8 +10,7 @@ from trainscale.spec.settings import SettingGroup, setting, whole
 
 @dataclass(frozen=True)
 class NiceSettings(SettingGroup):
-    table: ClassVar[str] = "nice"
-    title: ClassVar[str] = "nice"
+    table, title = "nice", "nice"
 
     niceness: int = setting(whole(1), "how much priority the processes give up, at most 19", default=10)
 
