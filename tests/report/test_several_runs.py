@@ -16,7 +16,7 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_report
-from trainscale.report.provenance_tables import list_difference_sentences, make_difference_grid
+from trainscale.report.provenance_tables import make_difference_grid
 from trainscale.report.redaction import make_redaction
 from trainscale.runs import Run
 
@@ -118,14 +118,15 @@ def test_what_differs_between_the_runs_is_said() -> None:
         labelled("old", first, make_run(frameworks={"torch": {"torch": "2.9.1"}}, trainscale="0.1.0")),
         labelled("new", other, other_run(trainscale="0.1.0")),
     ]
-    rows = {row[0]: row[1:] for row in make_difference_grid(runs).rows}
+    grid = make_difference_grid(runs)
+    rows = {row[0]: row[1:] for row in grid.rows}
     assert rows["batch"] == ("32 per device", "64 per device")
     assert rows["precision"] == ("fp32", "bf16")
     assert rows["versions of torch"] == ("torch 2.9.1", "torch 2.4.0")
     assert rows["measured"] == ("2026-01-02 03:04", "2026-03-04 05:06")
     assert "8 × NVIDIA A100" in rows["machine"][1]
     assert "data" not in rows
-    text = " ".join(list_difference_sentences(runs))
+    text = grid.note
     assert "The runs differ in machine, versions of torch, batch and precision." in text
     alike = text.partition("The same in all: ")[2]
     assert "data" in alike
@@ -136,8 +137,9 @@ def test_what_differs_between_the_runs_is_said() -> None:
 
 def test_runs_that_are_alike_say_so() -> None:
     runs = [labelled(name, curve(CONFIG, {1: speed})) for name, speed in (("a", 100.0), ("b", 110.0))]
-    assert [row[0] for row in make_difference_grid(runs).rows] == ["measured"]
-    assert list_difference_sentences(runs)[0].startswith("The runs recorded nothing in which they differ: machine,")
+    grid = make_difference_grid(runs)
+    assert [row[0] for row in grid.rows] == ["measured"]
+    assert grid.note.startswith("The runs recorded nothing in which they differ: machine,")
 
 
 def test_runs_that_learn_and_runs_that_measure_speed_share_a_page(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def print_results(run: Run, location: str = "") -> None:
 
 
 def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
-    from ..report.provenance_tables import list_difference_sentences, make_difference_grid
+    from ..report.provenance_tables import make_difference_grid
     from ..report.search_table import make_search_grids
     from ..report.table import TerminalGrid, make_series_table, select_series_in_full
 
@@ -48,7 +48,6 @@ def print_joint_results(directory: Path, runs: Sequence[Run]) -> None:
     console.print(make_series_table([series for run in runs for series in select_series_in_full(run)]))
     for grid in (make_difference_grid(runs), *(grid for run in runs for grid in make_search_grids(run))):
         console.print(TerminalGrid(grid))
-    console.print(" ".join(list_difference_sentences(runs)), markup=False)
     for run in runs:
         _print_verdicts(console, run, f"{run.label}/", f"{run.label}: ")
     _print_place(console, f"{directory}")

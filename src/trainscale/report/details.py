@@ -14,12 +14,11 @@ from statistics import fmean, median
 import altair as alt
 
 from ..analyse.series import Series
-from ..analyse.statistics import mean_interval
 from ..analyse.throughput import (
     JOULES_PER_WATT_HOUR,
     MILLION,
     Price,
-    compute_energy_per_sample,
+    average_energy_per_sample,
     compute_samples_per_second,
     is_measured,
 )
@@ -78,20 +77,20 @@ class PageDetails:
 
 def choose_charted(runs: Sequence[Run]) -> list[Series]:
     """Return the series that charts show: all, or the fastest ones if they are too many."""
-    all_series = [series for run in runs for series in select_series_in_full(run)]
 
-    speeds = {}
-    for series in all_series:
-        rates = [point.samples_per_second.mean for point in series.good if point.samples_per_second]
-        speeds[series.title] = max(rates, default=0.0)
-    titles = sorted(speeds, key=speeds.__getitem__, reverse=True)[:MOST_SERIES]
-    return [series for series in all_series if series.title in titles]
+    def find_top_speed(series: Series) -> float:
+        return max((point.samples_per_second.mean for point in series.good if point.samples_per_second), default=0.0)
+
+    all_series = [series for run in runs for series in select_series_in_full(run)]
+    fastest = {series.title for series in sorted(all_series, key=find_top_speed, reverse=True)[:MOST_SERIES]}
+    return [series for series in all_series if series.title in fastest]
 
 
 def make_details(
     runs: Sequence[Run], charted: Sequence[Series], redaction: Redaction, price: Price | None = None
 ) -> PageDetails:
     """The series are redacted already; what is made from records will be."""
+    all_series = [series for run in runs for series in select_series_in_full(run)]
     titles = {series.title for series in charted}
     findings: list[Finding] = []
     explained: list[PointExplanation] = []
@@ -99,11 +98,13 @@ def make_details(
     for run in runs:
         in_full = select_series_in_full(run)
         shown = [series for series in in_full if series.title in titles]
-        records = _select_records(run, shown) if len(shown) < len(in_full) else run.records
-        points = explain.explain_records(records)
-        points = [replace(point, title=run.add_label(point.title)) for point in points]
-        finding = find_verdict(points, in_full, redaction, is_named=bool(run.label))
-        findings += [finding] if finding else []
+        records = run.records
+        if len(shown) < len(in_full):  # those of the series that are shown, and of what explains them
+            needed = {config for series in shown for config in (series.config, remove_exchange(series.config))}
+            records = [r for r in records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
+        points = [replace(point, title=run.add_label(point.title)) for point in explain.explain_records(records)]
+        if finding := find_verdict(points, in_full, redaction, is_named=bool(run.label)):
+            findings.append(finding)
         command = run.info.read_provenance().command
         if command and any(point.missing for point in points) and "--explain" not in shlex.split(command):
             commands.append((run.label, explain.make_explaining_command(run.info)))
@@ -112,12 +113,10 @@ def make_details(
 
             searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
         explained += points
-        share = max(1, MOST_STRIPS // len(runs))
-        trials += choose_trials(shown, run.records)[:share]
+        trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]
     charts = []
     if explained:
-        draw_parts = partial(draw_time_parts, explained)
-        charts.append(NamedChart("time_parts", TIME, draw_parts, "time_parts", is_wide=True))
+        charts.append(NamedChart("time_parts", TIME, partial(draw_time_parts, explained), "time_parts", is_wide=True))
     for number, (title, record) in enumerate(trials[:MOST_STRIPS], 1):
         name = f"step_times_{number}"
         charts.append(NamedChart(name, STRIPS, partial(draw_strips, title, record, redaction), name))
@@ -136,16 +135,9 @@ def make_details(
         best=_make_best_tables(runs, price, redaction),
         searches=searches,
         costs=make_cost_grid(runs, price),
-        failures=make_failure_grid([series for run in runs for series in select_series_in_full(run)]),
-        left_out=sum(len(select_series_in_full(run)) for run in runs) - len(charted),
+        failures=make_failure_grid(all_series),
+        left_out=len(all_series) - len(charted),
     )
-
-
-def _select_records(run: Run, shown: Sequence[Series]) -> list[TrialRecord]:
-    """Return what explains some series of a run: their records and those of the series without exchange."""
-    configs = {series.config for series in shown}
-    needed = configs | {remove_exchange(config) for config in configs}
-    return [r for r in run.records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
 
 
 def find_verdict(
@@ -200,9 +192,16 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     rows = []
     for point in points:
         for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
-            share, milliseconds = f"{percentage}{numbers.THIN}%", numbers.format_number(part.seconds * 1000, 3)
-            devices = numbers.format_integer(point.devices)
-            rows.append((point.title, devices, part.part, share, text.format_limits(part), milliseconds))
+            rows.append(
+                (
+                    point.title,
+                    numbers.format_integer(point.devices),
+                    part.part,
+                    f"{percentage}{numbers.THIN}%",
+                    text.format_limits(part),
+                    numbers.format_milliseconds(part.seconds),
+                )
+            )
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
     return Grid("Parts of a step", header, tuple(rows), left=(0, 2))
 
@@ -232,9 +231,7 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
     points = []
     for series in (series for run in runs for series in select_series_in_full(run)):
         for point in series.good:
-            joules = [compute_energy_per_sample(record) for record in point.records if is_measured(record)]
-            known = [value for value in joules if value is not None]
-            energy = mean_interval(known) if known and len(known) == len(joules) else None
+            energy = average_energy_per_sample([record for record in point.records if is_measured(record)])
             if price or energy:
                 points.append((series, point, energy))
     if not points:
@@ -254,12 +251,14 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
         elif has_energy:
             row += [numbers.MISSING, "", numbers.MISSING]
         rows.append(tuple(row))
-    header = ["series", "devices", f"{points[0][1].unit}/s"]
-    header += ["cost/million"] if price else []
+    header, note = ["series", "devices", f"{points[0][1].unit}/s"], "Energy: no trial recorded it."
+    if has_energy:
+        note = _ENERGY_NOTE
+    if price:
+        header.append("cost/million")
+        note = f"Costs are at {price}, in the currency of the price. {note}"
     header += ["Wh/million", "±", "mean watts"] if has_energy else []
-    notes = [f"Costs are at {price}, in the currency of the price."] if price else []
-    notes += [_ENERGY_NOTE] if has_energy else ["Energy: no trial recorded it."]
-    return Grid("Cost and energy", tuple(header), tuple(rows), " ".join(notes))
+    return Grid("Cost and energy", tuple(header), tuple(rows), note)
 
 
 def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
@@ -297,11 +296,8 @@ def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
     """Return the points that are drawn: all, or if these are too many, the largest of each series."""
     if len(points) <= MOST_BARS:
         return list(points)
-    largest: dict[str, PointExplanation] = {}
-    for point in points:
-        if point.title not in largest or point.devices > largest[point.title].devices:
-            largest[point.title] = point
-    return list(largest.values())[:MOST_BARS]
+    largest = {point.title: point for point in sorted(points, key=lambda point: point.devices)}
+    return [largest[title] for title in dict.fromkeys(point.title for point in points)][:MOST_BARS]
 
 
 @without_schema_checks

@@ -27,7 +27,6 @@ from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
 from .provenance_tables import (
-    list_difference_sentences,
     make_datasets_grid,
     make_difference_grid,
     make_machines_grid,
@@ -73,7 +72,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
     return template.render(
         title=wording.make_title(all_series),
         summary=wording.list_summary_parts(runs, all_series),
-        differences=(list_difference_sentences(runs), make_difference_grid(runs)) if len(runs) > 1 else None,
+        differences=make_difference_grid(runs) if len(runs) > 1 else None,
         cards=[(series, colours[series.title]) for series in charted],
         figures=figures,
         published=overlay.sentences,

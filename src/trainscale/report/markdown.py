@@ -18,10 +18,6 @@ _FILTERS = (("escape", escape), ("points", make_scaling_grid), ("table", render_
 def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
     """Return the document. Title, summary and verdicts are those of report.html."""
     all_series = [series for run in runs for series in run.series]
-    differences = None
-    if len(runs) > 1:
-        sentences = provenance_tables.list_difference_sentences(runs)
-        differences = sentences, provenance_tables.make_difference_grid(runs)
     learning = {}
     if any(series.learns for series in all_series):
         learning = {
@@ -36,7 +32,7 @@ def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, detail
     text = load_template(__package__, "report.md.j2", _FILTERS).render(
         runs=runs,
         all_series=all_series,
-        differences=differences,
+        differences=provenance_tables.make_difference_grid(runs) if len(runs) > 1 else None,
         learning=learning,
         origins=origins,
         details=details or PageDetails(),

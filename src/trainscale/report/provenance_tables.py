@@ -94,40 +94,27 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
-    """Return a row for everything in which the runs differ, and one for their dates."""
-    facts = _collect_facts(runs)
-    facts = {name: texts for name, texts in facts.items() if _is_difference(texts)}
-    facts["measured"] = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
-    rows = [(name, *(text or numbers.MISSING for text in texts)) for name, texts in facts.items()]
-    header = ("", *(run.label for run in runs))
-    return Grid("What differs between the runs", header, tuple(rows), left=tuple(range(len(header))))
+    """Return a row for everything in which the runs differ, and one for their dates.
 
-
-def list_difference_sentences(runs: Sequence[Run]) -> list[str]:
-    """Say in what the runs differ, in what they do not, and what the numbers are relative to."""
-    facts = _collect_facts(runs)
-    differing = [name for name, texts in facts.items() if _is_difference(texts)]
-    alike = [name for name, texts in facts.items() if name not in differing and all(texts)]
-    baseline = "Speed-up and efficiency of a series are relative to the 1-device point of its own run."
-    if not differing:
-        return [f"The runs recorded nothing in which they differ: {wording.join_names(alike)} are the same.", baseline]
-    together = " A difference in speed has all these causes together." if len(differing) > 1 else ""
-    sentences = [f"The runs differ in {wording.join_names(differing)}.{together}"]
-    if alike:
-        sentences.append(f"The same in all: {wording.join_names(alike)}.")
-    return [*sentences, baseline]
-
-
-def _is_difference(texts: Sequence[str]) -> bool:
-    """Return whether runs that recorded a fact differ in it."""
-    return len(set(texts) - {""}) > 1
-
-
-def _collect_facts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return a text for each run, by name. It is empty if the run did not record that."""
+    The note says what is the same, and what the numbers are relative to.
+    """
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
     by_run = [_read_facts(run, list(frameworks)) for run in runs]
-    return {name: [facts[name] for facts in by_run] for name in by_run[0]} if by_run else {}
+    facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
+    differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}  # "": not recorded
+    alike = wording.join_names(name for name, texts in facts.items() if name not in differing and all(texts))
+    notes = [f"The runs recorded nothing in which they differ: {alike} are the same."]
+    if differing:
+        together = " A difference in speed has all these causes together." if len(differing) > 1 else ""
+        notes = [f"The runs differ in {wording.join_names(differing)}.{together}"]
+        notes += [f"The same in all: {alike}."] if alike else []
+    notes.append("Speed-up and efficiency of a series are relative to the 1-device point of its own run.")
+    dates = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
+    rows = [
+        (name, *(text or numbers.MISSING for text in texts)) for name, texts in {**differing, "measured": dates}.items()
+    ]
+    header = ("", *(run.label for run in runs))
+    return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=tuple(range(len(header))))
 
 
 def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
