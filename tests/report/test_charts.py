@@ -22,14 +22,19 @@ from trainscale.report.charts import (
     draw_speedup,
     draw_throughput,
 )
-from trainscale.report.drawing import choose_styles, to_svg
+from trainscale.report.drawing import VegaSpec, choose_styles, to_svg
 from trainscale.report.html import render_report_html
 
 SVG = "{http://www.w3.org/2000/svg}"
+CURVE = curve(make_config(), {1: 10.0, 2: 19.0})
+
+
+def parse(spec: VegaSpec) -> ElementTree.Element:
+    return ElementTree.fromstring(to_svg(spec, standalone=True))
 
 
 def speedup_svg(records: Sequence[TrialRecord]) -> ElementTree.Element:
-    return ElementTree.fromstring(to_svg(draw_speedup(build_series(records)), standalone=True))
+    return parse(draw_speedup(build_series(records)))
 
 
 def titles(svg: ElementTree.Element) -> list[str]:
@@ -40,31 +45,30 @@ def texts(svg: ElementTree.Element) -> list[str]:
     return ["".join(text.itertext()) for text in svg.iter(f"{SVG}text")]
 
 
-def positions(svg: ElementTree.Element) -> list[tuple[float, float]]:
-    """Where the marks with a title are, in pixels."""
-    centres = []
-    for path in svg.iter(f"{SVG}path"):
-        if path.find(f"{SVG}title") is not None:
-            match = re.fullmatch(r"translate\(([-\d.]+),([-\d.]+)\)", path.get("transform", ""))
-            assert match
-            centres.append((float(match[1]), float(match[2])))
-    return centres
+def data(spec: VegaSpec, layer: VegaSpec) -> list[dict[str, Any]]:
+    """Altair keeps data apart, by name."""
+    rows_of_layer: list[dict[str, Any]] = spec["datasets"][layer["data"]["name"]]
+    return rows_of_layer
 
 
 def test_both_axes_are_logarithmic_at_true_positions() -> None:
     svg = speedup_svg(curve(make_config(), {1: 100.0, 2: 200.0, 4: 400.0, 6: 600.0}))
-    (x1, y1), (x2, y2), (x4, y4), (x6, y6) = positions(svg)
+    marks = [path for path in svg.iter(f"{SVG}path") if path.find(f"{SVG}title") is not None]
+    places = [re.fullmatch(r"translate\(([-\d.]+),([-\d.]+)\)", path.get("transform", "")) for path in marks]
+    (x1, y1), (x2, y2), (x4, y4), (x6, y6) = [(float(place[1]), float(place[2])) for place in places if place]
     assert x2 - x1 == pytest.approx(x4 - x2)
     assert (x6 - x4) / (x2 - x1) == pytest.approx(math.log2(6 / 4))
     assert y1 - y2 == pytest.approx(y2 - y4)
     assert (y4 - y6) / (y1 - y2) == pytest.approx(math.log2(6 / 4))
 
 
-def test_every_point_says_its_speedup_and_its_images_per_second() -> None:
-    svg = speedup_svg(mxnet_records())
-    descriptions = titles(svg)
-    assert len(descriptions) == 27
-    assert "Speed-up: 3.88 · 117.90 images/s · 4 devices · Inception v3 · mxnet · ps:16" in descriptions
+def test_every_point_says_its_speed_and_the_ideal_line_reaches_the_maximum() -> None:
+    spec = draw_speedup(build_series(mxnet_records()))
+    svg = parse(spec)
+    assert len(titles(svg)) == 27
+    assert "Speed-up: 3.88 · 117.90 images/s · 4 devices · Inception v3 · mxnet · ps:16" in titles(svg)
+    assert data(spec, spec["layer"][0]) == [{"devices": 1, "value": 1}, {"devices": 256, "value": 256}]
+    assert "Ideal" in texts(svg)
 
 
 def test_ticks_are_at_the_device_counts_measured() -> None:
@@ -73,36 +77,20 @@ def test_ticks_are_at_the_device_counts_measured() -> None:
     assert axes == [[1, 3, 6]] * len(axes)
 
 
-def test_the_ideal_line_is_named_and_reaches_the_maximum() -> None:
-    records = mxnet_records()
-    spec = draw_speedup(build_series(records))
-    ideal = (
-        spec["datasets"][spec["layer"][0]["data"]["name"]] if "datasets" in spec else spec["layer"][0]["data"]["values"]
-    )
-    assert ideal == [{"devices": 1, "value": 1}, {"devices": 256, "value": 256}]
-    assert "Ideal" in texts(speedup_svg(records))
-
-
-def test_a_series_without_a_one_device_point_is_left_out_with_a_note() -> None:
-    records = [
-        *curve(make_config(), {2: 100.0, 4: 190.0}),
-        *curve(make_config(strategy="ps", servers=1), {1: 40.0, 2: 70.0}),
-    ]
-    svg = speedup_svg(records)
+def test_what_is_missing_is_said() -> None:
+    servers = curve(make_config(strategy="ps", servers=1), {1: 40.0, 2: 70.0})
+    svg = speedup_svg([*curve(make_config(), {2: 100.0, 4: 190.0}), *servers])
     assert all("ps:1" in title for title in titles(svg))
     assert any("because there is no 1-device point" in text for text in texts(svg))
-
-
-def test_a_failed_point_is_a_cross_with_its_reason() -> None:
-    svg = speedup_svg(curve(make_config(), {1: 100.0, 2: None}))
-    assert any("2 devices: out of memory: CUDA out of memory" in title for title in titles(svg))
+    failed = speedup_svg(curve(make_config(), {1: 100.0, 2: None}))
+    assert any("2 devices: out of memory: CUDA out of memory" in title for title in titles(failed))
+    assert "No point gave a result to draw." in texts(speedup_svg([]))
 
 
 def test_intervals_are_drawn_where_they_exist() -> None:
     with_interval = build_series(curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.02))
     assert "Bars" in str(draw_speedup(with_interval)["title"])
-    without = build_series(curve(make_config(), {1: 10.0, 2: 19.0}))
-    assert "Bars" not in str(draw_speedup(without)["title"])
+    assert "Bars" not in str(draw_speedup(build_series(CURVE))["title"])
 
 
 def test_an_interval_that_reaches_below_zero_does_not_break_the_log_axis() -> None:
@@ -139,21 +127,15 @@ def test_every_ladder_gives_three_charts(ladder: dict[int, float | None]) -> Non
         assert "NaN" not in svg
 
 
-def test_no_series_give_charts_that_say_so() -> None:
-    nothing: list[Series] = []
-    assert "No point gave a result" in to_svg(draw_speedup(nothing), standalone=True)
-
-
 def test_hostile_names_stay_text() -> None:
     hostile = 'x"><script>alert(1)</script>&\x1b[31m'
-    svg = to_svg(draw_speedup(build_series(curve(make_config(model=hostile), {1: 1.0, 2: None}))), standalone=True)
-    tree = ElementTree.fromstring(svg)
+    tree = speedup_svg(curve(make_config(model=hostile), {1: 1.0, 2: None}))
     assert not list(tree.iter(f"{SVG}script"))
     assert any('x"><script>alert(1)</script>&' in title for title in titles(tree))
 
 
 def test_a_picture_of_its_own_has_paper_and_ink_and_one_in_a_page_has_not() -> None:
-    spec = draw_speedup(build_series(curve(make_config(), {1: 10.0, 2: 19.0})))
+    spec = draw_speedup(build_series(CURVE))
     alone, within = to_svg(spec, standalone=True), to_svg(spec, standalone=False)
     assert 'fill="white"' in alone.split("<g", 1)[0]
     assert 'color="#' in alone.split(">", 1)[0]
@@ -173,30 +155,21 @@ def test_a_series_keeps_its_colour_in_every_chart() -> None:
 def test_colours_and_shapes_repeat_only_after_many_series() -> None:
     series = build_series([record for n in range(1, 57) for record in curve(make_config(batch=n), {1: 9.0})])
     assert len(set(choose_styles(series))) == 56
+    servers = [
+        make_config(model=model, strategy="ps", servers=n) for n in range(1, 11) for model in ("alexnet", "vgg16")
+    ]
+    series = build_series([record for config in servers for record in curve(config, {1: 9.0})])
+    assert len(set(choose_styles(series))) == len(series) == 20, "more ways to train than colours"
 
 
 def test_with_more_series_than_colours_a_colour_is_a_framework_and_a_shape_a_network() -> None:
     frameworks, networks = ("torch", "jax", "mxnet", "tensorflow", "keras-jax"), ("alexnet", "vgg16")
     configs = [make_config(model=model, framework=name) for name in frameworks for model in networks]
     series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
-    assert len(series) == 10
     styles = choose_styles(series)
-    assert len(set(styles)) == 10
-    by_framework: dict[str, set[str]] = {name: set() for name in frameworks}
-    by_network: dict[str, set[str]] = {name: set() for name in networks}
-    for line, (colour, shape) in zip(series, styles, strict=True):
-        by_framework[line.config.framework].add(colour)
-        by_network[line.config.model].add(shape)
-    assert [len(colours) for colours in by_framework.values()] == [1] * 5
-    assert [len(shapes) for shapes in by_network.values()] == [1] * 2
-
-
-def test_more_ways_to_train_than_colours_still_have_a_pair_each() -> None:
-    counts, networks = range(1, 11), ("alexnet", "vgg16")
-    configs = [make_config(model=model, strategy="ps", servers=servers) for servers in counts for model in networks]
-    series = build_series([record for config in configs for record in curve(config, {1: 9.0})])
-    assert len(series) == 20
-    assert len(set(choose_styles(series))) == 20
+    assert len(set(styles)) == len(series) == 10
+    assert len({(line.config.framework, colour) for line, (colour, _) in zip(series, styles, strict=True)}) == 5
+    assert len({(line.config.model, shape) for line, (_, shape) in zip(series, styles, strict=True)}) == 2
 
 
 # ---- accuracy over epochs and over time: every epoch a mark, training dashed, the target a line
@@ -208,42 +181,27 @@ def two() -> list[Series]:
     return build_series([learning_record(CONFIG, devices, seconds=40.0 / devices) for devices in (1, 2)])
 
 
-def data(spec: dict[str, Any], layer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Altair keeps data apart, by name."""
-    rows_of_layer: list[dict[str, Any]] = spec["datasets"][layer["data"]["name"]]
-    return rows_of_layer
-
-
-def rows(spec: dict[str, Any], of: str) -> list[dict[str, Any]]:
+def rows(spec: VegaSpec, of: str) -> list[dict[str, Any]]:
     (lines,) = (layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
     return [row for row in data(spec, lines) if row["of"] == of]
 
 
-def test_every_epoch_of_every_point_is_a_mark_that_says_its_accuracy() -> None:
-    svg = ElementTree.fromstring(to_svg(draw_accuracy(two()), standalone=True))
-    descriptions = [title.text or "" for title in svg.iter(f"{SVG}title")]
+def test_every_epoch_is_a_mark_training_is_dashed_and_the_target_is_a_line() -> None:
+    spec = draw_accuracy(two())
+    descriptions = titles(parse(spec))
     assert len(descriptions) == 8
     assert any(text.startswith("Epoch 3: validation 0.8000, training 0.8500") for text in descriptions)
-
-
-def test_training_is_dashed_and_validation_is_not() -> None:
-    spec = draw_accuracy(two())
     (lines,) = (layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
     scale = lines["encoding"]["strokeDash"]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True)) == {"validation": [1, 0], "training": [5, 4]}
     assert [row["accuracy"] for row in rows(spec, "validation")][:4] == [0.5, 0.7, 0.8, 0.82]
+    assert "0.8" in [row.get("name") for layer in spec["layer"] for row in data(spec, layer)]
 
 
 def test_over_time_more_devices_are_to_the_left() -> None:
     places = [row["x"] for row in rows(draw_accuracy(two(), over_time=True), "validation")]
     assert places[:4] == [42 / 60, 82 / 60, 122 / 60, 162 / 60]
     assert places[4:] == [22 / 60, 42 / 60, 62 / 60, 82 / 60]
-
-
-def test_a_target_is_a_line_with_its_number() -> None:
-    spec = draw_accuracy(two())
-    names = [row.get("name") for layer in spec["layer"] for row in data(spec, layer)]
-    assert "0.8" in names
 
 
 def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> None:
@@ -254,19 +212,10 @@ def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> 
         assert "NaN" not in to_svg(spec, standalone=False)
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
-    return render_report_html(reported(make_run(), two()))
-
-
-def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_there_is_any(page: str) -> None:
+def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_there_is_any() -> None:
+    page = render_report_html(reported(make_run(), two()))
     assert page.index('id="accuracy"') < page.index('id="time"') < page.index('id="speedup"')
-    alone = render_report_html(reported(make_run(), build_series([learning_record()])))
-    assert 'id="accuracy"' in alone
-    assert 'id="speedup"' not in alone
-
-
-def test_the_page_has_the_tables(page: str) -> None:
+    assert "How does Inception-BN 28 small learn cifar10?" in page
     for heading in (
         "What was learnt",
         "Images processed per sec",
@@ -275,7 +224,9 @@ def test_the_page_has_the_tables(page: str) -> None:
         "Machines",
     ):
         assert heading in page
-    assert "How does Inception-BN 28 small learn cifar10?" in page
+    alone = render_report_html(reported(make_run(), build_series([learning_record()])))
+    assert 'id="accuracy"' in alone
+    assert 'id="speedup"' not in alone
 
 
 def test_the_picture_is_a_file_of_the_run(tmp_path: Path) -> None:

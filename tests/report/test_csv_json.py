@@ -42,18 +42,16 @@ def test_the_published_curve_comes_out_as_the_seeds_wrote_it() -> None:
     )
 
 
-def test_a_failed_point_has_no_line() -> None:
-    files = make_series_files(build_series(curve(make_config(), {1: 28.3171234, 2: None, 4: 110.0})))
-    assert files == {"csv_torch/alexnet_b32.csv": "1,28.317\n4,110\n"}
-
-
-def test_a_very_slow_point_is_not_rounded_to_zero() -> None:
-    (text,) = make_series_files(build_series(curve(make_config(), {1: 0.000123456}))).values()
-    assert text == "1,0.000123\n"
-
-
-def test_a_series_without_a_result_has_no_file() -> None:
-    assert make_series_files(build_series(curve(make_config(), {1: None}))) == {}
+@pytest.mark.parametrize(
+    ("speeds", "files"),
+    [
+        ({1: 28.3171234, 2: None, 4: 110.0}, {"csv_torch/alexnet_b32.csv": "1,28.317\n4,110\n"}),
+        ({1: 0.000123456}, {"csv_torch/alexnet_b32.csv": "1,0.000123\n"}),  # not rounded to zero
+        ({1: None}, {}),
+    ],
+)
+def test_a_point_without_a_result_has_no_line(speeds: dict[int, float | None], files: dict[str, str]) -> None:
+    assert make_series_files(build_series(curve(make_config(), speeds))) == files
 
 
 def test_names_get_a_suffix_only_where_they_would_clash() -> None:
@@ -75,11 +73,7 @@ def test_the_suffix_says_what_differs() -> None:
         "csv_torch/alexnet_b32_weak_scaling_fp32.csv",
         "csv_torch/alexnet_b32_strong_scaling_bf16.csv",
     ]
-
-
-def test_models_whose_names_are_alike_as_files_get_names_of_their_own() -> None:
-    file_names = names(make_config(model="a:b"), make_config(model="a_b"))
-    assert len(set(file_names)) == 2
+    assert len(set(names(make_config(model="a:b"), make_config(model="a_b")))) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,31 +98,21 @@ def test_results_csv_has_a_row_for_every_point_with_its_scope() -> None:
     assert float(on_two["images_per_second_per_device"]) == pytest.approx(90)
     assert float(on_two["speedup"]) == pytest.approx(1.8)
     assert float(on_two["efficiency_low"]) < 0.9 < float(on_two["efficiency_high"])
-    assert (on_two["devices"], on_two["batch_per_device"], on_two["global_batch"], on_two["repeats"]) == (
-        "2",
-        "32",
-        "64",
-        "3",
-    )
+    counts = ("devices", "batch_per_device", "global_batch", "repeats")
+    assert [on_two[name] for name in counts] == ["2", "32", "64", "3"]
     assert (on_two["framework"], on_two["strategy"], on_two["framework_version"]) == ("torch", "allreduce", "2.9.1")
     assert on_one["speedup_low"] == ""
     assert (on_four["status"], on_four["images_per_second_cluster"], on_four["speedup"]) == ("oom", "", "")
     assert on_four["reason"].startswith("CUDA out of memory")
 
 
-def test_every_field_of_the_config_is_a_column() -> None:
-    (row,) = rows(render_results_csv([run_of(curve(make_config(), {1: 100.0}))]))
-    assert set(make_config().to_dict()) - {"batch"} <= set(row)
-
-
-def test_an_allocator_that_is_not_the_default_has_a_column() -> None:
+def test_every_field_of_the_config_is_a_column_and_an_allocator_that_is_not_the_default() -> None:
     tuned, system = (curve(make_config(allocator=name), {1: 100.0}) for name in ("tuned", "system"))
-    assert "allocator" not in render_results_csv([run_of(tuned)])
+    (row,) = rows(render_results_csv([run_of(tuned)]))
+    assert set(make_config().to_dict()) - {"batch"} <= set(row)
+    assert "allocator" not in row
     assert [row["allocator"] for row in rows(render_results_csv([run_of([*tuned, *system])]))] == ["tuned", "system"]
-
-
-def test_results_csv_of_nothing_is_a_header() -> None:
-    assert render_results_csv([run_of([])]).count("\n") == 1
+    assert render_results_csv([run_of([])]).count("\n") == 1, "a header"
 
 
 # ---- names in a journal or of a plug-in cannot lead out of the folder of a run
@@ -137,23 +121,14 @@ HOSTILE = ["../../etc/passwd", "/etc/passwd", "..", ".", "a/../../b", "~root/x",
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_becomes_one_part_of_a_path(name: str) -> None:
+def test_a_name_leads_nowhere_else(name: str, tmp_path: Path) -> None:
     assert PurePosixPath(make_slug(name)).parts == (make_slug(name),)
     assert not make_slug(name).startswith((".", "-", "~"))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_files_of_a_series_stay_in_its_folder(name: str, tmp_path: Path) -> None:
-    config = Config(name, name, 8, "allreduce", 28, 10)
+    config = Config(name, name, 8, name, 28, 10, data=name)
     for path in make_series_paths([config]).values():
         assert (tmp_path / f"{path}.csv").resolve().is_relative_to(tmp_path)
         assert len(PurePosixPath(path).parts) == 2
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_logs_are_named_after_a_digest(name: str) -> None:
-    key = Trial(Config(name, name, 8, name, 28, 10, data=name), 2, 0).key
-    assert key.replace("-", "").isalnum()
+    assert Trial(config, 2, 0).key.replace("-", "").isalnum(), "logs are named after a digest"
 
 
 # ---- cells
@@ -167,9 +142,6 @@ def test_text_that_a_spreadsheet_would_compute_is_marked_as_text(text: str) -> N
 @pytest.mark.parametrize("value", ["resnet50", "node-1", "-1.5", "+2e3", -1.5, 0, True])
 def test_everything_else_stays_as_it_is(value: object) -> None:
     assert make_csv_cell(value) is value
-
-
-def test_a_missing_value_is_an_empty_cell() -> None:
     assert make_csv_cell(None) == ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import altair as alt
 import pytest
@@ -22,7 +21,6 @@ from trainscale.report.details import (
     MOST_FAILURES,
     MOST_RANKS,
     MOST_SERIES,
-    MOST_STRIPS,
     MOST_TICKS,
     Finding,
     choose_bars,
@@ -94,7 +92,7 @@ def test_a_price_gives_every_point_a_cost_and_without_either_there_is_no_table()
     assert details_of(records).costs is None
 
 
-def test_failures_of_the_same_reason_share_a_row() -> None:
+def test_failures_of_the_same_reason_share_a_row_and_the_table_is_bounded() -> None:
     config = make_config()
     records = [
         record_at(10.0, config),
@@ -108,15 +106,10 @@ def test_failures_of_the_same_reason_share_a_row() -> None:
         ("8", "1", "hung", "rank 3 was silent for 60 s"),
     ]
     assert make_failure_grid(build_series([record_at(10.0)])) is None
-
-
-def test_the_table_of_failures_is_bounded() -> None:
     counts = range(1, MOST_FAILURES + 51)
-    records = [failed_record(make_config(), devices, message=f"reason {devices}") for devices in counts]
-    grid = make_failure_grid(build_series(records))
+    grid = make_failure_grid(build_series([failed_record(config, n, message=f"reason {n}") for n in counts]))
     assert grid is not None
-    assert len(grid.rows) == MOST_FAILURES
-    assert grid.note.startswith("50 more")
+    assert (len(grid.rows), grid.note[:7]) == (MOST_FAILURES, "50 more")
 
 
 def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> None:
@@ -129,23 +122,13 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
     assert "show the 24 fastest series. 16 more are in the tables below" in page
 
 
-@pytest.fixture(scope="module")
-def page_without_details() -> str:
-    return render_report_html(reported(make_run(), build_series(curve(make_config(), {1: 40.0}))))
-
-
-@pytest.fixture(scope="module")
-def page_with_details() -> str:
-    records = curve(make_config(), {1: 40.0, 2: 70.0, 4: None})
-    return render_report_html(reported(make_run(), build_series(records)), details=details_of(records))
-
-
-@pytest.mark.parametrize("heading", ["Where the time went", "Step times by rank", "What failed and why"])
-def test_a_section_without_content_has_no_heading(
-    heading: str, page_without_details: str, page_with_details: str
-) -> None:
-    assert f"<h2>{heading}" not in page_without_details
-    assert f"<h2>{heading}" in page_with_details
+def test_a_section_without_content_has_no_heading() -> None:
+    few, many = curve(make_config(), {1: 40.0}), curve(make_config(), {1: 40.0, 2: 70.0, 4: None})
+    without = render_report_html(reported(make_run(), build_series(few)))
+    page = render_report_html(reported(make_run(), build_series(many)), details=details_of(many))
+    for heading in ("Where the time went", "Step times by rank", "What failed and why"):
+        assert f"<h2>{heading}" not in without
+        assert f"<h2>{heading}" in page
 
 
 def test_the_command_and_the_versions_are_there() -> None:
@@ -185,27 +168,15 @@ def test_of_several_series_the_finding_names_its_own_once() -> None:
     assert alone.subject == "", "the title of the page names the only series"
 
 
-def test_a_speed_up_below_one_is_called_slower() -> None:
-    (finding,) = findings(curve(make_config(), {1: 100.0, 2: 50.0}, 3, 0.01))
-    assert finding.result.startswith("2 devices are slower than 1 device, 0.50 times as fast: ")
-
-
-def test_flags_of_the_series_are_on_the_first_screen() -> None:
-    noisy = curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.2)
-    (finding,) = findings(noisy)
-    assert len(finding.doubts) == 2
+def test_flags_of_the_series_are_on_the_first_screen_and_many_are_counted() -> None:
+    (finding,) = findings(curve(make_config(), {1: 100.0, 2: 150.0}, repeats=3, spread=0.2))
+    assert (len(finding.doubts), finding.further_doubts) == (2, 0)
     assert finding.doubts[0].startswith("2 devices: repeats differ")
-    assert finding.further_doubts == 0
+    (many,) = findings(curve(make_config(), {n: 100.0 * n for n in (1, 2, 4, 8)}, repeats=3, spread=0.2))
+    assert (len(many.doubts), many.further_doubts) == (MOST_DOUBTS, 2)
+    assert many.doubts[0].startswith("8 devices")
     (quiet,) = findings(SEPARATED)
     assert quiet.doubts == ()
-
-
-def test_many_flags_are_counted_and_not_all_shown() -> None:
-    noisy = curve(make_config(), {n: 100.0 * n for n in (1, 2, 4, 8)}, repeats=3, spread=0.2)
-    (finding,) = findings(noisy)
-    assert len(finding.doubts) == MOST_DOUBTS
-    assert finding.doubts[0].startswith("8 devices")
-    assert finding.further_doubts == 2
 
 
 def test_a_slow_rank_is_named_without_its_host() -> None:
@@ -220,35 +191,28 @@ def test_a_slow_rank_is_named_without_its_host() -> None:
 def test_without_anything_to_explain_the_finding_is_what_was_reached() -> None:
     (alone,) = findings(curve(make_config(), {1: 40.0}))
     assert (alone.result, alone.verdict) == ("1 device trains 40.00 images/s.", "")
+    (slower,) = findings(curve(make_config(), {1: 100.0, 2: 50.0}, 3, 0.01))
+    assert slower.result.startswith("2 devices are slower than 1 device, 0.50 times as fast: ")
+    (learnt,) = findings([learning_record(devices=1, seconds=40.0)])
+    assert "of validation images right after" in learnt.result.split(";")[0]
+    assert learnt.verdict == ""
     (failed,) = findings(curve(make_config(), {1: None}))
     assert failed.result == "No trial gave a result."
     assert findings([]) == []
 
 
-def test_a_training_to_an_accuracy_begins_with_the_accuracy() -> None:
-    (finding,) = findings([learning_record(devices=1, seconds=40.0)])
-    assert "of validation images right after" in finding.result.split(";")[0]
-    assert finding.verdict == ""
-
-
 # ---- where the time went: bars that add up to the step, with the causes that the explanation names
 
 
-def test_the_bars_of_a_point_follow_each_other_from_0_to_100() -> None:
+def test_the_bars_of_a_point_follow_each_other_from_0_to_100_each_in_its_colour() -> None:
     spec = draw_time_parts(explain_records(SEPARATED), Frame())
     alt.LayerChart.validate(spec)
     rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
     assert [row["cause"] for row in rows] == ["work", "contention", "stragglers", "communication"]
-    assert rows[0]["from"] == 0
-    assert all(left["to"] == right["from"] for left, right in pairwise(rows))
-    assert rows[-1]["to"] == pytest.approx(100)
-    assert rows[0]["to"] == pytest.approx(60, abs=0.3)
-
-
-def test_every_part_is_described_and_has_a_colour_of_its_own() -> None:
-    spec = draw_time_parts(explain_records(SEPARATED), Frame())
-    svg = to_svg(spec, standalone=True)
-    assert "communication: 30" in svg
+    ends = [0, *(row["to"] for row in rows)]
+    assert [row["from"] for row in rows] == ends[:-1]
+    assert (ends[1], ends[-1]) == (pytest.approx(60, abs=0.3), pytest.approx(100))
+    assert "communication: 30" in to_svg(spec, standalone=True)
     scale = spec["layer"][0]["encoding"]["color"]["scale"]
     assert len(set(scale["range"])) == len(scale["domain"]) == 4
 
@@ -309,35 +273,23 @@ def test_the_number_of_marks_is_bounded_whatever_the_trial() -> None:
         assert len(medians) <= MOST_RANKS
 
 
-def test_of_many_ranks_the_slowest_is_always_drawn() -> None:
+def test_a_straggler_is_a_strip_to_the_right_and_always_drawn() -> None:
     ranks = choose_ranks(trial(200, 20, slow=77))
     assert len(ranks) == MOST_RANKS
     assert 77 in [rank.rank for rank in ranks]
-
-
-def test_a_straggler_is_a_strip_to_the_right() -> None:
     spec = strips(trial(4, 10, slow=2))
     medians = {row["rank"]: row["ms"] for row in spec["datasets"][spec["layer"][1]["data"]["name"]]}
-    assert medians["2 · h0"] == pytest.approx(200)
-    assert medians["1 · h1"] == pytest.approx(100)
+    assert (medians["2 · h0"], medians["1 · h1"]) == (pytest.approx(200), pytest.approx(100))
 
 
-def test_the_repeat_of_median_speed_of_the_largest_point_is_drawn() -> None:
+def test_the_repeat_of_median_speed_of_the_largest_points_is_drawn() -> None:
     records = curve(make_config(), {1: 100.0, 2: 190.0}, repeats=3, spread=0.1)
     ((_, chosen),) = choose_trials(build_series(records), records)
     assert (chosen.trial.devices, chosen.trial.repeat) == (2, 1)
-
-
-def test_a_page_has_few_of_them_those_of_most_devices_first() -> None:
     records = [record for n in range(1, 8) for record in curve(make_config(batch=n), {n: 100.0 * n})]
-    chosen = choose_trials(build_series(records), records)
-    assert [record.trial.devices for _, record in chosen] == [7, 6, 5, 4]
-    assert len(chosen) == MOST_STRIPS
-
-
-def test_a_trial_that_failed_has_no_strips() -> None:
-    records = curve(make_config(), {1: None, 2: None})
-    assert choose_trials(build_series(records), records) == []
+    assert [record.trial.devices for _, record in choose_trials(build_series(records), records)] == [7, 6, 5, 4]
+    failed = curve(make_config(), {1: None, 2: None})
+    assert choose_trials(build_series(failed), failed) == []
 
 
 def test_drift_is_seen_by_the_part_of_the_window() -> None:

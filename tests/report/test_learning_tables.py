@@ -12,9 +12,11 @@ from reported import write_outputs
 from rich.cells import cell_len
 from rich.console import Console
 
+from trainscale.analyse.logs import EpochRow, make_epoch_rows
 from trainscale.analyse.series import build_series
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import Epoch, TrialRecord
 from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
+from trainscale.report.log_tables import TSV, render_epoch_table
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
 from trainscale.report.table import Grid, TerminalGrid, render_markdown, split_grid
 from trainscale.runs import Run
@@ -163,3 +165,44 @@ def test_report_md_of_a_run_that_measures_speed_has_its_scaling_tables(tmp_path:
     assert re.search(r"\| 4 \| 32 \| 128 \| – .*\| out of memory: CUDA out of memory.* \|", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Every point", "Machines"]
     assert not (tmp_path / "accuracy.svg").exists()
+
+
+# ---- tables of training logs, as MXNet's parse_log prints them
+
+EPOCHS = [
+    EpochRow(1, {"accuracy": 0.5}, {"accuracy": 0.4012345}, 10.66, 59.6125),
+    EpochRow(2, {"accuracy": 0.75}, {}, None, None),
+]
+
+
+def test_markdown_has_the_seeds_header_and_digits() -> None:
+    assert render_epoch_table(EPOCHS, columns=("train", "valid", "time")) == (
+        "| epoch | train accuracy | valid accuracy | time |\n"
+        "| --- | --- | --- | --- |\n"
+        "| 1 | 0.500000 | 0.401234 | 10.7 |\n"
+        "| 2 | 0.750000 | – | – |\n"
+    )
+
+
+def test_tab_separated_leaves_a_missing_value_empty() -> None:
+    assert render_epoch_table(EPOCHS, TSV) == (
+        "epoch\ttrain accuracy\tvalid accuracy\ttime\tsamples/sec\n"
+        "1\t0.500000\t0.401234\t10.7\t59.61\n"
+        "2\t0.750000\t\t\t\n"
+    )
+
+
+def test_a_column_without_any_value_is_left_out() -> None:
+    assert render_epoch_table(EPOCHS[1:], TSV) == "epoch\ttrain accuracy\n2\t0.750000\n"
+
+
+def test_each_metric_has_columns_of_its_own_in_the_order_seen() -> None:
+    row = EpochRow(3, {"accuracy": 0.5, "top_k_accuracy_5": 0.9}, {"accuracy": 0.25, "a|b": 1.0})
+    assert render_epoch_table([row]).splitlines()[0] == (
+        r"| epoch | train accuracy | train top_k_accuracy_5 | valid accuracy | valid a\|b |"
+    )
+
+
+def test_an_epoch_of_the_journal_is_a_row() -> None:
+    epoch = Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103)
+    assert render_epoch_table(make_epoch_rows([epoch]), TSV).splitlines()[1] == "1\t0.900000\t0.800000\t2.0\t50.00"

@@ -1,9 +1,12 @@
-"""The terminal tables fit the terminal and hide nothing that matters."""
+"""Numbers are written for people; the terminal tables fit the terminal and hide nothing that matters."""
 
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from factories import curve, make_config, mxnet_records
@@ -11,7 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from trainscale.analyse.series import build_series
+from trainscale.analyse.statistics import Interval
 from trainscale.record.trial import TrialRecord
+from trainscale.report import numbers
 from trainscale.report.table import make_series_table
 
 
@@ -67,14 +72,44 @@ def test_columns_align_over_all_series() -> None:
     assert len(heads) == 1
 
 
-def test_markup_in_a_name_is_not_markup() -> None:
+def test_names_are_not_markup_and_what_is_missing_is_said() -> None:
     assert "[red]net[/red]" in shown(curve(make_config(model="[red]net[/red]"), {1: 1.0}), 80)
-
-
-def test_no_series_is_said_in_words() -> None:
     assert shown([], 80).strip() == "Nothing was measured."
+    assert shown(curve(make_config(), {1: None, 2: None}), 80).count("✗ out of memory") == 2
 
 
-def test_a_series_of_failures_only_is_a_table_of_reasons() -> None:
-    text = shown(curve(make_config(), {1: None, 2: None}), 80)
-    assert text.count("✗ out of memory") == 2
+# ---- numbers: few digits, grouped, with their units
+
+
+@pytest.mark.parametrize(
+    ("write", "texts"),
+    [
+        (
+            numbers.format_number,  # never rounds whole digits off
+            {30.4: "30.40", 457.07: "457.1", 61938.36: "61,938", 0.001234567: "0.001235", 0.0: "0.000", math.nan: "–"},
+        ),
+        (numbers.format_times, {Interval(3.878): "3.88×", Interval(203.68): "203.7×"}),
+        (
+            numbers.format_efficiency,  # as many digits as its error is worth
+            {
+                Interval(0.79, 0.76, 0.82): "79 ± 3 %",
+                Interval(0.973, 0.969, 0.977): "97.3 ± 0.4 %",
+                Interval(0.79): "79 %",
+            },
+        ),
+        (numbers.format_size, {900: "900 B", 629145600: "600 MiB", 5 * 1024**4: "5.00 TiB"}),
+        (numbers.format_milliseconds, {0.01234: "12.3"}),
+        (numbers.format_integer, {61938: "61,938"}),
+    ],
+)
+def test_a_number_has_the_digits_that_it_is_worth(write: Callable[[Any], str], texts: dict[Any, str]) -> None:
+    assert {value: write(value).replace(numbers.THIN, " ") for value in texts} == texts
+    assert write(None) == numbers.MISSING, "a dash, not a zero"
+
+
+def test_plus_minus_is_relative_and_nothing_without_an_interval() -> None:
+    assert numbers.format_plus_minus(Interval(200.0, 199.0, 201.0)).replace(numbers.THIN, " ") == "±0.5 %"
+    assert numbers.format_plus_minus(Interval(200.0, 180.0, 220.0)).replace(numbers.THIN, " ") == "±10 %"
+    assert numbers.format_limits(Interval(3.9, 3.8, 4.0)) == "3.80–4.00"
+    for write in (numbers.format_plus_minus, numbers.format_limits):
+        assert write(None) == write(Interval(3.0)) == ""
