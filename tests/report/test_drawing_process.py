@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,15 @@ from reported import write_outputs
 from trainscale.report import drawing_process
 from trainscale.report.charts import draw_speedup
 from trainscale.report.drawing import to_svg
-from trainscale.report.drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert, end_drawing
+from trainscale.report.drawing_process import (
+    ChartsUnavailable,
+    begin_drawing,
+    call_vl_convert,
+    end_drawing,
+    load_vega_bundle,
+)
 
-pytestmark = pytest.mark.processes
-
+PROCESSES = pytest.mark.processes
 EMPTY = {"mark": "point", "data": {"values": []}}
 RECORDS = curve(make_config(), {1: 10.0, 2: 19.0}, repeats=3, spread=0.01)
 # As in a shell after ulimit -v 40000000.
@@ -46,6 +53,7 @@ def pid() -> int:
     return drawing_process._processes[os.getpid()][0].pid
 
 
+@PROCESSES
 def test_one_process_draws_all_charts(own_process: None) -> None:
     first = pid()
     assert call_vl_convert("vegalite_to_svg", EMPTY).startswith("<svg ")
@@ -55,12 +63,14 @@ def test_one_process_draws_all_charts(own_process: None) -> None:
     assert pid() == first
 
 
+@PROCESSES
 def test_a_chart_that_is_wrong_is_an_error_of_that_chart_alone(own_process: None) -> None:
     with pytest.raises(ValueError, match="vegalite_to_svg: "):
         call_vl_convert("vegalite_to_svg", {"mark": 1})
     assert call_vl_convert("vegalite_to_svg", EMPTY).startswith("<svg ")
 
 
+@PROCESSES
 def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again(
     own_process: None, tmp_path: Path
 ) -> None:
@@ -75,6 +85,7 @@ def test_where_it_dies_the_tables_are_there_and_the_next_report_has_charts_again
     assert {path.name for path in tmp_path.iterdir()} == whole
 
 
+@PROCESSES
 def test_with_few_addresses_there_are_all_tables_and_the_reason_why_charts_are_missing(tmp_path: Path) -> None:
     (tmp_path / "comparison_graph.svg").write_text("of an earlier report")
     folders = [str(SUPPORT), str(SUPPORT.parent / "analyse")]
@@ -92,6 +103,7 @@ def test_with_few_addresses_there_are_all_tables_and_the_reason_why_charts_are_m
     assert "There is no picture of this chart: the process that draws them was ended by SIG" in page
 
 
+@PROCESSES
 def test_it_ends_with_this_process() -> None:
     program = (
         "from trainscale.report.drawing_process import *; from trainscale.report import drawing_process as d\n"
@@ -101,3 +113,45 @@ def test_it_ends_with_this_process() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert not Path(f"/proc/{done.stdout.strip()}").exists()
+
+
+# ---- the JavaScript of Vega is made once and kept in the user's cache
+
+
+@pytest.fixture
+def bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """The snippets for which a bundle was made."""
+    snippets: list[str] = []
+
+    def make_bundle(_: str, snippet: str) -> str:
+        snippets.append(snippet)
+        return f"vega(); {snippet} '</script>'"
+
+    monkeypatch.setattr(drawing_process, "call_vl_convert", make_bundle)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load_vega_bundle.cache_clear()
+    yield snippets
+    load_vega_bundle.cache_clear()
+
+
+def test_the_bundle_is_made_once_for_each_version_of_vl_convert(
+    bundles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load_vega_bundle()
+    load_vega_bundle.cache_clear()  # as in another process
+    assert load_vega_bundle() == first == "vega(); window.vegaEmbed = vegaEmbed; '<\\/script>'"
+    assert len(bundles) == 1
+    (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert kept.name == f"{metadata.version('vl-convert-python')}.js"
+    load_vega_bundle.cache_clear()
+    monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
+    load_vega_bundle()
+    assert len(bundles) == 2
+
+
+def test_a_cache_that_cannot_be_used_is_no_obstacle(
+    bundles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert load_vega_bundle()

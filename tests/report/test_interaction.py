@@ -1,8 +1,9 @@
-"""The page in a real browser: clicks, keys, themes, sizes and print; nothing may complain in the console."""
+"""The page in a real browser: clicks, keys, themes, sizes and print; neither the console nor axe-core complains."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, Browser, open_browser
 from factories import curve, make_config, make_run
-from full_run import full_records, learning_records, many_records, write_page
+from full_run import doubtful_records, full_records, learning_records, many_records, write_page
 from reported import write_outputs
 
 from trainscale.report.options import ReportOptions
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (tests/needs.sh installs it on Debian)"),
 ]
+AXE = Path(__file__).parents[1] / ".npm" / "node_modules" / "axe-core" / "axe.min.js"
 PAPER = 718  # pixels of an A4 page between its margins
 SHIFT = 8  # of the DevTools protocol
 SERIES = "AlexNet · jax · allreduce"
@@ -181,15 +183,8 @@ def test_marks_are_reached_by_keys(page: Browser) -> None:
     page.wait_for("document.activeElement.ariaPressed === 'false'")
 
 
-@pytest.fixture(scope="module")
-def table_name(full: Path) -> str:
-    import re
-
-    (name, *_) = re.findall(r'aria-label="(Points of AlexNet · torch · allreduce[^"]*)"', full.read_text())
-    return str(name)
-
-
-def test_tables_sort_by_clicks_and_by_keys(page: Browser, table_name: str) -> None:
+def test_tables_sort_by_clicks_and_by_keys(page: Browser, full: Path) -> None:
+    (table_name, *_) = re.findall(r'aria-label="(Points of AlexNet · torch · allreduce[^"]*)"', full.read_text())
     head = f'[aria-label="{table_name}"] th:nth-child(1)'
     assert column(page, table_name, 0) == ["1", "2", "4", "8"]
     page.click(f"{head} button")
@@ -340,3 +335,35 @@ def test_sentences_that_are_folded_are_printed(browser: Browser, full: Path) -> 
     assert all(browser.evaluate(is_open))
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert browser.evaluate(is_open) == before
+
+
+# ---- axe-core: names, roles, contrast, landmarks, focus
+
+NEEDS_AXE = pytest.mark.skipif(
+    not AXE.exists(), reason="there is no axe-core here (tests/needs.sh installs it where npm is)"
+)
+VIOLATIONS = """axe.run().then(done => done.violations.map(
+  v => `${v.id}: ${v.nodes.length} × ${v.nodes[0].html.slice(0, 160)} ${v.nodes[0].failureSummary}`))"""
+
+
+@NEEDS_AXE
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_no_violation(
+    browser: Browser, full: Path, learning: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
+    for page in (full, learning, write_page(tmp_path, doubtful_records())):
+        browser.open(page, width, dark=dark)
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        browser.evaluate(AXE.read_text() + "; 0")
+        assert browser.evaluate(VIOLATIONS) == []
+
+
+@NEEDS_AXE
+def test_axe_would_find_one(browser: Browser, learning: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(learning.read_text().replace("<footer>", "<button></button><footer>"))
+    browser.open(page)
+    browser.evaluate(AXE.read_text() + "; 0")
+    (violation,) = browser.evaluate(VIOLATIONS)
+    assert violation.startswith("button-name")

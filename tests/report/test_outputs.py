@@ -91,11 +91,8 @@ def test_every_chart_is_written_in_every_format(tmp_path: Path) -> None:
     assert width > 2 * 720, "a picture has twice the pixels of the chart"
     assert height > 2 * 420
     assert 'fill="white"' in (tmp_path / "comparison_graph.svg").read_text()
-
-
-def test_charts_of_a_training_are_among_them(tmp_path: Path) -> None:
-    write_outputs(tmp_path, make_run(), [learning_record()], options=ReportOptions(formats=("png",)))
-    assert {"accuracy.png", "accuracy_over_time.png"} <= {path.name for path in tmp_path.glob("*.png")}
+    write_outputs(tmp_path / "training", make_run(), [learning_record()], options=ReportOptions(formats=("png",)))
+    assert {"accuracy.png", "accuracy_over_time.png"} <= {path.name for path in (tmp_path / "training").glob("*.png")}
 
 
 def test_a_list_of_formats_is_read_and_a_wrong_one_is_refused() -> None:
@@ -121,37 +118,23 @@ def test_the_published_curves_come_out_under_the_names_that_a_person_typed() -> 
     }
     assert files["logs/resnet_b32.csv"].startswith("1,20.08\n2,38.76\n4,77.01\n")
     assert files["logs/resnet_b32.csv"] == files["csv_mxnet/resnet_b32.csv"]
-
-
-def test_a_models_graph_shows_it_alone_and_the_comparison_shows_all() -> None:
-    files = make_original_files(build_series(mxnet_records()), TYPED)
     titles = ("AlexNet", "Inception v3", "ResNet-152")
     assert [title in files["logs/alexnet_b512.svg"] for title in titles] == [True, False, False]
     assert all(title in files["comparison_graph.svg"] for title in titles)
     assert "images/s" in files["logs/alexnet_b512.svg"]
 
 
-def test_frameworks_share_no_file() -> None:
+def test_frameworks_share_no_file_and_names_that_are_the_same_as_files_are_told_apart() -> None:
     records = [record for name in ("mxnet", "torch") for record in curve(make_config(framework=name), {1: 5.0})]
-    files = make_original_files(build_series(records), {})
-    assert [name for name in files if name.endswith(".csv")] == [
+    assert [name for name in make_original_files(build_series(records), {}) if name.endswith(".csv")] == [
         "logs/alexnet_b32_mxnet.csv",
         "csv_mxnet/alexnet_b32.csv",
         "logs/alexnet_b32_torch.csv",
         "csv_torch/alexnet_b32.csv",
     ]
-
-
-def test_names_that_are_the_same_as_files_are_told_apart() -> None:
     records = [record for name in ("a.b:c", "a.b_c") for record in curve(make_config(model=name), {1: 5.0})]
     files = make_original_files(build_series(records), {})
     assert len([name for name in files if name.startswith("logs/") and name.endswith(".csv")]) == 2
-
-
-def test_without_any_result_there_are_no_files() -> None:
-    series = build_series(curve(make_config(), {1: None}))
-    assert make_original_files(series, {}) == {}
-    assert "Completed" not in "\n".join(list_summary_lines(series, []))
 
 
 def test_the_last_lines_are_those_of_the_older_scripts() -> None:
@@ -168,8 +151,10 @@ def test_the_last_lines_are_those_of_the_older_scripts() -> None:
 
 
 def test_a_point_that_failed_is_said_and_never_a_zero() -> None:
-    series = build_series(curve(make_config(), {1: 10.0, 2: None}))
-    lines = list_summary_lines(series, [])
+    lines = list_summary_lines(build_series(curve(make_config(), {1: 10.0, 2: None})), [])
     assert "Completed tests on 1 CPU devices" in lines
     assert lines[-1].startswith("Failed: AlexNet · torch · allreduce on 2 devices: ")
     assert "out of memory" in lines[-1]
+    nothing = build_series(curve(make_config(), {1: None}))
+    assert make_original_files(nothing, {}) == {}
+    assert "Completed" not in "\n".join(list_summary_lines(nothing, []))
