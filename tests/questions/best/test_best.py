@@ -69,31 +69,17 @@ def verdict(state: str) -> Verdict:
     return Verdict("torch", "alexnet", 224, 1000, "nchw", "cpu", "jax nhwc", state, reason="another loss")
 
 
-def test_a_lead_that_is_larger_than_the_noise_is_clear() -> None:
+def test_a_lead_is_clear_a_tie_or_unknown() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101) + speeds(SERVERS, 79, 80, 81))
     assert (leader(answer).name, answer.verdict) == ("torch · allreduce", CLEAR)
-    assert answer.others[0].candidate.name == "torch · ps:1"
-    assert answer.others[0].lead.mean == pytest.approx(1.25)
-
-
-def test_candidates_that_noise_does_not_separate_are_a_tie_and_the_others_are_not_in_it() -> None:
-    (answer,) = answers(
-        speeds(ALLREDUCE, 90, 100, 110) + speeds(SERVERS, 88, 98, 108) + speeds(SHARDED, 9, 10, 11),
-    )
+    assert (answer.others[0].candidate.name, answer.others[0].lead.mean) == ("torch · ps:1", pytest.approx(1.25))
+    (answer,) = answers(speeds(ALLREDUCE, 90, 100, 110) + speeds(SERVERS, 88, 98, 108) + speeds(SHARDED, 9, 10, 11))
     assert answer.verdict == TIE
-    assert [other.candidate.name for other in answer.others if other.differs is False] == ["torch · ps:1"]
-    assert [other.differs for other in answer.others] == [False, True]
-
-
-def test_one_configuration_alone_has_no_rival() -> None:
+    assert [(other.candidate.config, other.differs) for other in answer.others] == [(SERVERS, False), (SHARDED, True)]
+    (answer,) = answers(speeds(ALLREDUCE, 100, 100) + speeds(SERVERS, 10, 10))
+    assert (answer.verdict, leader(answer).marks) == (UNKNOWN, ("measured twice only",))
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101))
     assert (answer.verdict, answer.others) == (ONLY, ())
-
-
-def test_with_two_repeats_a_lead_cannot_be_told_from_noise() -> None:
-    (answer,) = answers(speeds(ALLREDUCE, 100, 100) + speeds(SERVERS, 10, 10))
-    assert answer.verdict == UNKNOWN
-    assert leader(answer).marks == ("measured twice only",)
 
 
 @pytest.mark.parametrize("sequential", [False, True])
@@ -105,12 +91,10 @@ def test_the_lead_over_one_rival_has_the_interval_of_every_other_ratio(sequentia
 
 
 def test_more_rivals_make_every_comparison_stricter() -> None:
-    leader, rival = estimate_mean([97.0, 101.0, 103.0]), estimate_mean([88.0, 93.0, 91.0])
-    (alone,) = compare_with_leader([leader, rival], more_is_better=True)
-    among_many = compare_with_leader([leader, *[rival] * 20], more_is_better=True)[0]
-    assert among_many.low is not None
-    assert alone.low is not None
-    assert among_many.low < 1 < alone.low
+    values = [estimate_mean([97.0, 101.0, 103.0]), estimate_mean([88.0, 93.0, 91.0])]
+    (alone,) = compare_with_leader(values, more_is_better=True)
+    among_many = compare_with_leader([values[0], *values[1:] * 20], more_is_better=True)[0]
+    assert (among_many.low or 0.0) < 1 < (alone.low or 0.0)
 
 
 def test_the_truly_best_candidate_is_the_leader_or_tied_with_it_in_95_of_100_runs() -> None:
@@ -128,12 +112,8 @@ def test_the_truly_best_candidate_is_the_leader_or_tied_with_it_in_95_of_100_run
         led += order[0] == 0
     assert kept >= 950
     assert led < 600, "the case is too easy to show anything"
-
-
-def test_ten_equal_candidates_are_seldom_called_a_clear_lead() -> None:
-    random = np.random.default_rng(13)
     clear = 0
-    for _ in range(1000):
+    for _ in range(1000):  # ten equal candidates are seldom called a clear lead
         estimates = [estimate_mean(list(values)) for values in random.normal(100, 2, (10, 4))]
         estimates.sort(key=lambda estimate: -estimate.compute_interval().mean)
         clear += all(lead.low is not None and lead.low > 1 for lead in compare_with_leader(estimates, True))
@@ -152,12 +132,9 @@ def test_a_configuration_whose_parity_failed_is_never_offered() -> None:
     ]
 
 
-def test_an_unproven_configuration_is_offered_with_a_mark() -> None:
+def test_what_could_not_be_proven_is_marked() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 99, 100, 101), verdicts=(verdict(UNPROVEN),))
     assert leader(answer).marks == ("parity unproven",)
-
-
-def test_work_that_could_not_be_proven_is_marked() -> None:
     records = [replace(r, witness=WitnessVerdict(UNPROVEN, "no reference")) for r in speeds(ALLREDUCE, 9, 10, 11)]
     (answer,) = answers(records)
     assert leader(answer).marks == ("work unproven",)
@@ -172,13 +149,10 @@ def test_one_refuted_trial_is_enough_to_leave_a_configuration_out() -> None:
     assert answer.left_out[0].reason == "a trial did not do its work: rank 1: a loss of 3 and not 7"
 
 
-def test_independent_workers_are_no_candidate() -> None:
+def test_independent_workers_and_failed_points_are_left_out_and_failed_repeats_marked() -> None:
     (answer,) = answers(speeds(make_config(strategy="independent"), 9, 10, 11))
     assert answer.verdict == NONE
     assert answer.left_out[0].reason == "nothing is exchanged: an upper bound, not training"
-
-
-def test_failed_points_are_left_out_with_their_reason_and_failed_repeats_are_marked() -> None:
     records = [failed_record(SERVERS, 2), *speeds(ALLREDUCE, 9, 10, 11), failed_record(ALLREDUCE, 2, 3)]
     (answer,) = answers(records)
     assert answer.left_out[0].reason.startswith("oom: CUDA out of memory")
@@ -196,9 +170,6 @@ def test_by_efficiency_a_slow_configuration_that_scales_well_wins() -> None:
     assert double.leader.config == SERVERS
     assert double.leader.value.mean == pytest.approx(0.95)
     assert double.others[0].lead.mean == pytest.approx(0.95 / 0.75)
-
-
-def test_without_its_one_device_point_a_configuration_has_no_efficiency() -> None:
     (answer,) = answers(speeds(ALLREDUCE, 9, 10, 11), Question(EFFICIENCY))
     assert answer.left_out[0].reason == "its point on one device was not measured, so it has no efficiency"
 
@@ -263,16 +234,10 @@ def test_every_choice_is_a_candidate_and_in_its_name() -> None:
     assert len(answer.others) == 4
 
 
-def test_the_same_configuration_in_two_runs_is_one_candidate_with_all_repeats() -> None:
-    runs = [
-        Run.from_records(make_run(), speeds(ALLREDUCE, 90, 100)),
-        Run.from_records(make_run(), speeds(ALLREDUCE, 110)),
-    ]
+def test_the_same_configuration_in_two_runs_is_one_candidate_but_another_version_another() -> None:
+    runs = [Run.from_records(make_run(), speeds(ALLREDUCE, *values)) for values in ((90, 100), (110,))]
     (answer,) = find_best(runs, Question()).choices
     assert (len(leader(answer).good), leader(answer).value.mean) == (3, pytest.approx(100))
-
-
-def test_another_version_of_a_framework_is_another_candidate() -> None:
     newer = [replace(record, versions={"torch": "3.0", "python": "3.11.9"}) for record in speeds(ALLREDUCE, 120, 121)]
     (answer,) = answers([*speeds(ALLREDUCE, 90, 100), *newer])
     assert leader(answer).name == "torch · allreduce · torch 3.0"
@@ -337,9 +302,7 @@ def test_a_step_costs_what_its_devices_cost_for_each_sample_gained(
 
 def test_a_gain_that_may_be_nothing_has_no_upper_limit_of_its_cost() -> None:
     before = point(2, 90, 100, 110)
-    sure, unsure = (compute_step_cost(before, point(4, *after)) for after in ((149, 150, 151), (95, 105, 115)))
-    assert sure.factor.low is not None
-    assert sure.factor.high is not None
-    assert sure.factor.low < sure.factor.mean < sure.factor.high < math.inf
-    assert math.isfinite(unsure.factor.mean)
-    assert unsure.factor.high == math.inf
+    sure, unsure = (compute_step_cost(before, point(4, *after)).factor for after in ((149, 150, 151), (95, 105, 115)))
+    assert (sure.low or math.inf) < sure.mean < (sure.high or 0.0) < math.inf
+    assert math.isfinite(unsure.mean)
+    assert unsure.high == math.inf

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from sides_for_tests import CONFIG, make_point, make_side, scaled
 
 from trainscale.errors import InputError
-from trainscale.questions.compare.compare import FIELDS, NAMES, check_sides, find_differences, match_sides
+from trainscale.questions.compare.compare import FIELDS, NAMES, Pair, check_sides, find_differences, match_sides
 from trainscale.questions.compare.sides import BY_BUDGET, Side, select_series
 from trainscale.record.parity import WitnessVerdict
 from trainscale.record.run import RecordedMachine
@@ -33,8 +34,18 @@ def test_every_field_of_a_config_has_one_name() -> None:
     assert sorted(covered) == sorted(field.name for field in fields(Config))
 
 
-def test_equal_sides_do_not_differ() -> None:
-    assert find_differences(A, replace(A, source="runs/b")) == ()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": "runs/b"},
+        {"machines": (RecordedMachine(host="another"),)},
+        {"measurement": {"warmup": "10", "steps": BY_BUDGET}},
+        {"versions": {}, "machine": {}},  # not recorded
+    ],
+)
+def test_what_says_nothing_of_the_work_does_not_differ(changes: dict[str, Any]) -> None:
+    named = replace(A, machines=(RecordedMachine(host="one"),))
+    assert find_differences(named, replace(named, **changes)) == ()
 
 
 @pytest.mark.parametrize(
@@ -84,20 +95,6 @@ def test_hosts_of_a_point_count() -> None:
     assert (difference.name, difference.field, difference.a, difference.b) == ("hosts", "hosts of 2 devices", "1", "2")
 
 
-def test_names_of_hosts_do_not_count() -> None:
-    a, b = (replace(A, machines=(RecordedMachine(host=name),)) for name in ("one", "two"))
-    assert find_differences(a, b) == ()
-
-
-def test_the_steps_of_a_budget_are_not_compared() -> None:
-    b = replace(A, measurement={"warmup": "10", "steps": BY_BUDGET})
-    assert find_differences(A, b) == ()
-
-
-def test_what_a_side_has_not_recorded_does_not_differ() -> None:
-    assert find_differences(A, replace(A, versions={}, machine={})) == ()
-
-
 @pytest.mark.parametrize(
     ("parities", "differs"),
     [
@@ -131,14 +128,6 @@ def test_cuda_libraries_are_compared_as_far_as_both_sides_say(
     assert bool(find_differences(a, b)) == differs
 
 
-def test_a_proof_that_both_lack_is_not_called_a_difference() -> None:
-    with pytest.raises(InputError) as caught:
-        check_sides(A, with_config(framework="jax"), ())
-    message = str(caught.value)
-    assert "because they differ in framework and their parity is not proven:" in message
-    assert "both not checked; two frameworks are compared if both are proven" in message
-
-
 @pytest.mark.parametrize("parities", [("proven", "not checked"), ("not checked", "not checked"), ("failed", "failed")])
 def test_two_frameworks_need_a_proof_of_parity(parities: tuple[str, str]) -> None:
     a, b = replace(A, parity=parities[0]), replace(with_config(framework="jax"), parity=parities[1])
@@ -148,54 +137,59 @@ def test_two_frameworks_need_a_proof_of_parity(parities: tuple[str, str]) -> Non
 
 
 def test_two_frameworks_are_compared_in_the_versions_that_both_have() -> None:
-    a = replace(A, parity="proven")
-    b = replace(with_config(framework="jax"), parity="proven", versions={"jax": "0.11.2", "python": "3.12.3"})
-    assert [difference.field for difference in find_differences(a, b)] == ["framework", "python"]
+    b = replace(with_config(framework="jax"), versions={"jax": "0.11.2", "python": "3.12.3"})
+    proven = [replace(side, parity="proven") for side in (A, b)]
+    assert [difference.field for difference in find_differences(*proven)] == ["framework", "python"]
+
+
+def test_a_proof_that_both_lack_is_not_called_a_difference() -> None:
+    with pytest.raises(InputError) as caught:
+        check_sides(A, with_config(framework="jax"), ())
+    message = str(caught.value)
+    assert "because they differ in framework and their parity is not proven:" in message
+    assert "both not checked; two frameworks are compared if both are proven" in message
 
 
 # ---- which series belong together
 
-VGG, BIG = with_config(model="vgg16"), with_config(batch=64)
+VGG, BIG, BF16 = with_config(model="vgg16"), with_config(batch=64), with_config(precision="bf16")
+FAR = with_config(model="vgg16", batch=1, precision="bf16")
 
 
-def test_series_are_matched_by_their_configs() -> None:
-    assert match_sides([A, VGG], [VGG, BIG, A], ()) == [(A, A), (VGG, VGG)]
-
-
-def test_two_single_series_are_matched_whatever_differs() -> None:
-    assert match_sides([A], [BIG], ()) == [(A, BIG)]
-
-
-def test_what_was_meant_to_change_is_not_matched_on() -> None:
-    faster = [with_config(side, precision="bf16") for side in (A,)]
-    assert match_sides([A, VGG], [*faster, VGG], ["precision"]) == [(A, faster[0]), (VGG, VGG)]
+@pytest.mark.parametrize(
+    ("all_a", "all_b", "despite", "pairs"),
+    [
+        ([A, VGG], [VGG, BIG, A], [], [(A, A), (VGG, VGG)]),  # by their configs
+        ([A], [BIG], [], [(A, BIG)]),  # two single series, whatever differs
+        ([A, VGG], [BF16, VGG], ["precision"], [(A, BF16), (VGG, VGG)]),  # what was meant to change
+        ([A], [FAR, BIG], [], [(A, BIG)]),  # the nearest two, for the refusal
+    ],
+)
+def test_series_are_matched(all_a: list[Side], all_b: list[Side], despite: list[str], pairs: list[Pair]) -> None:
+    assert match_sides(all_a, all_b, despite) == pairs
 
 
 def test_several_counterparts_are_an_error() -> None:
-    with pytest.raises(InputError, match="2 series may be the counterpart"):
-        match_sides([A], [with_config(precision="bf16"), with_config(precision="tf32")], ["precision"])
-    with pytest.raises(InputError, match="2 series may be the counterpart"):
-        match_sides([with_config(precision="bf16"), with_config(precision="tf32")], [A], ["precision"])
-
-
-def test_without_a_counterpart_the_nearest_two_are_named() -> None:
-    far, near = with_config(model="vgg16", batch=1, precision="bf16"), with_config(batch=64)
-    assert match_sides([A], [far, near], ()) == [(A, near)]
+    several = [BF16, with_config(precision="tf32")]
+    for all_a, all_b in (([A], several), (several, [A])):
+        with pytest.raises(InputError, match="2 series may be the counterpart"):
+            match_sides(all_a, all_b, ["precision"])
 
 
 # ---- names of series
 
 
+TITLED = [replace(A, title=title) for title in ("AlexNet · torch · allreduce", "AlexNet · torch · ps:2")]
+
+
 @pytest.mark.parametrize("text", ["AlexNet · torch · ps:2", "alexnet · torch · ps:2", "ps:2", "torch ps:2"])
 def test_a_series_is_named_by_its_title_or_a_part_of_it(text: str) -> None:
-    sides = [replace(A, title=title) for title in ("AlexNet · torch · allreduce", "AlexNet · torch · ps:2")]
-    assert select_series(sides, text) is sides[1]
+    assert select_series(TITLED, text) is TITLED[1]
 
 
 @pytest.mark.parametrize(("text", "problem"), [("jax", "no such series"), ("torch", "2 series match"), ("", "no such")])
 def test_a_wrong_name_of_a_series_lists_the_valid(text: str, problem: str) -> None:
-    sides = [replace(A, title=title) for title in ("AlexNet · torch · allreduce", "AlexNet · torch · ps:2")]
     with pytest.raises(InputError) as caught:
-        select_series(sides, text)
+        select_series(TITLED, text)
     assert problem in str(caught.value)
-    assert all(side.title in str(caught.value) for side in sides)
+    assert all(side.title in str(caught.value) for side in TITLED)

@@ -41,25 +41,18 @@ def studies(records: list[TrialRecord], training: Training | None = None) -> lis
 
 
 def test_the_ladders_of_the_same_work_are_one_study_with_the_weak_one_first() -> None:
-    records = both_ladders()
-    (study,) = studies(records[::-1])
+    (study,) = studies(both_ladders()[::-1])
     assert [ladder.scaling for ladder in study.ladders] == [WEAK, STRONG]
     assert study.missing == ()
-
-
-def test_other_work_is_another_study() -> None:
-    other = ladder_records(make_config(model="vgg16", device="cuda", cores_per_device=0), WEAK_SPEEDS)
-    assert [study.config.model for study in studies([*both_ladders(), *other])] == ["alexnet", "vgg16"]
-
-
-def test_a_ladder_that_was_not_measured_is_named() -> None:
     assert studies(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))[0].missing == (STRONG,)
     assert studies(ladder_records(STRONG_CONFIG, STRONG_SPEEDS))[0].missing == (WEAK,)
 
 
-def test_a_series_on_one_device_is_no_ladder() -> None:
-    local = ladder_records(make_config(strategy="local", device="cuda", cores_per_device=0), {1: 100.0})
-    assert len(studies([*both_ladders(), *local])) == 1
+def test_other_work_is_another_study_and_a_series_on_one_device_none() -> None:
+    gpu = {"device": "cuda", "cores_per_device": 0}
+    other = ladder_records(make_config(model="vgg16", **gpu), WEAK_SPEEDS)
+    local = ladder_records(make_config(strategy="local", **gpu), {1: 100.0})
+    assert [study.config.model for study in studies([*both_ladders(), *other, *local])] == ["alexnet", "vgg16"]
 
 
 # ---- the knee
@@ -107,9 +100,6 @@ def test_the_cost_of_a_training_follows_from_the_speed_and_the_hosts() -> None:
     assert speed is not None
     assert speed.high is not None
     assert cost.hours.low == pytest.approx(90 * 1_281_167 / speed.high / 3600)
-
-
-def test_without_a_training_there_is_no_cost() -> None:
     (study,) = studies(both_ladders())
     assert all(study.compute_cost(point) is None for point in study.ladders[0].series.points)
 
@@ -125,12 +115,9 @@ def test_energy_is_that_of_a_sample_over_all_devices() -> None:
     assert cost.kilowatt_hours is not None
     assert cost.kilowatt_hours.mean == pytest.approx(JOULES * IMAGENET.total / 3.6e6)
     assert study.energy_sources == ("nvml",)
-
-
-def test_a_point_with_a_repeat_without_energy_has_none() -> None:
     records = [record if record.trial.repeat else with_energy(record) for record in both_ladders()]
     (study,) = studies(records)
-    assert all(study.measure_energy(point) is None for point in study.ladders[0].series.points)
+    assert all(study.measure_energy(point) is None for point in study.ladders[0].series.points), "not every repeat"
 
 
 def test_a_failed_point_stays_in_its_ladder() -> None:
@@ -145,16 +132,13 @@ def test_a_failed_point_stays_in_its_ladder() -> None:
 # ---- what is studied
 
 
-def test_trials_beside_an_explained_ladder_are_left_out() -> None:
+def test_trials_beside_a_ladder_are_left_out() -> None:
     independent = replace(WEAK_CONFIG, strategy="independent")
     records = [*both_ladders(), *ladder_records(independent, {2: 200.0})]
     explained = RunInfo({"series": [{"strategy": "allreduce"}]})
     assert select_ladders(Run.from_records(explained, records)).records == both_ladders()
     asked_for = RunInfo({"series": [{"strategy": "allreduce"}, {"strategy": "independent"}]})
     assert select_ladders(Run.from_records(asked_for, records)).records == records
-
-
-def test_short_trials_of_a_search_are_left_out() -> None:
     short = [replace(record, trial=replace(record.trial, short=True)) for record in both_ladders()]
-    run = Run.from_records(RunInfo({}), [*short, *both_ladders()])
-    assert select_ladders(run).records == both_ladders()
+    searched = Run.from_records(RunInfo({}), [*short, *both_ladders()])
+    assert select_ladders(searched).records == both_ladders()
