@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from planted import REPEATS, change_rank, explain_only, run, shares, small_config, trials
+from planted import change_rank, explain_only, run, shares, small_config, trials
 
 from trainscale.questions.explain import explain
 from trainscale.questions.explain.causes import (
@@ -22,92 +23,69 @@ from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.spec.config import remove_exchange
 
 CONFIG = small_config()
-
-
-INDEPENDENT = "the strategy independent on {}"
+STRONG = small_config(scaling="strong")
 PS = small_config(strategy="ps", servers=1)
 LARGE = {"parameters": 61_100_840}  # they take 0.2 s in a ring of two at 10 Gbit/s
+SEPARATE = (WORK, CONTENTION, STRAGGLERS, COMMUNICATION, SERVERS)
+AFTER_WORK = f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}"
 
 
-def without_one_device(records: list[TrialRecord]) -> list[TrialRecord]:
+def several(records: list[TrialRecord]) -> list[TrialRecord]:
     return [record for record in records if record.trial.devices > 1]
 
 
+def parts(*values: float) -> dict[str, float]:
+    return dict(zip(SEPARATE, values, strict=False))
+
+
 @pytest.mark.parametrize(
-    ("records", "verdict", "parts"),
+    ("records", "verdict", "expected"),
     [
-        (
-            run(CONFIG, work=0.06, apart=0.09, step=0.1),
-            CONTENTION,
-            {WORK: 0.6, CONTENTION: 0.3, STRAGGLERS: 0, COMMUNICATION: 0.1},
-        ),
-        (
-            run(CONFIG, work=0.06, apart=0.061, step=0.1),
-            COMMUNICATION,
-            {WORK: 0.6, CONTENTION: 0.01, STRAGGLERS: 0, COMMUNICATION: 0.39},
-        ),
-        (
-            [*run(PS, work=0.05, apart=0.05, step=0.1, devices=4), *trials(PS, 1, 0.06)],
-            SERVERS,
-            {WORK: 0.5, CONTENTION: 0, STRAGGLERS: 0, COMMUNICATION: 0.1, SERVERS: 0.4},
-        ),
-        (  # under strong scaling the work is divided
-            run(small_config(scaling="strong"), work=0.1, apart=0.06, step=0.1),
-            COMMUNICATION,
-            {WORK: 0.5, CONTENTION: 0.1, STRAGGLERS: 0, COMMUNICATION: 0.4},
-        ),
+        (run(CONFIG, 0.06, 0.09, 0.1), CONTENTION, parts(0.6, 0.3, 0, 0.1)),
+        (run(CONFIG, 0.06, 0.061, 0.1), COMMUNICATION, parts(0.6, 0.01, 0, 0.39)),
+        ([*run(PS, 0.05, 0.05, 0.1, devices=4), *trials(PS, 1, 0.06)], SERVERS, parts(0.5, 0, 0, 0.1, 0.4)),
+        (run(STRONG, 0.1, 0.06, 0.1), COMMUNICATION, parts(0.5, 0.1, 0, 0.4)),  # the work is divided
         (  # local serves as the one-device point, too
             [*trials(replace(CONFIG, strategy="local"), 1, 0.05), *trials(CONFIG, 1, 0.07), *trials(CONFIG, 2, 0.1)],
             explain.TOGETHER,
-            {WORK: 0.5, f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 0.5},
+            {WORK: 0.5, AFTER_WORK: 0.5},
         ),
+        ([*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)], explain.TOGETHER, {WORK: 0.6, AFTER_WORK: 0.4}),
         (
-            [*trials(CONFIG, 1, 0.06), *trials(CONFIG, 2, 0.1)],
-            explain.TOGETHER,
-            {WORK: 0.6, f"{CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 0.4},
-        ),
-        (
-            without_one_device(run(CONFIG, 0.05, 0.06, 0.1)),
+            several(run(CONFIG, 0.05, 0.06, 0.1)),
             COMMUNICATION,
             {f"{WORK} and {CONTENTION}": 0.6, STRAGGLERS: 0, COMMUNICATION: 0.4},
         ),
         (  # one worker with its server is not the work alone
-            [*without_one_device(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)],
+            [*several(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)],
             explain.TOGETHER,
             {f"{WORK} and {CONTENTION}": 0.6, STRAGGLERS: 0, f"{COMMUNICATION} and {SERVERS}": 0.4},
         ),
-        (
-            trials(CONFIG, 2, 0.1),
-            explain.UNKNOWN,
-            {f"{WORK} and {CONTENTION} and {STRAGGLERS} and {COMMUNICATION}": 1},
-        ),
-        (
-            run(CONFIG, work=0.05, apart=0.0501, step=0.0505),
-            explain.NOTHING,
-            {WORK: 0.99, CONTENTION: 0, STRAGGLERS: 0, COMMUNICATION: 0.01},
-        ),
-        (run(CONFIG, work=0.3, apart=0.3, step=1.2, **LARGE), explain.TOO_SMALL, None),
-        (run(CONFIG, work=0.5, apart=0.5, step=1.2, **LARGE), COMMUNICATION, None),
+        (trials(CONFIG, 2, 0.1), explain.UNKNOWN, {f"{WORK} and {AFTER_WORK}": 1}),
+        (run(CONFIG, 0.05, 0.0501, 0.0505), explain.NOTHING, parts(0.99, 0, 0, 0.01)),
+        (run(CONFIG, 0.3, 0.3, 1.2, **LARGE), explain.TOO_SMALL, parts(0.25, 0, 0, 0.75)),
+        (run(CONFIG, 0.5, 0.5, 1.2, **LARGE), COMMUNICATION, parts(0.417, 0, 0, 0.583)),
         # Links that are much faster still: the exchange is a part of the loss, and smaller than the work.
-        (run(CONFIG, work=0.03, apart=0.03, step=0.04, **LARGE), COMMUNICATION, None),
+        (run(CONFIG, 0.03, 0.03, 0.04, **LARGE), COMMUNICATION, parts(0.75, 0, 0, 0.25)),
     ],
 )
 def test_parts_are_what_each_cause_adds_and_the_largest_is_the_verdict(
-    records: list[TrialRecord], verdict: str, parts: dict[str, float] | None
+    records: list[TrialRecord], verdict: str, expected: dict[str, float]
 ) -> None:
     point = explain_only(records)
     assert point.verdict == verdict
-    assert parts is None or shares(point) == pytest.approx(parts, abs=0.005)
+    assert shares(point) == pytest.approx(expected, abs=0.005)
     work = shares(point).get(WORK)
     assert (point.loss.mean if point.loss else None) == (None if work is None else pytest.approx(1 - work, abs=0.005))
 
 
 def test_what_was_not_measured_is_named() -> None:
-    alone, several = trials(CONFIG, 1, 0.06), trials(CONFIG, 2, 0.1)
-    assert explain_only([*alone, *several]).missing == (INDEPENDENT.format("2 devices"),)
-    assert explain_only(several).missing == ("the same work on one device", INDEPENDENT.format("2 devices"))
-    with_server = [*without_one_device(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)]
-    assert explain_only(with_server).missing == (INDEPENDENT.format("1 device"),)
+    on_one, on_two = trials(CONFIG, 1, 0.06), trials(CONFIG, 2, 0.1)
+    apart = "the strategy independent on 2 devices"
+    assert explain_only([*on_one, *on_two]).missing == (apart,)
+    assert explain_only(on_two).missing == ("the same work on one device", apart)
+    with_server = [*several(run(PS, 0.05, 0.06, 0.1)), *trials(PS, 1, 0.07)]
+    assert explain_only(with_server).missing == ("the strategy independent on 1 device",)
 
 
 def test_the_server_that_holds_most_is_known() -> None:
@@ -166,50 +144,26 @@ def test_crossing_hosts_is_what_the_exchange_takes_longer_than_on_one_host() -> 
     assert far.verdict == CROSSING
 
 
-def test_a_loss_that_is_not_larger_than_chance_is_called_noise() -> None:
-    records = run(CONFIG, work=0.05, apart=0.05, step=0.056)
-    noisy = []
-    for record in records:
-        if record.trial.devices == 2:
-            factor = (0.8, 1.25, 0.9, 1.2, 0.85)[record.trial.repeat]
-            ranks = tuple(
-                replace(rank, window_seconds=rank.window_seconds * factor, step_seconds=()) for rank in record.ranks
-            )
-            record = replace(record, ranks=ranks)
-        noisy.append(record)
-    assert explain_only(noisy).verdict == explain.NOISE
-
-
-def test_one_repeat_has_no_intervals() -> None:
-    point = explain_only(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
-    assert all(part.measured.low is None for part in point.parts)
-    assert point.has_few_repeats
-    assert point.verdict == COMMUNICATION
-
-
 # ---- negative parts
 
 
-def test_a_part_that_chance_made_negative_is_shown_as_nothing() -> None:
-    point = explain_only(run(CONFIG, work=0.0500, apart=0.0499, step=0.1))
+@pytest.mark.parametrize(
+    ("work", "apart", "repeats", "is_impossible"),
+    [
+        (0.05, 0.0499, 5, False),  # by chance
+        (0.06, 0.05, 5, True),
+        (0.06, 0.055, 1, False),  # without an interval, only a large one is flagged
+        (0.06, 0.045, 1, True),
+    ],
+)
+def test_a_part_that_is_negative_by_more_than_chance_is_flagged(
+    work: float, apart: float, repeats: int, is_impossible: bool
+) -> None:
+    point = explain_only(run(CONFIG, work, apart, 0.1, repeats=repeats))
     contention = next(part for part in point.parts if part.causes == (CONTENTION,))
-    assert contention.share == 0
     assert contention.measured.mean < 0
-    assert not contention.is_impossible
-
-
-def test_a_part_that_is_negative_by_more_than_chance_is_flagged() -> None:
-    point = explain_only(run(CONFIG, work=0.06, apart=0.05, step=0.1))
-    contention = next(part for part in point.parts if part.causes == (CONTENTION,))
-    assert contention.is_impossible
-    assert shares(point)[WORK] == pytest.approx(0.6, abs=0.005)
-
-
-@pytest.mark.parametrize(("apart", "is_impossible"), [(0.055, False), (0.045, True)])
-def test_without_an_interval_only_a_large_negative_part_is_flagged(apart: float, is_impossible: bool) -> None:
-    point = explain_only(run(CONFIG, work=0.06, apart=apart, step=0.1, repeats=1))
-    contention = next(part for part in point.parts if part.causes == (CONTENTION,))
-    assert contention.is_impossible == is_impossible
+    assert (contention.share, contention.is_impossible) == (0, is_impossible)
+    assert shares(point)[WORK] == pytest.approx(10 * work, abs=0.005)
 
 
 def test_a_point_that_is_faster_than_one_device_is_all_work() -> None:
@@ -223,7 +177,7 @@ def test_asynchronous_points_are_not_explained() -> None:
     assert explain_records(trials(small_config(strategy="ps-async", servers=1), 2, 0.1)) == []
 
 
-def test_intervals_are_the_same_every_time_and_contain_the_truth() -> None:
+def test_intervals_are_the_same_every_time_contain_the_truth_and_need_repeats() -> None:
     records = run(CONFIG, work=0.06, apart=0.07, step=0.1)
     first, second = explain_records(records), explain_records(records)
     assert first == second
@@ -232,19 +186,27 @@ def test_intervals_are_the_same_every_time_and_contain_the_truth() -> None:
         assert part.measured.high is not None
         assert part.measured.low <= truth + 1e-9
         assert truth - 1e-9 <= part.measured.high
-    assert len(records) == 3 * REPEATS
+    point = explain_only(run(CONFIG, 0.06, 0.061, 0.1, repeats=1))
+    assert all(part.measured.low is None for part in point.parts)
+    assert point.has_few_repeats
+    assert point.verdict == COMMUNICATION
 
 
-def test_a_part_that_looks_large_while_the_loss_may_be_nothing_is_noise() -> None:
-    """Ranks that exchange nothing are steady and slow; those that exchange gradients vary, and may be as fast."""
-    records = run(CONFIG, work=0.05, apart=0.056, step=0.058)
-    varied = []
-    for record in records:
-        if record.trial.config == CONFIG:
-            factor = (0.75, 1.25, 0.8, 1.3, 0.9)[record.trial.repeat]
-            ranks = tuple(replace(rank, window_seconds=rank.window_seconds * factor) for rank in record.ranks)
-            record = replace(record, ranks=ranks)
-        varied.append(record)
+def vary(records: list[TrialRecord], factors: Sequence[float], is_varied: Callable[[TrialRecord], bool]) -> None:
+    for index, record in enumerate(records):
+        if is_varied(record):
+            factor = factors[record.trial.repeat]
+            ranks = [replace(r, window_seconds=r.window_seconds * factor, step_seconds=()) for r in record.ranks]
+            records[index] = replace(record, ranks=tuple(ranks))
+
+
+def test_a_loss_that_is_not_larger_than_chance_is_called_noise() -> None:
+    noisy = run(CONFIG, work=0.05, apart=0.05, step=0.056)
+    vary(noisy, (0.8, 1.25, 0.9, 1.2, 0.85), lambda record: record.trial.devices == 2)
+    assert explain_only(noisy).verdict == explain.NOISE
+    # Ranks that exchange nothing are steady and slow; those that exchange gradients vary, and may be as fast.
+    varied = run(CONFIG, work=0.05, apart=0.056, step=0.058)
+    vary(varied, (0.75, 1.25, 0.8, 1.3, 0.9), lambda record: record.trial.config == CONFIG)
     point = explain_only(varied)
     assert next(part for part in point.parts if part.causes == (CONTENTION,)).stands_out
     assert point.verdict == explain.NOISE

@@ -8,7 +8,7 @@ import pytest
 from planted import explain_only, run, small_config, trials
 
 from trainscale.questions.explain.explain import fit_exchanges, fit_line
-from trainscale.record.trial import BatchTime, ExchangeTime
+from trainscale.record.trial import BatchTime, ExchangeTime, TrialRecord
 
 CONFIG = small_config()
 SIZES = (4096, 65536, 1_048_576, 16_777_216)
@@ -25,13 +25,8 @@ def test_latency_and_rate_are_fitted_to_the_slowest_rank() -> None:
         ranks = (replace(fast, exchanges=sweep(1e-4, 4e9)), replace(slow, exchanges=sweep(2e-4, 1e9)))
         records[index] = replace(record, ranks=ranks)
     assert fit_exchanges(records) == pytest.approx((2e-4, 1e9))
-
-
-def test_one_size_gives_a_rate_without_latency() -> None:
-    assert fit_exchanges(trials(CONFIG, 2, 0.05, rank={"exchanges": sweep(0.0, 1e9)[:1]})) == pytest.approx((0.0, 1e9))
-
-
-def test_without_exchanges_there_is_no_rate() -> None:
+    one_size = trials(CONFIG, 2, 0.05, rank={"exchanges": sweep(0.0, 1e9)[:1]})
+    assert fit_exchanges(one_size) == pytest.approx((0.0, 1e9)), "a rate without latency"
     assert fit_exchanges(trials(CONFIG, 2, 0.05)) is None
 
 
@@ -51,38 +46,38 @@ def test_what_the_exchange_takes_alone_beyond_what_is_exposed_is_hidden() -> Non
     assert point.exchange.hidden_seconds == pytest.approx(0.018, rel=0.03)
 
 
-def test_a_larger_batch_is_advised_from_the_times_of_several_batches() -> None:
-    # A step takes 10 ms and 1 ms more for each sample: 64 samples 74 ms, and 30 ms are exposed.
-    further = (BatchTime(32, 10, 10 * 0.042), BatchTime(128, 10, 10 * 0.138))
-    advice = explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).advice
+# A step takes 10 ms and 1 ms more for each sample: 64 samples 74 ms.
+FURTHER = {"rank": {"further_batches": (BatchTime(32, 10, 10 * 0.042), BatchTime(128, 10, 10 * 0.138))}}
+OTHER_SERIES = trials(replace(CONFIG, batch=128, strategy="independent"), 1, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("records", "efficiency", "batch", "measured"),
+    [
+        # 30 ms are exposed: 0.95 needs 0.95 · 30 / 0.05 = 570 ms of work, 560 samples.
+        (run(CONFIG, 0.074, 0.074, 0.104, **FURTHER), 0.95, 560, 3),
+        # Proportional: 0.9 needs 0.9 · 64 / 0.1 = 576 ms; 0.95 would need more than 16 times the batch.
+        (run(CONFIG, 0.064, 0.064, 0.128), 0.9, 576, 1),
+        ([*run(CONFIG, 0.064, 0.064, 0.128), *OTHER_SERIES], 0.9, 974, 2),
+    ],
+)
+def test_a_larger_batch_is_advised_from_the_times_of_several_batches(
+    records: list[TrialRecord], efficiency: float, batch: int, measured: int
+) -> None:
+    advice = explain_only(records).advice
     assert advice is not None
-    assert advice.measured_batches == 3
-    # 0.95 needs 0.95 · 30 / 0.05 = 570 ms of work: 560 samples.
-    assert (advice.efficiency, advice.batch) == (0.95, pytest.approx(560, abs=11))
+    assert advice.measured_batches == measured
+    assert (advice.efficiency, advice.batch) == (efficiency, pytest.approx(batch, abs=12))
 
 
-def test_a_step_that_takes_as_long_with_fewer_samples_has_no_batch_to_advise_but_says_so() -> None:
-    further = (BatchTime(32, 10, 0.73), BatchTime(16, 10, 0.74))
+@pytest.mark.parametrize(("seconds", "equal"), [((0.73, 0.74), 16), ((0.42, 0.26), None)])
+def test_a_step_that_takes_as_long_with_fewer_samples_has_no_batch_to_advise_but_says_so(
+    seconds: tuple[float, float], equal: int | None
+) -> None:
+    further = tuple(BatchTime(batch, 10, of_ten) for batch, of_ten in zip((32, 16), seconds, strict=True))
     point = explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further}))
-    assert point.advice is None
-    assert point.equal_batch == 16
-    further = (BatchTime(32, 10, 0.42), BatchTime(16, 10, 0.26))
-    assert explain_only(run(CONFIG, 0.074, 0.074, 0.104, rank={"further_batches": further})).equal_batch is None
-
-
-def test_without_other_batches_a_step_is_taken_to_be_proportional_to_its_batch() -> None:
-    advice = explain_only(run(CONFIG, 0.064, 0.064, 0.128)).advice
-    assert advice is not None
-    assert advice.measured_batches == 1
-    # 0.9 needs 0.9 · 64 / 0.1 = 576 ms: 576 samples; 0.95 would need more than 16 times the batch.
-    assert (advice.efficiency, advice.batch) == (0.9, pytest.approx(576, abs=12))
-
-
-def test_batches_of_other_series_count_too() -> None:
-    other = replace(CONFIG, batch=128, strategy="independent")
-    advice = explain_only([*run(CONFIG, 0.064, 0.064, 0.128), *trials(other, 1, 0.1)]).advice
-    assert advice is not None
-    assert advice.measured_batches == 2
+    assert point.equal_batch == equal
+    assert (point.advice is None) == (equal is not None)
 
 
 def test_no_batch_helps_against_contention() -> None:

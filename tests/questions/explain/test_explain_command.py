@@ -171,13 +171,10 @@ def test_short_windows_are_a_note_where_cpu_time_does_not_tell(data: str, cpu: d
     assert "shortest windows" not in text_of(run(config, 0.03, 0.036, 0.09, rank=cpu))
 
 
-def test_percentages_add_up_to_100() -> None:
+def test_percentages_add_up_to_100_and_a_share_does_not_reach_beyond_all() -> None:
     for step in (0.1, 0.101, 0.1037, 0.1111):
         (point,) = explain_records(run(CONFIG, 0.0333, 0.0667, step))
         assert sum(round_to_percents(point.parts)) == 100
-
-
-def test_a_share_does_not_reach_beyond_all() -> None:
     assert format_share(Interval(0.89, 0.68, 1.02)).replace("\u202f", " ") == "89 (68–100) %"
     assert format_share(Interval(0.31, 0.28, 0.34)).replace("\u202f", " ") == "31 ± 3 %"
 

@@ -33,26 +33,25 @@ GPU = small_config(device="cuda")
 Shares = Sequence[float]
 
 
-def test_equal_ranks_are_not_slow() -> None:
-    assert find_slow_ranks(trials(APART, 4, 0.05)) == ()
+def with_steps(records: list[TrialRecord], seconds: Sequence[float]) -> list[TrialRecord]:
+    """Return the trials, in which rank 1 took these seconds a step."""
+    return [change_rank(record, 1, window_seconds=step * 40) for record, step in zip(records, seconds, strict=True)]
 
 
-def test_a_rank_that_is_slow_in_some_repeats_only_is_not_named() -> None:
-    records = trials(APART, 2, (0.05, 0.08))
-    records[2] = change_rank(records[2], 1, window_seconds=0.05 * 40)
-    assert find_slow_ranks(records) == ()
-
-
-def test_a_rank_whose_slowness_varies_much_is_not_named() -> None:
-    records = trials(APART, 2, (0.05, 0.08), repeats=3)
-    for index, step in enumerate((0.055, 0.11, 0.06)):
-        records[index] = change_rank(records[index], 1, window_seconds=step * 40)
-    assert find_slow_ranks(records) == ()
-
-
-def test_two_slow_ranks_of_four_are_named_the_slowest_first() -> None:
-    slow = find_slow_ranks(trials(APART, 5, (0.05, 0.07, 0.05, 0.1, 0.05)))
-    assert [(entry.rank, round(entry.factor, 2)) for entry in slow] == [(3, 2.0), (1, 1.4)]
+@pytest.mark.parametrize(
+    ("records", "slow"),
+    [
+        (trials(APART, 1, 0.05), []),
+        (trials(APART, 4, 0.05), []),
+        (with_steps(trials(APART, 2, (0.05, 0.08)), (0.08, 0.08, 0.05, 0.08, 0.08)), []),  # not in every repeat
+        (with_steps(trials(APART, 2, (0.05, 0.08), repeats=3), (0.055, 0.11, 0.06)), []),  # it varies much
+        (trials(APART, 5, (0.05, 0.07, 0.05, 0.1, 0.05)), [(3, 2.0), (1, 1.4)]),  # the slowest first
+    ],
+)
+def test_ranks_that_are_slow_in_every_repeat_are_named(
+    records: list[TrialRecord], slow: list[tuple[int, float]]
+) -> None:
+    assert [(entry.rank, round(entry.factor, 2)) for entry in find_slow_ranks(records)] == slow
 
 
 def test_a_rank_that_becomes_slow_is_dated() -> None:
@@ -61,8 +60,7 @@ def test_a_rank_that_becomes_slow_is_dated() -> None:
         change_rank(record, 1, step_seconds=steps, window_seconds=sum(steps)) for record in trials(APART, 2, 0.05)
     ]
     (slow,) = find_slow_ranks(records)
-    assert slow.since_step == 26
-    assert slow.since_seconds == pytest.approx(25 * 0.05)
+    assert (slow.since_step, slow.since_seconds) == (26, pytest.approx(25 * 0.05))
 
 
 def test_a_rank_that_is_slow_from_the_start_has_no_date() -> None:
@@ -90,10 +88,6 @@ def test_the_share_of_its_core_and_waiting_for_it_are_evidence(
     assert slow.others_core_share == pytest.approx(1.0, rel=0.02)
     assert slow.other_cores == 0.97
     assert slow.reason == reason
-
-
-def test_a_point_of_one_device_has_no_slow_ranks() -> None:
-    assert find_slow_ranks(trials(APART, 1, 0.05)) == ()
 
 
 # ---- cores
@@ -176,12 +170,7 @@ def test_little_cpu_time_is_no_missing_core_where_ranks_wait_for_gpus_or_samples
 
 
 def test_ranks_whose_cpu_time_was_not_counted_are_judged_by_their_steps() -> None:
-    records = [
-        *trials(remove_exchange(CONFIG), 1, 0.05, rank={"cpu_seconds": None}),
-        *trials(remove_exchange(CONFIG), 2, (0.05, 0.1), rank={"cpu_seconds": None}),
-        *trials(CONFIG, 2, 0.105, rank={"cpu_seconds": None}),
-    ]
-    point = explain_only(records)
+    point = explain_only(run(CONFIG, 0.05, (0.05, 0.1), 0.105, rank={"cpu_seconds": None}))
     assert point.verdict == explain.SLOW_RANK
     assert shares(point)[STRAGGLERS] == pytest.approx(0.05 / 0.105, abs=0.005)
 
@@ -215,25 +204,18 @@ def text_of(records: list[TrialRecord]) -> str:
 def test_a_gpu_that_was_limited_is_named_with_its_clock_and_the_reasons() -> None:
     (limited,) = find_limited_gpus(with_gpus(trials(GPU, 2, 0.05), FREE, CAPPED))
     assert limited == LimitedGpu(1, "localhost", 1200.0, 1980, 0.6, ("power cap", "temperature"))
-
-
-def test_limits_of_moments_and_settings_that_leave_the_clock_high_are_not_named() -> None:
-    short = gpu(1500.0, 0.05, power_cap=0.05)
-    high = gpu(1960.0, 1.0, application_clocks=1.0)
-    assert find_limited_gpus(with_gpus(trials(GPU, 2, 0.05), short, high)) == ()
-
-
-def test_without_samples_there_is_nothing_to_name() -> None:
-    assert find_limited_gpus(trials(GPU, 2, 0.05)) == ()
+    short, high = gpu(1500.0, 0.05, power_cap=0.05), gpu(1960.0, 1.0, application_clocks=1.0)
+    assert find_limited_gpus(with_gpus(trials(GPU, 2, 0.05), short, high)) == (), "moments, and a clock that is high"
+    assert find_limited_gpus(trials(GPU, 2, 0.05)) == (), "no samples"
     assert "GPU" not in text_of(run(GPU, 0.05, 0.05, 0.1))
+
+
+LIMIT_OF_CAPPED = "1,200 MHz of 1,980 (power cap, temperature in 60 % of the window)"
 
 
 def test_a_note_of_the_explanation_names_the_gpu() -> None:
     text = text_of(with_gpus(run(GPU, 0.05, 0.05, 0.1), FREE, CAPPED))
-    assert (
-        "note: the GPU of rank 1 on localhost ran at 1,200 MHz of 1,980 (power cap, temperature in 60 % of the window)"
-        in text
-    )
+    assert f"note: the GPU of rank 1 on localhost ran at {LIMIT_OF_CAPPED}" in text
     assert "of rank 0" not in text
 
 
@@ -249,17 +231,11 @@ def test_many_limited_gpus_are_one_note() -> None:
     ) in text_of(records)
 
 
-def test_the_clock_of_its_gpu_is_the_reason_of_a_slow_rank() -> None:
+def test_the_clock_of_its_gpu_is_the_reason_of_a_slow_rank_unless_it_is_equal() -> None:
     records = with_gpus(run(GPU, 0.05, (0.05, 0.08), 0.085), FREE, CAPPED)
     (slow,) = find_slow_ranks([record for record in records if len(record.ranks) == 2][:5])
     assert (slow.reason, slow.gpu_mhz, slow.others_gpu_mhz) == (SLOW_CLOCK, 1200.0, 1950.0)
-    assert (
-        "Its GPU ran at 1,200 MHz of 1,980 (power cap, temperature in 60 % of the window), those of the others at"
-        " 1,950 MHz"
-    ) in text_of(records)
-
-
-def test_an_equal_clock_is_not_the_reason() -> None:
+    assert f"Its GPU ran at {LIMIT_OF_CAPPED}, those of the others at 1,950 MHz" in text_of(records)
     text = text_of(with_gpus(run(GPU, 0.05, (0.05, 0.08), 0.085), FREE, FREE))
     assert "Its GPU ran at 1,950 MHz and those of the others at 1,950 MHz, so it is not the clock" in text
 

@@ -36,8 +36,11 @@ def is_constant(values: Sequence[float]) -> bool:
     return max(values) - min(values) <= 0.02 * max(values)  # sources round batches
 
 
-def test_ids_are_unique() -> None:
+def test_ids_are_unique_lower_case_and_have_a_year() -> None:
     assert len(CURVES) == len({curve.id for curve in CURVES}) > 200
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]*", curve.id) for curve in CURVES)
+    assert all(re.search(str(curve.source.year), curve.id) for curve in CURVES)
+    assert not re.search("bandwidth|1gpu|deepspeed|ibm", " ".join(curve.id for curve in CURVES)), "no throughput"
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.id)
@@ -68,15 +71,6 @@ def test_every_curve_is_whole_and_its_scaling_and_flags_follow_from_its_points(c
         MIXED_BATCHES: scaling == MIXED,
     }
     assert curve.flags == tuple(flag for flag, is_there in expected.items() if is_there)
-
-
-def test_ids_are_lower_case_and_have_a_year() -> None:
-    assert all(re.fullmatch(r"[a-z][a-z0-9-]*", curve.id) for curve in CURVES)
-    assert all(re.search(str(curve.source.year), curve.id) for curve in CURVES)
-
-
-@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.id)
-def test_the_network_is_that_of_trainscale_where_there_is_one(curve: PublishedCurve) -> None:
     network = curve.network
     if network.name in models.MODELS:
         graph = models.build(network.name)
@@ -122,11 +116,6 @@ def test_the_speed_of_a_gpu_becomes_that_of_the_cluster() -> None:
     assert curve.compute_speedup(curve.points[1]) == pytest.approx(16 * 5605 / 5762)
 
 
-def test_what_is_no_throughput_or_no_curve_is_left_out() -> None:
-    ids = " ".join(curve.id for curve in CURVES)
-    assert not re.search("bandwidth|1gpu|deepspeed|ibm", ids)
-
-
 def test_the_flags_are_on_these_curves() -> None:
     flagged = {flag: [c.id for c in CURVES if flag in c.flags] for flag in (ABOVE_115, MIXED_BATCHES)}
     assert flagged == {
@@ -138,14 +127,11 @@ def test_the_flags_are_on_these_curves() -> None:
     assert all("NVIDIA" in curve.source.citation for curve in mislabelled)
 
 
-def test_an_efficiency_that_the_source_states_needs_no_speed() -> None:
+def test_what_the_source_does_not_state_is_left_out() -> None:
     curve = find_curve("published:horovod2018-512-vgg16")
     assert not curve.has_speeds
     assert (curve.compute_efficiency(curve.points[-1]), curve.compute_speedup(curve.points[-1])) == (0.68, 0.68 * 512)
-
-
-def test_hosts_are_filled() -> None:
-    assert [GOOD.count_hosts(point) for point in GOOD.points] == [1, 1, 1, 1, 1, 2, 4, 8, 16]
+    assert [GOOD.count_hosts(point) for point in GOOD.points] == [1, 1, 1, 1, 1, 2, 4, 8, 16], "hosts are filled"
     assert find_curve("chainermn2017-resnet50").count_hosts(PublishedPoint(8, 1.0)) is None
 
 
@@ -162,9 +148,6 @@ def test_an_unknown_id_names_the_nearest() -> None:
 @pytest.mark.parametrize(("last", "is_so"), [(460.0, False), (461.0, True)])
 def test_an_efficiency_above_115_percent_is_impossible(last: float, is_so: bool) -> None:
     assert is_impossible(PublishedPoint(4, last), PublishedPoint(1, 100.0)) == is_so
-
-
-def test_every_flag_has_a_sentence() -> None:
     assert set(SENTENCES) == {ABOVE_115, WEAK_LABELLED_STRONG, MIXED_BATCHES}
 
 
@@ -175,10 +158,6 @@ def ids(*texts: str, **others: Any) -> set[str]:
     return {curve.id for curve in select_curves(CURVES, *texts, **others)}
 
 
-def test_without_a_wish_all_are_selected() -> None:
-    assert len(ids()) == len(CURVES)
-
-
 @pytest.mark.parametrize("text", ["ResNet-152", "resnet152", "RESNET 152"])
 def test_case_spaces_and_dashes_do_not_matter(text: str) -> None:
     networks = {curve.network.name for curve in select_curves(CURVES, network=text)}
@@ -186,6 +165,7 @@ def test_case_spaces_and_dashes_do_not_matter(text: str) -> None:
 
 
 def test_all_wishes_hold_at_once() -> None:
+    assert len(ids()) == len(CURVES)
     assert ids("resnet50", "dgx-1", "torch", years=(2021, 2021)) == {
         f"nvidia2021-resnet50-pytorch-v100-{size}-{precision}"
         for size in ("16gb", "32gb")

@@ -67,13 +67,10 @@ def test_a_wide_list_has_all_columns_and_marks_flags() -> None:
     assert grid.note.startswith("2 curves of 2 sources.")
 
 
-def test_a_curve_is_a_table_with_efficiencies() -> None:
+def test_a_curve_is_a_table_with_efficiencies_and_no_empty_column() -> None:
     grid = make_curve_grid(MXNET)
     assert grid.header == ("devices", "hosts", "batch", "global", "images/s", "speed-up", "efficiency", "")
     assert grid.rows[-1] == ("256", "16", "32", "8,192", "4,630", "230.60×", "90.1\u202f%", "━" * 9)
-
-
-def test_columns_without_values_are_left_out() -> None:
     assert make_curve_grid(find_curve("chainermn2017-resnet50")).header == ("devices", "speed-up", "efficiency", "")
 
 
@@ -127,18 +124,13 @@ def test_the_answer_is_one_sentence() -> None:
     assert list_neighbours(comparison)[0] == ("  80.0\u202f% at    8  c80", "differs in nothing that its source states")
 
 
-def test_below_all_reads_well_and_few_points_are_called_few() -> None:
-    text = describe_comparison(place(make_curve(0.9, data="real")))
-    assert (
-        "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1 source"
-        in text
-    )
+def test_a_few_points_and_an_interval_that_spans_places_read_well() -> None:
+    comparison = place(make_curve(0.9, data="real"))
+    text = describe_comparison(comparison)
+    assert "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1" in text
     assert text.endswith("; so few points are weak evidence.")
-
-
-def test_an_interval_that_spans_places_names_both() -> None:
-    comparison = replace(place(make_curve(0.9)), places=("lowest quarter", "middle half"))
-    assert "is in the lowest quarter or in the middle half of 1" in describe_comparison(comparison)
+    several = replace(comparison, places=("lowest quarter", "middle half"))
+    assert "is in the lowest quarter or in the middle half of 1" in describe_comparison(several)
 
 
 def test_where_nothing_is_near_the_sentence_says_why() -> None:
@@ -149,19 +141,15 @@ def test_where_nothing_is_near_the_sentence_says_why() -> None:
     assert list_neighbours(comparison) == [("  90.0\u202f% at    8  a", "differs in hardware: A100-80GB (DGX A100)")]
 
 
-def test_a_long_list_is_cut_and_says_so() -> None:
-    comparison = place(*(make_curve(0.9, f"c{i}") for i in range(15)))
+def test_a_long_list_is_cut_and_the_page_describes_every_field_of_the_json() -> None:
+    comparison = place(*(make_curve(0.9, f"c{i}", data="real") for i in range(15)))
     assert len(list_neighbours(comparison)) == 12
     assert "(3 more: --json has all)" in make_heading(comparison)
-    document = json.loads(render_like_json([comparison]))
-    assert len(document["series"][0]["points"]) == 15
-
-
-def test_the_page_describes_every_field_of_the_answer() -> None:
     coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))
-    document = json.loads(render_like_json([place(make_curve(0.9, data="real"))]))
+    document = json.loads(render_like_json([comparison]))
     (series,) = document["series"]
     point = series["points"][0]
+    assert len(series["points"]) == 15
     assert {*document, *series, *series["efficiency"], *point, *point["differences"][0], *series["places"]} <= coded
 
 
@@ -194,10 +182,6 @@ def test_flags_and_a_missing_baseline_are_in_the_sentence() -> None:
     assert f"Flag: {SENTENCES[WEAK_LABELLED_STRONG]}." in lines[1].sentence
 
 
-def names_in(spec: object) -> str:
-    return json.dumps(spec, ensure_ascii=False)
-
-
 @pytest.mark.parametrize(
     ("normalise", "is_shown", "title"),
     [
@@ -208,14 +192,12 @@ def names_in(spec: object) -> str:
 )
 def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: bool, title: str) -> None:
     curve = make_curve(0.9)
-    spec = draw_throughput(lay(curve, normalise=normalise))
-    assert (curve.title in names_in(spec)) == is_shown
-    assert title in names_in(spec)
-
-
-def test_the_chart_of_devices_has_their_speeds() -> None:
-    spec = draw_throughput(lay(make_curve(0.9), normalise="per-device"))
-    assert '"value": 900.0, "low": null, "high": null' in names_in(spec)
+    points = tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points)
+    spec = json.dumps(draw_throughput(lay(replace(curve, points=points), normalise=normalise)), ensure_ascii=False)
+    assert title in spec
+    assert (curve.title in spec) == is_shown
+    assert ('"Batch": "not stated"' in spec) == is_shown, "not 0"
+    assert ('"value": 900.0, "low": null, "high": null' in spec) == (normalise == "per-device")
 
 
 def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
@@ -228,13 +210,6 @@ def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     assert "\n## Beside published curves\n\n- " in render_report_md(reported(gpu_run(), [series]), overlay)
     assert curve.source.url in render_report_md(reported(gpu_run(), [series]), overlay)
     assert "Beside published curves" not in render_report_md(reported(gpu_run(), [series]))
-
-
-def test_a_batch_that_is_not_stated_is_not_shown_as_0() -> None:
-    curve = make_curve(0.9)
-    silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
-    spec = draw_throughput(lay(silent, normalise="absolute"))
-    assert '"Batch": "not stated"' in names_in(spec)
 
 
 # ---- curves as series
@@ -251,13 +226,10 @@ def test_a_curve_becomes_a_series_without_intervals() -> None:
     assert last.speedup.mean == pytest.approx(61938.36 / 457.07)
 
 
-def test_a_curve_that_begins_at_8_devices_has_no_speedup() -> None:
+def test_a_curve_may_have_no_speedup_or_no_speed() -> None:
     series = make_curve_series(find_curve("torchtitan2024-llama3-8b-fsdp"))
     assert not series.has_baseline
     assert [point.devices for point in series.good] == [8, 128]
-
-
-def test_a_curve_without_speeds_cannot_be_drawn() -> None:
     with pytest.raises(InputError, match="vgg16: its source states an efficiency but no speeds"):
         make_curve_series(find_curve("horovod2018-512-vgg16"))
 
