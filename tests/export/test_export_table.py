@@ -9,9 +9,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
-from factories import curve, learning_record, make_config, make_record, make_run
+from factories import learning_record, make_config, make_record, make_run
 from pyarrow import parquet
-from stored_runs import ALLREDUCE, two_series, write_run
+from stored_runs import two_series, write_run
 
 from trainscale.analyse.throughput import compute_samples_per_second
 from trainscale.export.base import Destination
@@ -44,17 +44,13 @@ def test_every_field_of_a_config_has_a_column() -> None:
     assert {"batch_per_device", "global_batch"} <= names
 
 
-def test_every_column_has_one_plain_type_and_a_meaning() -> None:
+def test_every_column_has_one_plain_type_a_meaning_and_its_unit() -> None:
     assert {column.kind for column in COLUMNS} == {str, int, float, bool}
     assert all(column.meaning and not column.meaning.endswith(".") for column in COLUMNS)
-
-
-def test_columns_in_seconds_and_bytes_say_so_in_their_unit() -> None:
-    units = {column.name: column.unit for column in COLUMNS}
-    for name, unit in units.items():
-        if name.endswith("_seconds") or name == "seconds":
-            assert unit == "s", name
-        assert ("_bytes" in name) == (unit == "bytes"), name
+    for column in COLUMNS:
+        if column.name.endswith("_seconds") or column.name == "seconds":
+            assert column.unit == "s", column.name
+        assert ("_bytes" in column.name) == (column.unit == "bytes"), column.name
 
 
 # ---- rows
@@ -122,25 +118,17 @@ def test_machine_and_versions_come_from_the_run_without_host_names(tmp_path: Pat
     assert (row.framework_version, row.versions) == ("2.9.1", "torch 2.9.1, python 3.11.9")
     assert (row.trainscale_version, row.trainscale_commit) == ("0.1.0", "abc")
     assert "secret-name" not in json.dumps(asdict(row))
+    several = make_run(machine={"cpu": "the controller's"}, hosts={"localhost": {"cpu": "the host's"}})
+    (row,) = Run.open(write_run(tmp_path / "several", [make_record()], several)).rows
+    assert row.cpu == "the host's", "that of rank 0"
 
 
-def test_on_several_hosts_the_machine_is_that_of_rank_0(tmp_path: Path) -> None:
-    info = make_run(machine={"cpu": "the controller's"}, hosts={"localhost": {"cpu": "the host's"}})
-    (row,) = Run.open(write_run(tmp_path / "run", [make_record()], info)).rows
-    assert row.cpu == "the host's"
-
-
-def test_flags_of_a_point_are_in_the_rows_of_its_good_trials(tmp_path: Path) -> None:
-    records = curve(ALLREDUCE, {1: 100}, 1)
-    (row,) = Run.open(write_run(tmp_path / "run", records)).rows
-    assert row.flags == "measured once only, so there is no interval"
-
-
-def test_short_trials_of_a_search_are_rows_too(tmp_path: Path) -> None:
+def test_flags_of_a_point_and_short_trials_of_a_search_are_in_the_rows(tmp_path: Path) -> None:
     full = make_record(make_config())
     short = replace(full, trial=replace(full.trial, short=True))
     rows = Run.open(write_run(tmp_path / "run", [short, full])).rows
     assert [row.short for row in rows] == [True, False]
+    assert rows[1].flags == "measured once only, so there is no interval"
 
 
 def test_a_run_of_the_first_schema_can_be_exported() -> None:

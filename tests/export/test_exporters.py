@@ -105,17 +105,17 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
         load_exporter(name).export([run], Destination(output))
 
 
-def test_mlflow_needs_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "output", "message"),
+    [("mlflow", None, "no server is named"), ("wandb", "nowhere", "there is no such directory")],
+)
+def test_an_exporter_needs_a_place(
+    name: str, output: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run = Run.open(write_run(tmp_path / "run", [make_record()]))
-    with pytest.raises(InputError, match="no server is named"):
-        load_exporter("mlflow").export([run], Destination())
-
-
-def test_wandb_needs_a_folder_that_exists(tmp_path: Path) -> None:
-    run = Run.open(write_run(tmp_path / "run", [make_record()]))
-    with pytest.raises(InputError, match="there is no such directory"):
-        load_exporter("wandb").export([run], Destination(str(tmp_path / "nowhere")))
+    with pytest.raises(InputError, match=message):
+        load_exporter(name).export([run], Destination(output))
 
 
 def test_a_missing_package_is_one_message_with_the_command_that_installs_it() -> None:

@@ -90,17 +90,13 @@ def test_nothing_is_near_a_cpu() -> None:
     assert "hardware" in answer.neighbours[0].too_far
 
 
-def test_a_curve_without_a_1_device_point_or_with_impossible_points_is_no_neighbour() -> None:
-    good, impossible = make_curve(0.9), make_curve(1.3)
-    from_two = replace(good, points=tuple(replace(point, devices=point.devices * 2) for point in good.points))
-    assert standing(from_two, impossible).neighbours == ()
-
-
-def test_a_curve_has_one_neighbour_that_of_the_nearest_device_count() -> None:
+def test_a_curve_has_one_neighbour_that_of_the_nearest_possible_device_count() -> None:
     curve = make_curve(0.9)
     points = (*curve.points, replace(curve.points[1], devices=16, global_batch=256 * 16))
     (neighbour,) = standing(replace(curve, points=points)).neighbours
     assert neighbour.point.devices == 8
+    from_two = replace(curve, points=tuple(replace(point, devices=point.devices * 2) for point in curve.points))
+    assert standing(from_two, make_curve(1.3)).neighbours == (), "no 1-device point, and an impossible one"
 
 
 def test_points_of_the_same_network_on_the_same_device_are_preferred_where_there_are_enough() -> None:
@@ -162,15 +158,8 @@ def test_a_network_is_the_same_by_its_name_and_its_work(model: str, changes: dic
 )
 def test_the_device_is_that_of_the_machine(gpus: list[str], device: str) -> None:
     assert describe_work(make_series(), make_run(machine={"cpu": "A CPU", "gpus": gpus})).device == device
-
-
-def test_hosts_of_a_cluster_tell_the_device_too() -> None:
-    run = make_run(hosts={"a": {"gpus": ["NVIDIA H200"]}, "b": {"gpus": ["NVIDIA H200"]}})
-    assert describe_work(make_series(), run).device == "H200"
-
-
-def test_a_curve_of_the_same_work_has_no_traits() -> None:
-    assert list_traits(describe_work(make_series(), gpu_run()), make_curve(0.9)) == ()
+    hosts = make_run(hosts={"a": {"gpus": gpus[:1]}, "b": {"gpus": gpus[1:2]}})
+    assert describe_work(make_series(), hosts).device == device, "hosts of a cluster tell the device too"
 
 
 def test_all_that_differs_is_listed() -> None:
@@ -186,10 +175,11 @@ def test_all_that_differs_is_listed() -> None:
     )
 
 
-def test_what_the_source_does_not_state_does_not_differ() -> None:
+def test_what_agrees_or_is_not_stated_does_not_differ() -> None:
     curve = make_curve(0.9, data="", scaling=None)
     silent = replace(curve, points=tuple(replace(p, batch_per_device=None, global_batch=None) for p in curve.points))
-    assert list_traits(describe_work(make_series(), gpu_run()), silent) == ()
+    for other in (make_curve(0.9), silent):
+        assert list_traits(describe_work(make_series(), gpu_run()), other) == ()
 
 
 def test_batches_of_weak_and_strong_scaling_are_not_set_against_each_other() -> None:

@@ -19,7 +19,7 @@ from studied_runs import (
 )
 
 from trainscale import cli
-from trainscale.questions.study.study import FORMATS, make_measuring_command
+from trainscale.questions.study.study import make_measuring_command
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,13 @@ def test_it_prints_a_text_for_a_proposal(run: str, capsys: pytest.CaptureFixture
     assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format(run: str, capsys: pytest.CaptureFixture[str], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    {"text": "Scaling of", "markdown": "# Scaling of", "latex": "% Needs: ", "json": '{\n  "schema": 1'}.items(),
+)
+def test_every_format(run: str, capsys: pytest.CaptureFixture[str], name: str, begins: str) -> None:
     code, out, err = study(capsys, run, "--format", name)
-    assert (code, err) == (0, "")
-    begins = {"text": "Scaling of", "markdown": "# Scaling of", "latex": "% Needs: ", "json": "{"}
-    assert out.startswith(begins[name])
-    if name == "json":
-        assert json.loads(out)["studies"][0]["devices"] == 8
+    assert (code, err, out[: len(begins)]) == (0, "", begins)
 
 
 def test_the_size_and_the_efficiency_are_those_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,11 +92,15 @@ def test_a_size_that_was_not_measured_is_predicted_and_says_so(
     assert "only one point" in strong_ladder["predicted"]["reason"]
 
 
-def test_it_can_be_written_to_a_file(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_can_be_written_to_a_file_and_knows_the_size_of_the_data_set(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = study(capsys, run, "-o", str(tmp_path / "study.txt"))
     assert (code, out) == (0, f"{tmp_path / 'study.txt'}: written\n")
     assert (tmp_path / "study.txt").read_text().startswith("Scaling of AlexNet")
     assert study(capsys, run, "-o", str(tmp_path / "study.txt" / "inside"))[0] == 2
+    with_data = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
+    assert "2 epochs of 50,000 images" in study(capsys, str(with_data), "--epochs", "2")[1]
 
 
 def test_a_full_disk_leaves_the_document_that_was_there(
@@ -112,11 +115,6 @@ def test_a_full_disk_leaves_the_document_that_was_there(
     assert code == 2
     assert "No space left on device" in err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["whole"]
-
-
-def test_the_size_of_the_data_set_of_the_run_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
-    assert "2 epochs of 50,000 images" in study(capsys, str(directory), "--epochs", "2")[1]
 
 
 def test_one_ladder_whose_largest_size_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

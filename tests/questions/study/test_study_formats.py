@@ -30,7 +30,10 @@ from trainscale.runs import Run
 
 COMMAND = "trainscale run -m alexnet:32 --study"
 IMAGENET = Training(90, 1_281_167)
-WITHOUT_LAST = [record for record in both_ladders() if record.trial.point != (STRONG_CONFIG, 8)]
+BOTH = both_ladders()
+COUNTED = list(map(with_energy, BOTH))
+NO_KNEE = ladder_records(WEAK_CONFIG, {1: 100.0, 8: 110.0})
+WITHOUT_LAST = [record for record in BOTH if record.trial.point != (STRONG_CONFIG, 8)]
 FAILED_LAST = [*WITHOUT_LAST, failed_record(STRONG_CONFIG, 8)]
 INFO = replace(make_run(trainscale="0.1.0", command=COMMAND), spec={"warmup": 10, "steps": 100})
 
@@ -52,7 +55,7 @@ def section(records: list[TrialRecord], heading: str) -> Section:
 
 
 def test_the_tables_have_every_point() -> None:
-    grids = [section.grid for section in sections_of(both_ladders()) if section.grid]
+    grids = [section.grid for section in sections_of(BOTH) if section.grid]
     weak, strong, cost = ([tuple(map(convert_to_ascii, row)) for row in grid.rows] for grid in grids)
     assert weak[0] == ("1", "1", "32", "100.0", "0.2 %", "1.00x", "100 %")
     assert weak[3][:4] == ("8", "2", "256", "720.0")
@@ -69,48 +72,23 @@ def test_the_tables_have_every_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "heading", "number", "text"),
+    ("records", "heading", "text"),
     [
-        (
-            both_ladders(),
-            "Efficiency on 8 devices",
-            0,
-            "Weak scaling: 90.0 +- 0.2 % efficiency (720.0 images/s, speed-up 7.20x) on 2 nodes.",
-        ),
-        (WITHOUT_LAST, "Efficiency on 8 devices", 1, "Strong scaling: not measured on 8 devices"),
-        (FAILED_LAST, "Efficiency on 8 devices", 1, "Strong scaling: no result on 8 devices, out of memory"),
-        (FAILED_LAST, "Strong scaling", 0, "8 devices: no result, out of memory"),
-        (
-            both_ladders(),
-            "Largest size",
-            0,
-            "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the efficiency falls below 70 %"
-            " was not measured.",
-        ),
-        (
-            both_ladders(),
-            "Largest size",
-            1,
-            "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %.",
-        ),
-        (
-            ladder_records(WEAK_CONFIG, {1: 100.0, 8: 110.0}),
-            "Largest size",
-            0,
-            "Weak scaling: no measured size on several devices reaches it; the highest is 13",
-        ),
-        (both_ladders(), "Energy", 0, "Not measured: no energy counter of these devices could be read."),
-        (
-            list(map(with_energy, both_ladders())),
-            "Energy",
-            0,
-            "0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scaling). It is the"
-            " energy of the GPUs, by their own counters (NVML)",
-        ),
+        (BOTH, "Efficiency on 8", "90.0 +- 0.2 % efficiency (720.0 images/s, speed-up 7.20x) on 2 nodes."),
+        (WITHOUT_LAST, "Efficiency on 8", "Strong scaling: not measured on 8 devices"),
+        (FAILED_LAST, "Efficiency on 8", "Strong scaling: no result on 8 devices, out of memory"),
+        (FAILED_LAST, "Strong scaling", "8 devices: no result, out of memory"),
+        (BOTH, "Largest size", "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the"),
+        (BOTH, "Largest size", "where the efficiency falls below 70 % was not measured."),
+        (BOTH, "Largest size", "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %."),
+        (NO_KNEE, "Largest size", "Weak scaling: no measured size on several devices reaches it; the highest is 13"),
+        (BOTH, "Energy", "Not measured: no energy counter of these devices could be read."),
+        (COUNTED, "Energy", "0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scal"),
+        (COUNTED, "Energy", "It is the energy of the GPUs, by their own counters (NVML)"),
     ],
 )
-def test_every_section_says_what_was_measured(records: list[TrialRecord], heading: str, number: int, text: str) -> None:
-    assert convert_to_ascii(section(records, heading).paragraphs[number]).startswith(text)
+def test_every_section_says_what_was_measured(records: list[TrialRecord], heading: str, text: str) -> None:
+    assert text in convert_to_ascii(" ".join(section(records, heading).paragraphs))
 
 
 def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
@@ -123,28 +101,24 @@ def paragraph(study: Study, heading: str) -> str:
     return text
 
 
-def test_the_method_has_five_sentences() -> None:
-    method = paragraph(study_of(both_ladders()), "Method")
+def test_the_method_has_five_sentences_and_says_what_is_not_proven() -> None:
+    method = paragraph(study_of(BOTH), "Method")
     assert re.fullmatch(r"([^.]([^.]|\.\d)*\.){5}", method)
     assert "every point 5 times in fresh processes on 2026-01-02, with 10 warm-up steps" in method
     assert method.endswith("they agreed.")
-
-
-def test_a_budget_and_missing_proofs_are_said() -> None:
+    assert "not proven" in paragraph(study_of([replace(record, witness=None) for record in BOTH]), "Method")
     by_budget = replace(INFO, spec={"warmup": 10, "steps": 100, "budget": 60.0})
-    method = paragraph(study_of(both_ladders(), info=by_budget), "Method")
+    method = paragraph(study_of(BOTH, info=by_budget), "Method")
     assert "at most 100 measured steps" in method
     assert "wider by" in method
-    unproven = [replace(record, witness=None) for record in both_ladders()]
-    assert "not proven" in paragraph(study_of(unproven), "Method")
 
 
 def test_what_is_extrapolated_is_said() -> None:
-    with_training = paragraph(study_of(both_ladders()), "What is extrapolated")
+    with_training = paragraph(study_of(BOTH), "What is extrapolated")
     assert "none is extrapolated to others" in with_training
     assert "115,305,030 images divided by the measured speed" in with_training
     assert "The input was random" in with_training
-    assert "epochs" not in paragraph(study_of(both_ladders(), training=None), "What is extrapolated")
+    assert "epochs" not in paragraph(study_of(BOTH, training=None), "What is extrapolated")
 
 
 @pytest.mark.parametrize(
@@ -164,14 +138,14 @@ def test_a_quantity_has_the_decimals_of_its_error(interval: Interval, text: str)
 
 
 def test_text_is_ascii_of_at_most_80_columns() -> None:
-    records = [*both_ladders()[:-1], failed_record(STRONG_CONFIG, 8, 4, message="no memory " * 20)]
+    records = [*BOTH[:-1], failed_record(STRONG_CONFIG, 8, 4, message="no memory " * 20)]
     long_command = f"{COMMAND} {' '.join(f'--setup line{number}' for number in range(20))}"
     study = study_of(list(map(with_energy, ladder_records(WEAK_CONFIG, WEAK_SPEEDS))))
     for sections in (sections_of(records), list(make_sections(study, long_command))):
         text = render_document([sections], "text")
         assert text.isascii()
         assert max(map(len, text.splitlines())) <= 80
-    lines = render_document([sections_of(both_ladders())], "text").splitlines()
+    lines = render_document([sections_of(BOTH)], "text").splitlines()
     assert lines[:2] == ["Scaling of AlexNet (torch, allreduce)", "====================================="]
     assert "devices  nodes  global batch  images/s     +-  speed-up     efficiency" in lines
 
@@ -190,14 +164,14 @@ def test_a_wide_table_is_split() -> None:
 
 
 def test_markdown_has_tables() -> None:
-    text = render_document([sections_of(both_ladders())], "markdown")
+    text = render_document([sections_of(BOTH)], "markdown")
     assert text.startswith("# Scaling of AlexNet (torch, allreduce)\n")
     assert "| devices | nodes | global batch | images/s | ± | speed-up | efficiency |" in text
     assert "## Method" in text
 
 
 def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
-    text = render_document([sections_of(both_ladders())], "latex")
+    text = render_document([sections_of(BOTH)], "latex")
     assert r"\SI{50.0 +- 0.1}{\percent} \\" in text
     assert r"\num{7.20}\(\times\)" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
@@ -213,7 +187,7 @@ def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     failed = failed_record(STRONG_CONFIG, 8, 9, message='a_b & c%d {e} ~f^g \\h $i #j <k> "l" é √ …')
     body = render_document(
-        [sections_of([*both_ladders(), failed]), sections_of(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))], "latex"
+        [sections_of([*BOTH, failed]), sections_of(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))], "latex"
     )
     packages = re.findall(r"\\usepackage(?:\[\w+\])?\{\w+\}", body.splitlines()[0])
     assert len(packages) == 3
@@ -227,7 +201,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 
 
 def test_json_has_full_precision_and_the_sentences() -> None:
-    document = json.loads(render_studies([study_of(both_ladders())], "json"))
+    document = json.loads(render_studies([study_of(BOTH)], "json"))
     (entry,) = document["studies"]
     point = entry["ladders"][1]["points"][3]
     assert (point["devices"], point["nodes"], point["batch_per_device"], point["global_batch"]) == (8, 2, 8, 64)
