@@ -80,11 +80,11 @@ def base(folder: Path) -> Path:
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file of the copies, by inode and content."""
+    """Every file below a folder that Python did not add, by inode and content."""
     return {
-        str(path): (path.stat().st_ino, path.read_bytes())
-        for path in base(folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
 
 
@@ -99,19 +99,17 @@ def test_it_is_copied_once_and_becomes_a_keeper(arrive: Arrive, tmp_path: Path) 
     assert len(first.event()["ports"]) == 2
     first.end()
     assert base(tmp_path).stat().st_mode & 0o777 == 0o700
-    before = state(tmp_path)
+    copy = base(tmp_path) / DIGEST
+    before = state(copy)
     copied, _ = settle(arrive(tmp_path))
     assert not copied
-    assert state(tmp_path) == before
-    ours = {
-        path.relative_to(WORKER.parent.parent).as_posix(): path.read_bytes()
-        for path in WORKER.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
-    }
-    theirs = {
-        Path(path).relative_to(base(tmp_path) / DIGEST).as_posix(): content for path, (_, content) in before.items()
-    }
-    assert theirs == ours
+    assert state(copy) == before
+    contents = [
+        {name: content for name, (_, content) in files.items()}
+        for files in (state(WORKER), state(copy / "trainscale/worker"))
+    ]
+    assert contents[0] == contents[1]
+    assert set(before) == {f"trainscale/worker/{name}" for name in contents[0]}
 
 
 @pytest.mark.processes

@@ -97,40 +97,31 @@ def learn(
     return device, rendezvous, events, report.sample
 
 
-def test_every_epoch_takes_every_step_and_is_told(clock: Clock) -> None:
-    device, _, events, _ = learn(clock, 2)
+def test_every_epoch_takes_every_step_and_is_timed_without_the_very_first_step_and_validation(clock: Clock) -> None:
+    device, rendezvous, events, window = learn(clock, 2)
     assert [line for line in device.log if line != "mark"] == [
         f"step {epoch}.{step}" for epoch in range(2) for step in range(STEPS)
     ]
     assert [event.epoch for event in events] == [1, 2]
-
-
-def test_the_first_step_is_before_the_clock_and_validation_is_not_in_it(clock: Clock) -> None:
-    _, _, events, window = learn(clock, 2)
     assert window.first_step_seconds == 1.0
     assert [event.seconds for event in events] == [2.0, 3.0]
     assert [event.samples for event in events] == [2 * BATCH, 3 * BATCH]
-    assert window.window_seconds == 5.0
-    assert len(window.step_seconds) == 5
+    assert (window.window_seconds, len(window.step_seconds)) == (5.0, 5)
     assert [event.evaluation_seconds for event in events] == [300.0, 300.0]
+    assert [event.waited_seconds for event in events] == [0.5, 0.75]
+    assert window.waited_seconds == 1.25
+    # No rank is tried while another trains.
+    assert rendezvous.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
 
 
-def test_what_was_right_is_of_all_steps_the_first_too(clock: Clock) -> None:
+def test_accuracies_and_losses_are_of_all_steps_and_of_the_images_that_count(clock: Clock) -> None:
+    """Of the ten validation images, three are of class 0 and three of class 1."""
     _, _, events, _ = learn(clock, 2)
     assert [event.train_accuracy for event in events] == [0.5, 0.5]
     assert [event.train_loss for event in events] == [0.5, 0.5]
-
-
-def test_images_that_only_fill_a_batch_up_are_not_counted(clock: Clock) -> None:
-    """Of the ten, three are of class 0 and three of class 1."""
-    _, _, events, _ = learn(clock, 2)
     assert [event.valid_samples for event in events] == [VALID, VALID]
     assert [event.valid_accuracy for event in events] == [0.3, 0.6]
-
-
-def test_the_validation_loss_is_cross_entropy_of_the_logits(clock: Clock) -> None:
-    _, _, events, _ = learn(clock, 1)
-    right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)
+    right, wrong = np.log(np.e + 4) - 1, np.log(np.e + 4)  # cross-entropy of the logits
     assert events[0].valid_loss == pytest.approx((3 * right + 7 * wrong) / VALID)
 
 
@@ -138,29 +129,15 @@ def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
     other = asdict(EpochSums(7.0, 2, 3, 3.0, 12, 1.5, 0.0, 5, 5))  # all correct, and half as many to predict
     _, _, events, _ = learn(clock, 1, other=other)
     (event,) = events
-    assert event.seconds == 7.0
-    assert event.samples == 4 * BATCH
-    assert event.train_accuracy == (6 + 12) / (6 * BATCH)
-    assert event.valid_accuracy == (3 + 5) / 15
-    assert event.valid_samples == 15
-    assert event.waited_seconds == 1.5
+    assert (event.seconds, event.waited_seconds) == (7.0, 1.5)
+    assert (event.samples, event.train_accuracy) == (4 * BATCH, (6 + 12) / (6 * BATCH))
+    assert (event.valid_samples, event.valid_accuracy) == (15, (3 + 5) / 15)
 
 
 def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
     device, _, events, _ = learn(clock, 50, until=0.6)
     assert len(events) == 2
     assert device.steps == 2 * STEPS
-
-
-def test_no_rank_is_tried_while_another_trains(clock: Clock) -> None:
-    _, rendezvous, _, _ = learn(clock, 2)
-    assert rendezvous.calls == ["epoch 0", "trained 0", "validated 0", "epoch 1", "trained 1", "validated 1"]
-
-
-def test_waiting_is_counted_without_the_first_step(clock: Clock) -> None:
-    _, _, events, window = learn(clock, 2)
-    assert [event.waited_seconds for event in events] == [0.5, 0.75]
-    assert window.waited_seconds == 1.25
 
 
 def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

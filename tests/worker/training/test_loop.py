@@ -34,16 +34,10 @@ class FakeDevice(StubAdapter):
 
     def __init__(self, clock: Clock, seconds: Iterator[float], lag: int = 0, own_clock: bool = False) -> None:
         super().__init__(JOB)
-        self.lag = lag
-        self.steps = 0
-        self.in_flight = 0
-        self.most_in_flight = 0
+        self.lag, self.steps, self.in_flight, self.most_in_flight = lag, 0, 0, 0
         self.log: list[str] = []
-        self._clock = clock
-        self._seconds = seconds
-        self._own_clock = own_clock
-        self._free = 0.0
         self.has_drained = False
+        self._clock, self._seconds, self._own_clock, self._free = clock, seconds, own_clock, 0.0
 
     def step(self, batch: Any) -> Any:
         self.steps += 1
@@ -180,19 +174,12 @@ def steady(seconds: float = 1.0) -> Iterator[float]:
 
 
 @pytest.mark.parametrize(("warmup", "steps"), [(2, 2), (3, 5), (10, 100)])
-def test_exactly_the_asked_steps_are_taken(clock: Clock, warmup: int, steps: int) -> None:
+def test_exactly_the_asked_steps_are_taken_each_on_the_next_batch(clock: Clock, warmup: int, steps: int) -> None:
     device = FakeDevice(clock, steady())
     report = train(device, Measure(warmup, steps))
-    assert device.steps == warmup + steps
-    assert report.warmup == warmup
-    assert len(report.sample.step_seconds) == steps
+    assert (report.warmup, len(report.sample.step_seconds)) == (warmup, steps)
     assert device.log.index("mark") == warmup  # the window begins after the last warm-up step
-
-
-def test_every_step_gets_the_next_batch(clock: Clock) -> None:
-    device = FakeDevice(clock, steady())
-    train(device, Measure(2, 3))
-    assert [entry for entry in device.log if entry != "mark"] == [f"step {number}" for number in range(5)]
+    assert [entry for entry in device.log if entry != "mark"] == [f"step {number}" for number in range(warmup + steps)]
 
 
 # ---- the clock
@@ -225,16 +212,10 @@ def test_waiting_behind_keeps_the_device_busy(clock: Clock, lag: int) -> None:
 
 def test_all_steps_are_done_when_the_window_ends(clock: Clock) -> None:
     device = FakeDevice(clock, steady(), lag=5)
-    window = train_sample(device, Measure(2, 3))  # fewer steps than may be in flight
+    report = train(device, Measure(2, 3))  # fewer steps than may be in flight
     assert device.in_flight == 0
-    assert len(window.step_seconds) == 3
-    assert window.window_seconds == 3.0 + ENQUEUE
-
-
-def test_what_is_compiled_to_verify_the_window_is_compiled_before_it(clock: Clock) -> None:
-    """Else it would look as if the device still had work to do when the window ended."""
-    report = train(FakeDevice(clock, steady()), Measure(2, 3))
-    assert report.witness.unfinished_seconds == 0.0
+    assert (len(report.sample.step_seconds), report.sample.window_seconds) == (3, 3.0 + ENQUEUE)
+    assert report.witness.unfinished_seconds == 0.0  # what verifies the window is compiled before it
 
 
 def test_the_devices_own_clock_is_preferred_for_steps_and_not_for_the_window(clock: Clock) -> None:
@@ -270,12 +251,6 @@ def test_ranks_meet_around_the_window_and_never_inside_it(clock: Clock) -> None:
     assert rendezvous.calls == [("exchange", "pace", 2), ("exchange", "start", 4), ("arrive", "finished", 10)]
 
 
-def test_ranks_that_train_in_step_take_no_step_more(clock: Clock) -> None:
-    device = FakeDevice(clock, steady())
-    train(device, Measure(2, 3), FakeRendezvous(device, late=100), is_synchronous=True)
-    assert device.steps == 5
-
-
 def test_ranks_that_do_not_wait_for_each_other_go_on_until_everybody_is_done(clock: Clock) -> None:
     device = FakeDevice(clock, steady())
     rendezvous = FakeRendezvous(device, late=4)
@@ -286,9 +261,11 @@ def test_ranks_that_do_not_wait_for_each_other_go_on_until_everybody_is_done(clo
     assert rendezvous.calls[2:4] == [("arrive", "finished", 5), ("look", "finished", 5)]
 
 
-def test_one_worker_alone_needs_nobody(clock: Clock) -> None:
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_ranks_in_step_and_one_worker_alone_take_no_step_more(clock: Clock, is_synchronous: bool) -> None:
     device = FakeDevice(clock, steady())
-    train(device, Measure(2, 3), Rendezvous("nowhere.invalid", 1, 0, 1), is_synchronous=False)
+    alone = Rendezvous("nowhere.invalid", 1, 0, 1)
+    train(device, Measure(2, 3), FakeRendezvous(device, late=100) if is_synchronous else alone, None, is_synchronous)
     assert device.steps == 5
 
 
@@ -296,40 +273,25 @@ def test_one_worker_alone_needs_nobody(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "warmup", "steps"),
+    ("measure", "pace", "others", "warmup", "steps"),
     [
-        (1000.0, 10, 100),  # room for all
-        (50.0, 10, 40),  # a fifth for the warm-up
-        (20.0, 4, 16),
-        (5.0, 2, 3),  # the least that can be measured
-        (0.25, 2, 3),
+        (Measure(10, 100, 1000.0), 1.0, [], 10, 100),  # room for all
+        (Measure(10, 100, 50.0), 1.0, [], 10, 40),  # a fifth for the warm-up
+        (Measure(10, 100, 20.0), 1.0, [], 4, 16),
+        (Measure(10, 100, 5.0), 1.0, [], 2, 3),  # the least that can be measured
+        (Measure(10, 100, 0.25), 1.0, [], 2, 3),
+        (Measure(10, 100, 5.0, least_steps=20), 1.0, [], 2, 20),  # more than the time affords
+        (Measure(10, 7, 5.0, least_steps=20), 1.0, [], 2, 7),
+        (Measure(10, 100, 80.0), 1.0, [4.0], 4, 16),  # the slowest rank decides for all
+        (Measure(10, 100, 80.0), 4.0, [1.0], 4, 16),
     ],
 )
-def test_with_a_time_limit_the_counts_are_upper_limits(clock: Clock, seconds: float, warmup: int, steps: int) -> None:
-    device = FakeDevice(clock, steady(1.0 - ENQUEUE))  # one second a step
-    report = train(device, Measure(10, 100, seconds))
+def test_with_a_time_limit_the_counts_are_upper_limits(
+    clock: Clock, measure: Measure, pace: float, others: list[float], warmup: int, steps: int
+) -> None:
+    device = FakeDevice(clock, itertools.chain([500.0], steady(pace - ENQUEUE)))  # the slow first step does not count
+    report = train(device, measure, FakeRendezvous(device, {"pace": others}))
     assert (report.warmup, len(report.sample.step_seconds)) == (warmup, steps)
-    assert device.steps == warmup + steps
-
-
-def test_a_trial_may_ask_for_more_steps_than_the_time_affords(clock: Clock) -> None:
-    for most, steps in ((100, 20), (7, 7)):
-        report = train(FakeDevice(clock, steady(1.0 - ENQUEUE)), Measure(10, most, 5.0, least_steps=20))
-        assert (report.warmup, len(report.sample.step_seconds)) == (2, steps)
-
-
-def test_the_slowest_ranks_pace_decides_for_all(clock: Clock) -> None:
-    counts = []
-    for own, other in ((1.0, 4.0), (4.0, 1.0)):
-        device = FakeDevice(clock, steady(own - ENQUEUE))
-        report = train(device, Measure(10, 100, 80.0), FakeRendezvous(device, {"pace": [other]}))
-        counts.append((report.warmup, len(report.sample.step_seconds)))
-    assert counts == [(4, 16), (4, 16)]
-
-
-def test_the_pace_is_that_of_the_second_step_because_the_first_is_slow(clock: Clock) -> None:
-    device = FakeDevice(clock, itertools.chain([500.0], steady(1.0 - ENQUEUE)))
-    assert len(train_sample(device, Measure(10, 100, 50.0)).step_seconds) == 40
 
 
 # ---- real images

@@ -124,13 +124,11 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def rank_1_of_a_dead_host(port: int) -> Iterator[Rendezvous]:
-    """Rank 0 is a process, and was killed after everybody had started."""
-    host = subprocess.Popen(
-        [sys.executable, "-c", _RANK_0, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with host:
+@pytest.mark.processes
+def test_a_host_that_is_gone_is_noticed_and_ends_the_wait_of_the_others(port: int) -> None:
+    """Rank 0 is a process, and is killed after everybody has started."""
+    command = [sys.executable, "-c", _RANK_0, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
         rendezvous = Rendezvous(HERE, port, 1, 2)
         assert rendezvous.exchange("start") == [None, None]
         assert host.stdout is not None
@@ -139,19 +137,10 @@ def rank_1_of_a_dead_host(port: int) -> Iterator[Rendezvous]:
         host.wait()
     assert rendezvous._socket is not None
     with rendezvous._socket:
-        yield rendezvous
-
-
-@pytest.mark.processes
-def test_a_host_that_is_gone_ends_the_wait_of_the_others(rank_1_of_a_dead_host: Rendezvous) -> None:
-    with pytest.raises(ConnectionError):
-        rank_1_of_a_dead_host.exchange("leave")
-
-
-@pytest.mark.processes
-def test_a_host_that_is_gone_is_noticed_without_waiting(rank_1_of_a_dead_host: Rendezvous) -> None:
-    with pytest.raises(ConnectionError, match="rank 0 left the rendezvous"):
-        rank_1_of_a_dead_host.has_everyone_arrived("finished")
+        with pytest.raises(ConnectionError, match="rank 0 left the rendezvous"):
+            rendezvous.has_everyone_arrived("finished")
+        with pytest.raises(ConnectionError):
+            rendezvous.exchange("leave")
 
 
 def test_a_taken_port_is_an_error_that_says_so(port: int) -> None:
@@ -196,7 +185,10 @@ def test_who_does_not_know_the_secret_takes_no_part(meet, port: int, sent: bytes
         wait_until_listening(port)
         assert answer_to(port, sent) == b""
         second = Rendezvous(HERE, port, 1, 2, SECRET)
-        ranks = [first.result(timeout=60), second]
+    expect_that_they_talk([first.result(timeout=60), second])
+
+
+def expect_that_they_talk(ranks: list[Any]) -> None:
     answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("start", rank))
     assert answers == [[0, 1]] * 2
     for rendezvous in ranks:
@@ -212,11 +204,7 @@ def test_strangers_who_hold_the_line_do_not_keep_ranks_out(meet, port: int) -> N
             stranger = stack.enter_context(socket.create_connection((HERE, port), 10))
             stranger.sendall(b"hello" * (number % 2))
         second = Rendezvous(HERE, port, 1, 2, SECRET)
-        ranks = [first.result(timeout=60), second]
-        answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("start", rank))
-        assert answers == [[0, 1]] * 2
-        for rendezvous in ranks:
-            rendezvous._socket.close()
+        expect_that_they_talk([first.result(timeout=60), second])
 
 
 def test_nobody_listens_once_all_ranks_are_there(meet, port: int) -> None:
