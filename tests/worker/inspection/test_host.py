@@ -14,30 +14,27 @@ from trainscale.worker.inspection.host import Gpu, list_usable_cores, parse_gpus
 
 MIB = 1024**2
 
-P2_8XLARGE = "0, Tesla K80, 11441, 470.57.02\n1, Tesla K80, 11441, 470.57.02\n"
-H200 = "0, NVIDIA H200, 143771, 570.124.06\n"
-GB10 = "0, NVIDIA GB10, [N/A], 580.95.05\n"
-
 
 # ---- nvidia-smi
 
 
-def test_gpus_are_read_from_what_nvidia_smi_prints() -> None:
-    assert parse_gpus(P2_8XLARGE) == (
-        Gpu(0, "Tesla K80", 11441 * MIB, "470.57.02"),
-        Gpu(1, "Tesla K80", 11441 * MIB, "470.57.02"),
-    )
-    assert parse_gpus(H200) == (Gpu(0, "NVIDIA H200", 143771 * MIB, "570.124.06"),)
-
-
-@pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]", "N/A"])
-def test_a_gpu_that_shares_the_hosts_memory_has_an_unknown_size(memory: str) -> None:
-    assert parse_gpus(GB10.replace("[N/A]", memory)) == (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)
-
-
-@pytest.mark.parametrize("text", ["", "No devices were found\n"])  # some drivers say this with exit code 0
-def test_no_row_is_no_gpu(text: str) -> None:
-    assert parse_gpus(text) == ()
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        (
+            "0, Tesla K80, 11441, 470.57.02\n1, Tesla K80, 11441, 470.57.02\n",
+            (Gpu(0, "Tesla K80", 11441 * MIB, "470.57.02"), Gpu(1, "Tesla K80", 11441 * MIB, "470.57.02")),
+        ),
+        ("0, NVIDIA H200, 143771, 570.124.06\n", (Gpu(0, "NVIDIA H200", 143771 * MIB, "570.124.06"),)),
+        # It shares the host's memory.
+        ("0, NVIDIA GB10, [N/A], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
+        ("0, NVIDIA GB10, [Not Supported], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
+        ("", ()),
+        ("No devices were found\n", ()),  # some drivers say this with exit code 0
+    ],
+)
+def test_gpus_are_read_from_what_nvidia_smi_prints(text: str, gpus: tuple[Gpu, ...]) -> None:
+    assert parse_gpus(text) == gpus
 
 
 # ---- CUDA_VISIBLE_DEVICES
@@ -51,9 +48,7 @@ FOUR = tuple(Gpu(index, f"gpu{index}", 0, "1") for index in range(4))
         (None, ["gpu0", "gpu1", "gpu2", "gpu3"]),
         ("2,0", ["gpu2", "gpu0"]),
         (" 1 , 3 ", ["gpu1", "gpu3"]),
-        ("", []),
-        ("-1", []),
-        ("7", []),
+        *((name, []) for name in ("", "-1", "7")),
         ("0,-1,1", ["gpu0"]),  # CUDA sees only those before the first wrong one
     ],
 )
@@ -80,50 +75,33 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-# Answers whatever columns it is asked for, as the real one does.
 TWO_GPUS = r"""
-for word in "$@"; do case "$word" in --query-gpu=*) columns=$(echo "${word#--query-gpu=}" | tr , ' ');; esac; done
-for index in 0 1; do
-    row=
-    for column in $columns; do
-        case $column in
-            index) cell=$index;;
-            name|gpu_name) cell="NVIDIA L4";;
-            memory.total) cell=23034;;
-            driver_version) cell=570.1;;
-            uuid|gpu_uuid) cell="GPU-0000000$index-aaaa-bbbb-cccc-dddddddddddd";;
-            *) echo "Field \"$column\" is not a valid field to query."; exit 2;;
-        esac
-        row="$row, $cell"
-    done
-    echo "${row#, }"
-done
+[ "$1" = --query-gpu=index,name,memory.total,driver_version,uuid ] || exit 2
+for index in 0 1; do echo "$index, NVIDIA L4, 23034, 570.1, GPU-0000000$index-aaaa-bbbb-cccc-dddddddddddd"; done
 """
 
 
 @pytest.mark.processes
-def test_the_machines_gpus_come_from_nvidia_smi(nvidia_smi) -> None:
+@pytest.mark.parametrize(
+    ("variable", "numbers", "note"),
+    [
+        (None, [0, 1], ""),
+        ("GPU-00000001-aaaa-bbbb-cccc-dddddddddddd", [1], ""),
+        ("", [], "CUDA_VISIBLE_DEVICES= hides 2"),
+    ],
+)
+def test_the_machines_gpus_are_those_of_nvidia_smi_that_the_variable_shows(
+    variable: str | None, numbers: list[int], note: str, nvidia_smi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvidia_smi(TWO_GPUS)
-    assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in read_machine().gpus] == [
-        (0, "NVIDIA L4", 23034 * MIB),
-        (1, "NVIDIA L4", 23034 * MIB),
-    ]
-
-
-@pytest.mark.processes
-def test_gpus_may_be_made_visible_by_their_uuid(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia_smi(TWO_GPUS)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001-aaaa-bbbb-cccc-dddddddddddd")
-    assert [(gpu.index, gpu.name) for gpu in read_machine().gpus] == [(0, "NVIDIA L4")]
-
-
-@pytest.mark.processes
-def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia_smi(TWO_GPUS)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
     facts = read_machine()
-    assert facts.gpus == ()
-    assert "CUDA_VISIBLE_DEVICES" in facts.gpu_note
+    assert facts.gpus == tuple(
+        Gpu(index, "NVIDIA L4", 23034 * MIB, "570.1", f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd")
+        for index, number in enumerate(numbers)
+    )
+    assert facts.gpu_note == note
 
 
 @pytest.mark.processes
@@ -131,8 +109,7 @@ def test_gpus_hidden_by_the_variable_are_missing_for_that_reason(nvidia_smi, mon
 def test_a_failing_nvidia_smi_is_the_reason_for_no_gpus(nvidia_smi, message: str) -> None:
     nvidia_smi(f"echo '{message}'; exit 9")
     facts = read_machine()
-    assert facts.gpus == ()
-    assert facts.gpu_note == f"nvidia-smi failed: {message or 'exit code 9'}"
+    assert (facts.gpus, facts.gpu_note) == ((), f"nvidia-smi failed: {message or 'exit code 9'}")
 
 
 def test_a_machine_without_nvidia_smi_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +169,7 @@ def test_threads_that_share_a_core_are_counted(files, siblings: str, threads: in
 def test_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
     files({})
     facts = read_machine()
-    assert facts.pressure is None
-    assert facts.memory_bytes == 0
-    assert facts.threads_per_core == 1
+    assert (facts.pressure, facts.memory_bytes, facts.threads_per_core) == (None, 0, 1)
     assert facts.cpu == platform.machine()
 
 
@@ -207,9 +182,8 @@ def test_pressure_and_memory_are_read(files) -> None:
         }
     )
     facts = read_machine()
-    assert facts.pressure == 12.34
+    assert (facts.pressure, facts.cpu) == (12.34, "A Fine Processor")
     assert (facts.memory_bytes, facts.memory_available_bytes) == (1000 * 1024, 400 * 1024)
-    assert facts.cpu == "A Fine Processor"
 
 
 def test_this_machine_has_the_cores_that_this_process_may_use() -> None:

@@ -32,17 +32,10 @@ def _short_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def requests(ports: Sequence[int], seconds: float = 30.0) -> list[LinksRequest]:
+    here, following = "127.0.0.1", [*ports[1:], ports[0]]
     return [
-        LinksRequest(
-            address="127.0.0.1",
-            port=port,
-            next_address="127.0.0.1",
-            next_port=ports[(number + 1) % len(ports)],
-            sends_first=sends_first(number, len(ports)),
-            token=TOKEN,
-            seconds=seconds,
-        )
-        for number, port in enumerate(ports)
+        LinksRequest(here, port, here, next_port, sends_first(number, len(ports)), TOKEN, seconds)
+        for number, (port, next_port) in enumerate(zip(ports, following, strict=True))
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_limit_that_is_there_already_is_not_widened() -> None:
     assert int(done.stdout) == GIB // 2
 
 
-def test_what_is_available_is_no_more_than_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_available_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "memory"):  # versions 2 and 1, whichever is here
         folder.mkdir(exist_ok=True)
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
@@ -53,14 +53,9 @@ def test_what_is_available_is_no_more_than_a_container_leaves(monkeypatch: pytes
         (folder / "memory.stat").write_text("anon 1\ninactive_file 100000\ntotal_inactive_file 100000\n")
     monkeypatch.setattr(usage, "_CGROUPS", str(tmp_path))
     assert usage.count_available_bytes() == 700000
-
-
-def test_a_container_without_a_limit_leaves_what_the_machine_has(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("400000\n")
-    monkeypatch.setattr(usage, "_CGROUPS", str(tmp_path))
+    for path in (tmp_path / "memory.max", tmp_path / "memory/memory.limit_in_bytes"):
+        for folder in (tmp_path, tmp_path / "memory"):
+            (folder / path.name).write_text("max\n")
     assert usage.count_available_bytes() > 10 * 1024**2
 
 
@@ -112,22 +107,18 @@ def watched(monkeypatch: pytest.MonkeyPatch, named: Named, inner: bool) -> nvml.
     return gpus
 
 
-def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where one of them is by chance that of a rank."""
-    gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=True)
-    assert gpus.find_peak(0) == (None, nvml.ELSEWHERE)
-
-
-def test_in_a_container_that_numbers_processes_as_the_driver_does_ranks_are_found(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("others", "inner", "peak"),
+    [
+        ((999_999_999,), True, (None, nvml.ELSEWHERE)),  # although the other number is by chance that of a rank
+        ((), True, (GIB, "")),  # a container that numbers processes as the driver does
+        ((999_999_999,), False, (GIB, "")),  # outside containers, a hidden process is a stranger
+    ],
+)
+def test_in_a_container_numbers_of_processes_that_are_not_here_tell_nothing(
+    others: tuple[int, ...], inner: bool, peak: tuple[int | None, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus = watched(monkeypatch, Named(os.getpid()), inner=True)
-    assert gpus.find_peak(0) == (GIB, "")
-
-
-def test_outside_containers_a_process_that_is_hidden_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = watched(monkeypatch, Named(os.getpid(), 999_999_999), inner=False)
-    assert gpus.find_peak(0) == (GIB, "")
+    assert watched(monkeypatch, Named(os.getpid(), *others), inner).find_peak(0) == peak
 
 
 def test_several_ranks_are_told_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,12 +71,9 @@ class Driver:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "LD_LIBRARY_PATH": str(self.folder),
-            "NVML_STAND_IN": str(self.folder / "held"),
-            "NVML_STAND_IN_ASKED": str(self.folder / "asked"),
-            "NVML_STAND_IN_STATE": str(self.folder / "state"),
-        }
+        files = {"": "held", "_ASKED": "asked", "_STATE": "state"}
+        paths = {f"NVML_STAND_IN{name}": str(self.folder / file) for name, file in files.items()}
+        return {"LD_LIBRARY_PATH": str(self.folder), **paths}
 
     def holds(self, *lines: str) -> None:
         (self.folder / "held").write_text("".join(f"{line}\n" for line in lines))
@@ -88,23 +85,15 @@ class Driver:
 
     def keeps(self, *scripts: str, device: str = "cuda", gpus: int = 1) -> list[dict[str, Any]]:
         """Events of a keeper whose ranks are these scripts."""
+        gpu: dict[str, Any] = {"uses_gpu": True, "gpu": 0} if device == "cuda" else {}
+        commands = [[sys.executable, "-c", RANK + script] for script in scripts]
         tasks = [
-            Task(
-                "localhost",
-                rank,
-                [sys.executable, "-c", RANK + script],
-                environment={"GPUS": str(gpus)},
-                uses_gpu=device == "cuda",
-                gpu=0 if device == "cuda" else None,
-            )
-            for rank, script in enumerate(scripts)
+            Task("localhost", rank, command, environment={"GPUS": str(gpus)}, **gpu)
+            for rank, command in enumerate(commands)
         ]
-        with subprocess.Popen(
-            [sys.executable, str(START), "keeper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **self.environment},
-        ) as keeper:
+        command, pipe = [sys.executable, str(START), "keeper"], subprocess.PIPE
+        environment = {**os.environ, **self.environment}
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as keeper:
             assert keeper.stdin is not None
             assert keeper.stdout is not None
             keeper.stdin.write(encode_request(TasksRequest(tasks, 60)))
@@ -174,13 +163,10 @@ def test_on_cpu_devices_the_driver_is_not_asked(driver: Driver) -> None:
     assert not (driver.folder / "asked").exists()
 
 
-def test_without_the_library_the_note_says_so(driver: Driver) -> None:
+def test_a_library_that_is_missing_and_a_driver_that_refuses_are_named(driver: Driver) -> None:
     note = nvml_of(driver.keeps("import time; time.sleep(0.5)"))[0]["note"]
     assert "cannot be loaded" in note
     assert "libnvidia-ml.so.1" in note
-
-
-def test_a_driver_that_refuses_is_quoted(driver: Driver) -> None:
     note = nvml_of(driver.compile(init=9).keeps("import time; time.sleep(0.5)"))[0]["note"]
     assert note == "nvmlInit_v2: Driver Not Loaded (error 9)"
 
@@ -194,18 +180,17 @@ def test_a_driver_that_does_not_count_by_process_gives_a_note_and_no_number(driv
 @pytest.mark.parametrize(
     "held", [{}, {101: 1000, 102: 2000, 103: None}, {1000 + number: number for number in range(200)}]
 )
-def test_all_processes_are_read_also_more_than_there_was_room_for(library: Driver, held: dict[int, int | None]) -> None:
+def test_all_processes_are_read(library: Driver, held: dict[int, int | None]) -> None:
     library.compile().holds(*(f"0 {pid} {2**64 - 1 if size is None else size}" for pid, size in held.items()))
     assert Nvml(library.library).sum_process_bytes() == held
 
 
-def test_a_library_without_a_function_is_an_error_that_names_it(library: Driver) -> None:
-    nvml = Nvml(library.compile(function="other").library)
-    with pytest.raises(NvmlError, match=rf"has no {LIST}$"):
-        nvml.sum_process_bytes()
-
-
-def test_an_error_of_every_gpu_is_an_error(library: Driver) -> None:
-    library.compile(answer=3)
-    with pytest.raises(NvmlError, match=r"nvmlDeviceGetComputeRunningProcesses: Unknown Error \(error 3\)"):
-        Nvml(library.library).sum_process_bytes()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"function": "other"}, f"has no {LIST}$"), ({"answer": 3}, rf"{LIST}: Unknown Error \(error 3\)")],
+)
+def test_a_missing_function_and_an_error_of_every_gpu_are_errors(
+    library: Driver, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(NvmlError, match=message):
+        Nvml(library.compile(**options).library).sum_process_bytes()
