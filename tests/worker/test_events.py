@@ -23,7 +23,6 @@ from trainscale.worker.events import (
     CallStack,
     Emitter,
     Event,
-    Exit,
     FrameworkFacts,
     GpuFacts,
     Heartbeat,
@@ -69,11 +68,8 @@ def test_an_event_survives_its_line() -> None:
     received = decode_line(line.decode().rstrip("\n"), "node1")
     assert received is not None
     assert (received.event, received.host, received.rank, received.sequence) == (event, "node1", 3, 7)
-
-
-def test_an_event_may_hold_another_dataclass() -> None:
-    event = GpuFacts(7, state=GpuState(2, limited_by={"power cap": 0.5}))
-    assert decoded(encode(event)) == event
+    holds_another = GpuFacts(7, state=GpuState(2, limited_by={"power cap": 0.5}))
+    assert decoded(encode(holds_another)) == holds_another
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "漢", "😀", '"', "\n", "\x00"])
@@ -86,40 +82,22 @@ def test_a_line_never_exceeds_what_a_pipe_writes_in_one_piece(letter: str, lengt
     assert (read(line)["kind"], read(line)["seq"]) == ("error", 1)
 
 
-def test_a_text_that_is_too_long_loses_its_beginning_and_shows_it() -> None:
+def test_the_longest_text_loses_its_beginning_and_shows_it() -> None:
     message = "".join(f"line {number}\n" for number in range(2000))
-    kept = read(encode(Exit(1, message)))["tail"]
-    assert kept.startswith("…")
+    event = decoded(encode(FrameworkFacts(False, "short", message)))
+    assert isinstance(event, FrameworkFacts)
+    kept = event.install_command
+    assert (event.reason, kept[0]) == ("short", "…")
     assert message.endswith(kept.lstrip("…"))
     assert len(kept) > 1000
-
-
-def test_the_longest_text_is_the_one_that_is_cut() -> None:
-    event = decoded(encode(FrameworkFacts(False, "short", "x" * 9000)))
-    assert isinstance(event, FrameworkFacts)
-    assert event.reason == "short"
-
-
-def test_an_event_that_fits_is_not_touched() -> None:
     room = LIMIT - len(encode(LogLine("")))
-    assert len(encode(LogLine("x" * room))) == LIMIT
-    assert read(encode(LogLine("x" * room)))["text"] == "x" * room
-
-
-def test_an_event_too_large_for_a_line_without_a_text_to_cut_is_an_error() -> None:
-    with pytest.raises(ValueError, match="cannot be sent"):
-        encode(CallStack(["call"] * 5000))
+    assert read(encode(LogLine("x" * room)))["text"] == "x" * room  # which fits, and is not touched
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "hello",
-        "@trainscale",
-        "@trainscale {",
-        "@trainscale []",
-        "@trainscale null",
+        *("", "hello", "@trainscale", "@trainscale {", "@trainscale []", "@trainscale null"),
         '@trainscale {"rank": 1}',
         ' @trainscale {"kind": "hello"}',
         'loss 1.0 @trainscale {"kind": "hello"}',
@@ -130,12 +108,13 @@ def test_what_is_no_event_is_ignored(line: str) -> None:
 
 
 def test_kinds_and_fields_of_a_newer_worker_are_ignored() -> None:
-    later = decode_line('@trainscale {"kind": "heartbeat", "rank": 2, "phase": "measure", "step": 3, "mood": "good"}')
-    assert later is not None
-    assert (later.rank, later.event) == (2, Heartbeat("measure", 3))
-    unknown = decode_line('@trainscale {"kind": "season", "rank": 2}')
-    assert unknown is not None
-    assert (unknown.rank, unknown.event) == (2, UnknownEvent("season"))
+    for kind, more, event in (
+        ("heartbeat", ', "phase": "measure", "step": 3, "mood": "good"', Heartbeat("measure", 3)),
+        ("season", "", UnknownEvent("season")),
+    ):
+        later = decode_line(f'@trainscale {{"kind": "{kind}", "rank": 2{more}}}')
+        assert later is not None
+        assert (later.rank, later.event) == (2, event)
 
 
 @pytest.mark.parametrize("values", ['"phase": "measure"', '"phase": 7, "step": 3', '"phase": "measure", "step": "x"'])
@@ -157,10 +136,12 @@ def test_every_kind_of_event_is_named_and_described() -> None:
 # ---- emitter
 
 
-def test_an_emitter_numbers_its_events(pipe) -> None:
+def test_an_emitter_numbers_the_events_that_it_sends(pipe) -> None:
     into, lines = pipe
     emit = Emitter(5, into)
     emit(Heartbeat("join", 0))
+    with pytest.raises(ValueError, match="cannot be sent"):
+        emit(CallStack(["call"] * 5000))
     emit(Ready(10))
     assert read(lines.readline()) == {"kind": "heartbeat", "rank": 5, "seq": 0, **vars(Heartbeat("join", 0))}
     assert read(lines.readline()) == {"kind": "ready", "rank": 5, "seq": 1, "parameters": 10, "unit": "images"}
@@ -204,48 +185,36 @@ def test_threads_share_an_emitter_without_mixing_lines_or_numbers(pipe) -> None:
         assert [event["step"] for event in events if event["phase"] == str(name)] == list(range(each))
 
 
-def test_a_failed_send_uses_no_number(pipe) -> None:
-    into, lines = pipe
-    emit = Emitter(0, into)
-    with pytest.raises(ValueError, match="cannot be sent"):
-        emit(CallStack(["call"] * 5000))
-    emit(Ready())
-    assert read(lines.readline())["seq"] == 0
-
-
-def wait_for_heartbeats_to_end() -> None:
-    """They end when nobody listens. A descriptor must stay theirs until then."""
+@pytest.fixture
+def heartbeats(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HeartbeatSender, IO[bytes]]]:
+    """Frequent heartbeats end when nobody listens. The descriptor must stay theirs until then."""
+    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.002)
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as lines:
+        yield HeartbeatSender(Emitter(2, into)), lines
     for thread in threading.enumerate():
         if thread.name == "heartbeat":
             thread.join(timeout=30)
             assert not thread.is_alive()
-
-
-def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.001)
-    out, into = os.pipe()
-    with os.fdopen(out, "rb") as lines:
-        heartbeat = HeartbeatSender(Emitter(2, into))
-        assert (read(lines.readline())["phase"], heartbeat.step) == ("start", 0)
-        heartbeat.phase, heartbeat.step = "measure", 7
-        while (event := read(lines.readline()))["step"] != 7:
-            pass
-        assert (event["kind"], event["rank"], event["phase"]) == ("heartbeat", 2, "measure")
-    wait_for_heartbeats_to_end()
     os.close(into)
 
 
-def test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_HEARTBEAT_SECONDS", 0.01)
-    out, into = os.pipe()
-    with os.fdopen(out, "rb") as lines:
-        HeartbeatSender(Emitter(2, into))
-        while (event := read(lines.readline()))["kind"] != "stack":
-            assert event["cpu_seconds"] > 0
-        file, function = Path(__file__).name, "test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is"[-30:]
-        assert any(call.startswith(f"{file}:") and call.endswith(f" {function}") for call in event["calls"])
-    wait_for_heartbeats_to_end()
-    os.close(into)
+def test_a_heartbeat_says_how_far_a_rank_is_until_nobody_listens(heartbeats) -> None:
+    heartbeat, lines = heartbeats
+    assert (read(lines.readline())["phase"], heartbeat.step) == ("start", 0)
+    heartbeat.phase, heartbeat.step = "measure", 7
+    while (event := read(lines.readline())).get("step") != 7:
+        pass
+    assert (event["kind"], event["rank"], event["phase"]) == ("heartbeat", 2, "measure")
+
+
+def test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is(heartbeats) -> None:
+    _, lines = heartbeats
+    while (event := read(lines.readline()))["kind"] != "stack":
+        assert event["cpu_seconds"] > 0
+    # The fixture made the sender, in the thread that waits here.
+    file, function = Path(__file__).name, "test_a_rank_that_stays_in_a_step_says_in_which_calls_it_is"[-30:]
+    assert any(call.startswith(f"{file}:") and call.endswith(f" {function}") for call in event["calls"])
 
 
 def test_a_deep_stack_of_long_names_fits_into_a_line() -> None:
