@@ -71,20 +71,19 @@ def test_a_greeting_may_come_in_pieces_while_others_say_nothing(reader: Greeting
         assert next_greeting(reader) == b"half and half\n"
 
 
-def test_those_who_say_nothing_are_closed_after_a_while(
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(20)
+    return connection.recv(1) == b""
+
+
+def test_those_who_say_nothing_and_the_oldest_of_very_many_are_closed(
     reader: GreetingReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_GREETING_SECONDS", 0.0)
-    with call(reader, b"") as silent:
+    with monkeypatch.context() as patch, call(reader, b"") as silent:
+        patch.setattr(listening, "_GREETING_SECONDS", 0.0)
         for _ in range(3):
             reader.wait_for_greeting(0.1)
-        silent.settimeout(20)
-        assert silent.recv(1) == b""
-
-
-def test_the_oldest_of_very_many_strangers_are_closed_first(
-    reader: GreetingReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        assert is_closed(silent)
     monkeypatch.setattr(listening, "_MOST_STRANGERS", 5)
     with ExitStack() as stack:
         strangers = [stack.enter_context(call(reader, b"")) for _ in range(8)]
@@ -92,9 +91,7 @@ def test_the_oldest_of_very_many_strangers_are_closed_first(
             reader.wait_for_greeting(0.1)
         for _ in range(8):
             reader.wait_for_greeting(0)
-        for closed in strangers[:3]:
-            closed.settimeout(20)
-            assert closed.recv(1) == b""
+        assert all(map(is_closed, strangers[:3]))
         strangers[-1].sendall(b"hello\n")
         assert next_greeting(reader) == b"hello\n"
 
@@ -106,18 +103,15 @@ def test_greetings_that_arrive_together_are_all_returned(reader: GreetingReader)
         assert {next_greeting(reader) for _ in range(20)} == {b"%d\n" % number for number in range(20)}
 
 
-def test_free_ports_are_all_different_and_can_be_used() -> None:
-    ports = find_free_ports(20)
-    assert len(set(ports)) == 20
+def test_free_ports_are_all_different_and_can_be_used_and_are_not_those_of_outgoing_connections() -> None:
+    """A peer that calls too early, again and again, would be given the port it calls for its own end."""
+    ports = find_free_ports(50)
+    assert len(set(ports)) == 50
     for port in ports:
         with socket.socket() as listener:
             listener.bind(("", port))
-
-
-def test_free_ports_are_not_those_of_outgoing_connections() -> None:
-    """A peer that calls too early, again and again, would be given the port it calls for its own end."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    assert not any(low <= port <= high for port in find_free_ports(50))
+    assert not any(low <= port <= high for port in ports)
 
 
 def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

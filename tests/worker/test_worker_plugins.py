@@ -46,11 +46,6 @@ def job(folder: Path, *used: PluginReference) -> Job:
     )  # fmt: skip
 
 
-def ask(role: str, line: str) -> tuple[dict[str, Any], str]:
-    events, complaints = run_role(role, line)
-    return (events or [{}])[-1], complaints
-
-
 def run_role(role: str, line: str) -> tuple[list[dict[str, Any]], str]:
     """The events of ``start.py ROLE``. -I: neither PYTHONPATH nor the current folder adds a package."""
     done = subprocess.run(
@@ -73,26 +68,25 @@ def test_an_interpreter_without_the_package_trains_its_model_in_its_framework(tm
 
 
 @pytest.mark.processes
-def test_a_job_that_does_not_carry_the_plugin_fails_by_name(tmp_path: Path) -> None:
-    event, _ = ask("parity", job(tmp_path, NUMPY).to_json())
-    assert event["kind"] == "error"
-    assert "tiny" in event["message"]
-
-
-@pytest.mark.processes
-def test_a_plugin_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
-    event, _ = ask("parity", job(tmp_path, replace(NUMPY, folder=str(tmp_path)), TINY).to_json())
-    assert event["kind"] == "error"
-    assert "trainscale_example" in event["message"]
+@pytest.mark.parametrize(
+    ("used", "name"),
+    [((NUMPY,), "tiny"), ((replace(NUMPY, folder="/nowhere"), TINY), "trainscale_example")],
+    ids=["that the job does not carry", "that is gone"],
+)
+def test_a_plugin_that_is_missing_is_one_error_with_its_name(
+    used: tuple[PluginReference, ...], name: str, tmp_path: Path
+) -> None:
+    events, _ = run_role("parity", job(tmp_path, *used).to_json())
+    assert events[-1]["kind"] == "error"
+    assert name in events[-1]["message"]
 
 
 @pytest.mark.processes
 def test_the_probe_looks_at_a_framework_of_a_plugin() -> None:
     request = {"framework": "numpy", "models": [], "python_path": [], "plugins": [asdict(NUMPY)]}
-    event, complaints = ask("probe", json.dumps(request))
-    assert event.get("is_available") is True, complaints
-    assert event["version"] == np.__version__
-    assert event["gpus"] == []
+    events, complaints = run_role("probe", json.dumps(request))
+    assert [event["is_available"] for event in events] == [True], complaints
+    assert (events[0]["version"], events[0]["gpus"]) == (np.__version__, [])
 
 
 # ---- one package of a folder, and no other
@@ -122,17 +116,12 @@ def test_a_package_a_namespace_or_a_module_is_found_and_its_neighbours_are_not(
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("IT = 7\n")
     (tmp_path / "neighbour.py").touch()
-    plugin = PluginReference("launcher", "it", reference, str(tmp_path))
-    plugins.use([plugin])
+    (tmp_path / "json.py").write_text("dumps = 7\n")  # an installed package is used before the folder
+    plugin, installed = (PluginReference("launcher", "it", name, str(tmp_path)) for name in (reference, "json:dumps"))
+    plugins.use([plugin, installed])
     assert plugins.add(plugin) == 7
+    assert plugins.add(installed) is json.dumps
     assert importlib.util.find_spec("neighbour") is None
-
-
-def test_an_installed_package_is_used_before_the_folder(tmp_path: Path, fresh_imports: None) -> None:
-    (tmp_path / "json.py").write_text("IT = 7\n")
-    plugin = PluginReference("launcher", "it", "json:dumps", str(tmp_path))
-    plugins.use([plugin])
-    assert plugins.add(plugin) is json.dumps
 
 
 # ---- what is found is checked
@@ -212,12 +201,9 @@ def test_a_framework_with_a_wrong_field_is_refused_and_left_out(
     assert before == FRAMEWORKS
 
 
-def test_a_model_whose_builder_is_relative_is_refused(tables: ModuleType) -> None:
+def test_the_same_plugin_may_come_again_but_another_may_not_take_its_name(tables: ModuleType) -> None:
     with pytest.raises(ValueError, match=r"builder '\.resnet:resnet18' must be 'module:name'"):
         add(tables, replace(MODEL, builder=".resnet:resnet18"), plugins.MODEL)
-
-
-def test_the_same_plugin_may_come_again_but_another_may_not_take_its_name(tables: ModuleType) -> None:
     add(tables, GOOD)
     add(tables, GOOD)
     with pytest.raises(ValueError, match="'good' is taken by another plug-in, made_here:IT"):
