@@ -1,5 +1,5 @@
 """Parts of the documentation that are made from the code: the reference of docs/python.md from docstrings, and the
-table of columns of docs/export.md. ``python tests/support/api_reference.py`` writes them anew.
+list of columns of docs/export.md. ``python tests/support/api_reference.py`` writes them anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainscale.runs import run
 DOCS = Path(__file__).parents[2] / "docs"
 FUNCTIONS = ("load", "run", "explain", "best", "compare")
 REFERENCE = "\n## Reference\n"
-COLUMN_HEAD = "| column | type, unit | meaning |\n| --- | --- | --- |\n"
+FIRST_COLUMN = "- `run` (str): "
 
 
 def public_object(name: str) -> Any:
@@ -33,10 +33,13 @@ def make_reference() -> str:
     return f"{REFERENCE}\n" + "\n".join(parts)
 
 
-def make_column_table() -> str:
-    """Return the table of the columns of the tidy table."""
-    rows = [f"| `{c.name}` | {c.kind.__name__}{f', {c.unit}' if c.unit else ''} | {c.meaning} |\n" for c in COLUMNS]
-    return COLUMN_HEAD + "".join(rows)
+def make_column_list() -> str:
+    """Return the columns of the tidy table, one line each."""
+    return "".join(f"- `{c.name}` ({c.kind.__name__}{_unit(c.unit)}): {c.meaning}\n" for c in COLUMNS)
+
+
+def _unit(unit: str | None) -> str:
+    return f", {unit}" if unit else ""
 
 
 def _function(name: str) -> str:
@@ -77,7 +80,7 @@ def _fields(kind: Any) -> Iterator[str]:
         if f"`{field.name}`" in as_columns:
             continue
         if meaning:
-            yield f"`{field.name}` ({_type(field.type)}{f', {unit}' if unit else ''}): {meaning}"
+            yield f"`{field.name}` ({_type(field.type)}{_unit(unit)}): {meaning}"
         else:
             by_type.setdefault(_type(field.type), []).append(f"`{field.name}`")
     for type_name, names in by_type.items():
@@ -111,9 +114,9 @@ def write_pages() -> None:
     page = python.read_text()
     python.write_text(page[: page.index(REFERENCE)] + make_reference())
     page = export.read_text()
-    start = page.index(COLUMN_HEAD)
-    end = re.compile(r"\n(?!\|)").search(page, start + len(COLUMN_HEAD) - 1)
-    export.write_text(page[:start] + make_column_table() + (page[end.start() + 1 :] if end else ""))
+    start = page.index(FIRST_COLUMN)
+    end = page.index("\n\n", start) + 1
+    export.write_text(page[:start] + make_column_list() + page[end:])
 
 
 if __name__ == "__main__":
