@@ -198,4 +198,5 @@ def test_the_table_of_defaults_is_that_of_the_code() -> None:
     columns = (*GPUS, CPU)
     assert head == ["model", *(row.device for row in columns)]
     batches = {f"`{name}`": [str(row.choose_batch(name)) for row in columns] for name in models.list_names()}
-    assert {row[0]: row[1:] for row in body} == {**batches, "any other": [str(row.other_batch) for row in columns]}
+    batches["any other"] = [str(row.other_batch) for row in columns]
+    assert {name: row[1:] for row in body for name in row[0].split(", ")} == batches
