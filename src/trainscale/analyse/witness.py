@@ -7,7 +7,7 @@ clock and samples are checked. Nothing of the code that deals out samples is cal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
@@ -39,11 +39,11 @@ Sketch = tuple[float, ...]
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """Whether the samples of the first step are random, on rank 0 and the last rank."""
+    """The samples of the first step, on rank 0 and the last rank."""
 
-    deviation: float  # the standard deviation of their values
-    copies: float  # how many are copies of another one
-    label_kinds: float  # how many labels occur
+    deviation: float  # standard deviation of their values
+    copies: float  # of another one
+    label_kinds: float
     count: float
 
 
@@ -51,26 +51,26 @@ class SampleFacts:
 class Expectation:
     """What a correct trial computes in its first steps, by the reference network.
 
-    A sketch is 64 numbers (worker/witness/sketch.py). Spreads are relative: how far a correct computation in the timed
-    precision may be from the exact one.
+    A sketch is 64 numbers (worker/witness/sketch.py). Spreads are relative: how far a correct computation in the
+    timed precision may be from the exact one.
     """
 
-    losses: tuple[tuple[float, ...], ...]  # of each step, the loss of each worker; asynchronous servers: one step
-    sketches: Mapping[str, Sketch]  # the change of each tensor of the last worker, after the last step
-    totals: tuple[Sketch, ...]  # the change of all tensors: one sketch for all workers, or one for each
+    losses: tuple[tuple[float, ...], ...]  # of each step and worker; asynchronous servers: one step
+    sketches: Mapping[str, Sketch]  # change of each tensor of the last worker, after the last step
+    totals: tuple[Sketch, ...]  # change of all tensors: one sketch for all workers, or one for each
     loss_spreads: tuple[float, ...]  # of each step
     spreads: Mapping[str, float]  # of each tensor
     total_spread: float
     arithmetic: str = "fp64"  # of the reference; fp32 where there was no memory for fp64
-    # What a first step subtracts from the weights, divided by the learning rate: for all workers, or for each.
+    # What a first step subtracts from the weights, divided by the learning rate: for all workers, or each.
     gradients: tuple[Sketch, ...] = ()
     gradient_spread: float = 0.0
-    head_gradients: tuple[Sketch, ...] = ()  # the same of the head's weights alone
+    head_gradients: tuple[Sketch, ...] = ()  # of the head's weights alone
     head_gradient_spread: float = 0.0
-    tensor_gradients: Mapping[str, Sketch] = field(default_factory=dict)  # of each tensor of the last worker
+    tensor_gradients: Mapping[str, Sketch] = field(default_factory=dict)  # of the last worker
     tensor_gradient_spreads: Mapping[str, float] = field(default_factory=dict)
     samples: SampleFacts | None = None
-    initial_losses: tuple[float, ...] = ()  # the loss of each worker with the initial weights; empty: the first ones
+    initial_losses: tuple[float, ...] = ()  # with the initial weights; empty: the first ones
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Tolerances:
     total: float  # of the change of all weights, also in direction
     tensor: float  # of the change of a single tensor
     head: float  # of the gradient of the head's weights, in which nothing is decided the other way
-    head_spreads: float  # in place of ``spreads`` there; other algorithms for convolutions may round that much more
+    head_spreads: float  # in place of ``spreads`` there; other convolutions may round that much more
 
 
-# By precision. Frameworks sum in other orders, so a value near zero before a ReLU may be decided the other way. That
-# changed all weights by up to 8e-4 of their change in fp32, and a tensor by 1.2e-2 (docs/method.md).
+# By precision. Frameworks sum in other orders, so a value near zero before a ReLU may be decided the other way.
+# That changed all weights by up to 8e-4 of their change in fp32, and a tensor by 1.2e-2 (docs/method.md).
 TOLERANCES = {
     "fp32": Tolerances(10.0, 3e-6, 5e-4, 3e-3, 3e-2, 2e-4, 30.0),
     "tf32": Tolerances(8.0, 1e-4, 2e-3, 1e-2, 1e-1, 1e-2, 24.0),
@@ -104,14 +104,12 @@ _UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every pr
 
 
 class _Trial:
-    """A trial that is judged, its witnesses by rank, and the checks so far."""
-
     def __init__(self, record: TrialRecord) -> None:
         self.record = record
         self.config = record.trial.config
         self.last = record.trial.devices - 1
         self.witnesses = {rank.rank: rank.witness for rank in record.ranks if rank.witness}
-        self.checks: dict[str, list[tuple[Check, int | None]]] = {}
+        self.checks: dict[str, tuple[Check, int | None]] = {}  # of the rank that differs most
 
     def add(
         self, name: str, rank: int | None, difference: float, tolerance: float, message: str, group: str = ""
@@ -122,7 +120,12 @@ class _Trial:
         self.add_check(Check(name, finite, tolerance, words), rank, group)
 
     def add_check(self, check: Check, rank: int | None, group: str = "") -> None:
-        self.checks.setdefault(group or check.name, []).append((check, rank))
+        def find_size(check: Check) -> tuple[bool, float]:
+            return not check.ok, math.inf if check.difference is None else check.difference
+
+        worst, _ = self.checks.get(group or check.name, (None, None))
+        if worst is None or find_size(check) > find_size(worst):
+            self.checks[group or check.name] = check, rank
 
 
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
@@ -159,14 +162,8 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
         batch = trial.config.batch_per_device(record.trial.devices)
         problem = find_sample_problem(batch, record.samples_seen)
         trial.add_check(Check("samples", None if problem else 0.0, 0.0, problem or ""), None)
-
-    def find_size(item: tuple[Check, int | None]) -> tuple[bool, float]:
-        difference = item[0].difference
-        return not item[0].ok, math.inf if difference is None else difference
-
-    checks = [max(group, key=find_size) for group in trial.checks.values()]  # of the rank that differs most
-    recorded = tuple(check for check, _ in checks)
-    for check, rank in checks:
+    recorded = tuple(check for check, _ in trial.checks.values())
+    for check, rank in trial.checks.values():
         if not check.ok:
             return WitnessVerdict(REFUTED, check.words, rank, recorded)
     if not isinstance(expectation, Expectation):
@@ -428,52 +425,47 @@ def _check_random_samples(trial: _Trial, expectation: Expectation) -> None:
 def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
     """Return the first problem of the samples of the ranks, or None.
 
-    No sample comes twice in the first epoch. Finished epochs have the right number on every rank, and no two ranks the
-    same. Where no sample is left over, the sum of hashes shows that each came once.
+    No sample comes twice in the first epoch. Finished epochs have the right number on every rank, and no two ranks
+    the same. Where no sample is left over, the sum of hashes shows that each came once.
     """
-    try:
-        first_epochs = {entry.rank: unpack_flags(entry.flags) for entry in ranks if entry.flags}
-    except ValueError as error:
-        return str(error)
-    return next(_list_sample_problems(ranks[0].train, batch, ranks, first_epochs), None)
+    import numpy as np
 
-
-def _list_sample_problems(
-    train: int, batch: int, ranks: Sequence[SeenByRank], first_epochs: Mapping[int, int]
-) -> Iterator[str]:
-    """``first_epochs`` has by rank a number whose bit i stands for sample i."""
+    train = ranks[0].train
+    first_epochs: dict[int, int] = {}  # by rank a number whose bit i stands for sample i
     for entry in ranks:
-        if entry.rank not in first_epochs or not entry.epochs:
+        if not entry.flags:
             continue
-        first, distinct = entry.epochs[0], first_epochs[entry.rank].bit_count()
-        if first_epochs[entry.rank] >> train:
-            yield f"rank {entry.rank} trained on a sample beyond the {train} of the data set"
-        elif distinct != first.count:
-            yield (
-                f"rank {entry.rank} trained on {first.count} samples in epoch {first.epoch}, of which only {distinct}"
-                " are different"
-            )
+        try:
+            samples = unpack_flags(entry.flags)
+        except ValueError as error:
+            return str(error)
+        first = entry.epochs[0] if entry.epochs else None
+        distinct = samples.bit_count()
+        if first and samples >> train:
+            return f"rank {entry.rank} trained on a sample beyond the {train} of the data set"
+        if first and distinct != first.count:
+            count = f"{first.count} samples in epoch {first.epoch}"
+            return f"rank {entry.rank} trained on {count}, of which only {distinct} are different"
+        first_epochs[entry.rank] = samples
     taken = 0
     for rank, samples in first_epochs.items():
         if shared := taken & samples:
             lowest = (shared & -shared).bit_length() - 1
             other = next(other for other, theirs in first_epochs.items() if theirs >> lowest & 1)
-            yield f"ranks {other} and {rank} both trained on sample {lowest} ({shared.bit_count()} in common)"
+            return f"ranks {other} and {rank} both trained on sample {lowest} ({shared.bit_count()} in common)"
         taken |= samples
     per_rank, left_over = divmod(train, batch * len(ranks))
-    import numpy as np
-
     hash_sum = None if left_over else compute_hash_sum(np.arange(train))
     for epoch in sorted({seen.epoch for entry in ranks for seen in entry.epochs}):
-        finished = {
-            entry.rank: part for entry in ranks for part in entry.epochs if part.epoch == epoch and part.complete
-        }
+        seen = [(entry.rank, part) for entry in ranks for part in entry.epochs if part.epoch == epoch]
+        finished = {rank: part for rank, part in seen if part.complete}
         by_hash: dict[int, int] = {}
         for rank, part in finished.items():
             if part.count != per_rank * batch:
-                yield f"rank {rank} trained on {part.count} samples in epoch {epoch}, not {per_rank * batch}"
-            elif part.count and (other := by_hash.setdefault(part.hash_sum, rank)) != rank:
-                yield f"ranks {other} and {rank} trained on the same samples in epoch {epoch}"
+                return f"rank {rank} trained on {part.count} samples in epoch {epoch}, not {per_rank * batch}"
+            if part.count and (other := by_hash.setdefault(part.hash_sum, rank)) != rank:
+                return f"ranks {other} and {rank} trained on the same samples in epoch {epoch}"
         total = sum(part.hash_sum for part in finished.values()) % HASH_MODULUS
         if hash_sum is not None and len(finished) == len(ranks) and total != hash_sum:
-            yield f"the ranks together did not train on every sample of epoch {epoch} once"
+            return f"the ranks together did not train on every sample of epoch {epoch} once"
+    return None
