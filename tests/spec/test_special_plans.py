@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import pytest
 from small_sets import write_cifar10, write_folder
 from this_machine import cpus, gpus, plan, refusal
 
-from trainscale.errors import InputError
 from trainscale.measure.context import make_spec
 from trainscale.measure.submission import select_directory_settings
 from trainscale.spec.config import AUTO
@@ -18,76 +19,148 @@ from trainscale.spec.groups import MOST_EPOCHS
 from trainscale.spec.plan import MOST_TIME, Plan, make_plan
 from trainscale.worker.config import Config
 
-
-def combinations(made: Plan) -> list[tuple[Any, ...]]:
-    return [(c.strategy_label, c.batch, c.precision, c.layout, c.compile) for c in made.configs]
-
-
-def test_every_combination_of_lists_is_a_config() -> None:
-    made = plan(strategies=("allreduce", "ps:2"), batch=(4, 8), precision=("fp32", "bf16"), layout=("nchw", "nhwc"))
-    assert len(set(made.configs)) == 16
-    assert combinations(made)[:3] == [
-        ("allreduce", 4, "fp32", "nchw", False),
-        ("allreduce", 4, "fp32", "nhwc", False),
-        ("allreduce", 4, "bf16", "nchw", False),
-    ]
+LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
+OWN_TRAINING = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
+SERVERS = {"strategies": ("allreduce", "ps:1"), "server_placement": ("beside", "apart")}
 
 
-def test_compile_can_be_both() -> None:
-    assert [config.compile for config in plan(compile=(False, True)).configs] == [False, True]
+@pytest.mark.parametrize(
+    ("settings", "names", "expected"),
+    [
+        (
+            {"batch": (4, 8), "precision": ("fp32", "bf16"), "layout": ("nchw", "nhwc")},
+            "batch precision layout",
+            list(product((4, 8), ("fp32", "bf16"), ("nchw", "nhwc"))),
+        ),
+        (
+            {"strategies": ("allreduce", "ps:2"), "batch": (4, 8)},
+            "strategy_label batch",
+            [("allreduce", 4), ("allreduce", 8), ("ps:2", 4), ("ps:2", 8)],
+        ),
+        ({"compile": (False, True)}, "compile", [False, True]),
+        (
+            {**SERVERS, "placement": ("fill", "round-robin"), "max_devices": 2},
+            "strategy server_placement placement",
+            [
+                *product(("allreduce",), ("beside",), ("fill", "round-robin")),
+                *product(("ps",), ("beside", "apart"), ("fill", "round-robin")),
+            ],
+        ),
+        # One value may be given without a list
+        (
+            {"batch": 4, "precision": "bf16", "layout": "nchw", "compile": True},
+            "batch precision layout compile",
+            [(4, "bf16", "nchw", True)],
+        ),
+        # The batch of a model is not multiplied
+        (
+            {"models": ("mnist:3", "alexnet"), "batch": (4, AUTO)},
+            "model batch",
+            [("mnist", 3), ("alexnet", 4), ("alexnet", AUTO)],
+        ),
+        # A search leaves out what a framework does not have
+        (
+            {"frameworks": ("torch", "mxnet"), "strategies": ("allreduce", "ps:1"), "search": "lists"},
+            "framework strategy",
+            [("torch", "allreduce"), ("torch", "ps"), ("mxnet", "ps")],
+        ),
+        # In the default space of a search, settings that are given stay
+        (
+            {"search": "default", "batch": 8, "strategies": ("allreduce",), "precision": "fp32", "layout": "nchw"},
+            "strategy batch precision layout compile",
+            [("allreduce", 8, "fp32", "nchw", False)],
+        ),
+        # A study has a weak and a strong ladder of each network
+        ({}, "scaling", ["weak"]),
+        (
+            {"models": ("mnist:64", "alexnet:8"), "study": True},
+            "model scaling batch",
+            [("mnist", "weak", 64), ("alexnet", "weak", 8), ("mnist", "strong", 64), ("alexnet", "strong", 8)],
+        ),
+        (
+            {"models": ("mnist:64",), "study": True, "strong_batch": 256},
+            "scaling batch",
+            [("weak", 64), ("strong", 256)],
+        ),
+        (
+            {"batch": (16, 32), "study": True, "strong_batch": 64},
+            "scaling batch",
+            [("weak", 16), ("weak", 32), ("strong", 64)],
+        ),
+        (
+            {"strategies": ("local", "allreduce"), "study": True},
+            "strategy scaling",
+            [("local", "weak"), ("allreduce", "weak"), ("allreduce", "strong")],
+        ),
+        *(
+            ({"models": (f"mnist:{batch}",), "devices": ladder, "study": True}, "batch", [batch, strong])
+            for batch, ladder, strong in ((65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24))
+        ),
+        # Training to an accuracy
+        ({"models": ("inceptionv3",), **LEARN}, "classes image_size data", [(10, 299, "cifar10")]),
+        (
+            {"models": ("inception-bn-28-small",), **LEARN},
+            "learning_rate weight_decay schedule",
+            [(0.1, 5e-4, "cosine")],
+        ),
+        (
+            {"models": ("inception-bn-28-small",), **OWN_TRAINING, **LEARN},
+            " ".join(OWN_TRAINING),
+            [tuple(OWN_TRAINING.values())],
+        ),
+        ({"models": ("resnet18",), "classes": 1000, **LEARN}, "classes", [1000]),
+    ],
+)
+def test_settings_become_configs(settings: dict[str, Any], names: str, expected: list[Any]) -> None:
+    assert [attrgetter(*names.split())(config) for config in plan(cpus(8), **settings).configs] == expected
 
 
-def test_placements_can_be_lists_and_strategies_without_servers_have_no_server_placement() -> None:
-    made = plan(
-        cpus(8),
-        strategies=("allreduce", "ps:1"),
-        server_placement=("beside", "apart"),
-        placement=("fill", "round-robin"),
-        max_devices=2,
-    )
-    assert [(config.strategy, config.server_placement, config.placement) for config in made.configs] == [
-        ("allreduce", "beside", "fill"),
-        ("allreduce", "beside", "round-robin"),
-        ("ps", "beside", "fill"),
-        ("ps", "beside", "round-robin"),
-        ("ps", "apart", "fill"),
-        ("ps", "apart", "round-robin"),
-    ]
+@pytest.mark.parametrize(
+    "settings", [{"batch": (5,)}, {"models": ("mnist:5",), "scaling": "strong", "devices": (1, 5)}]
+)
+def test_the_default_space_has_one_batch_where_it_is_given_or_that_of_all_devices(settings: dict[str, Any]) -> None:
+    assert {config.batch for config in plan(cpus(8), search="default", **settings).configs} == {5}
 
 
-def test_one_value_may_be_given_without_a_list() -> None:
-    assert combinations(plan(batch=4, precision="bf16", layout="nchw", compile=True)) == [
-        ("allreduce", 4, "bf16", "nchw", True)
-    ]
-
-
-def test_the_batch_of_a_model_is_not_multiplied() -> None:
-    made = plan(models=("mnist:3", "alexnet"), batch=(4, AUTO))
-    assert [(config.model, config.batch) for config in made.configs] == [
-        ("mnist", 3),
-        ("alexnet", 4),
-        ("alexnet", AUTO),
-    ]
-
-
-def test_a_sweep_refuses_what_a_framework_does_not_have_and_a_search_leaves_it_out() -> None:
-    settings: dict[str, Any] = {"frameworks": ("torch", "mxnet"), "strategies": ("allreduce", "ps:1")}
-    assert "mxnet has no strategy 'allreduce'" in refusal(**settings)
-    made = plan(search="lists", **settings)
-    assert [(c.framework, c.strategy) for c in made.configs] == [
-        ("torch", "allreduce"),
-        ("torch", "ps"),
-        ("mxnet", "ps"),
-    ]
-
-
-def test_a_search_refuses_a_framework_for_which_nothing_remains() -> None:
-    assert "mxnet has no precision 'bf16'" in refusal(frameworks=("torch", "mxnet"), strategies=("ps:1",),
-                                                      precision=("bf16",), search="lists")  # fmt: skip
-
-
-def test_independent_workers_are_no_candidate_of_a_search() -> None:
-    assert "'independent': nothing is exchanged" in refusal(strategies=("allreduce", "independent"), search="lists")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"frameworks": ("torch", "mxnet"), "strategies": ("allreduce", "ps:1")},
+            "mxnet has no strategy 'allreduce'",
+        ),
+        # Nothing of it remains for a search
+        (
+            {"frameworks": ("torch", "mxnet"), "strategies": ("ps:1",), "precision": ("bf16",), "search": "lists"},
+            "mxnet has no precision 'bf16'",
+        ),
+        ({"strategies": ("allreduce", "independent"), "search": "lists"}, "'independent': nothing is exchanged"),
+        ({"strong_batch": 64}, "strong batch 64: valid with --study"),
+        *(
+            ({"study": True, **settings}, message)
+            for settings, message in (
+                ({"repeats": 4}, "repeats 4: a study repeats every point at least 5 times; valid: 5 or more"),
+                ({"batch": (0,)}, "batch auto: a study has a weak and a strong ladder; valid with --study: a number"),
+                ({"max_devices": 1}, "study: only one device would be used"),
+                ({"strategies": ("local",)}, "study: only one device would be used"),
+                ({"strong_batch": 6}, "strong scaling: a global batch of 6"),
+            )
+        ),
+        (
+            {"explain": True, "data": "mnist", "epochs": 2},
+            "explain: an explanation is about steps; valid without --epochs",
+        ),
+        ({"epochs": 2}, "epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR"),
+        ({"data": "mnist", "warmup_epochs": 1.0}, "warmup epochs 1: valid with --epochs"),
+        ({"loaders": 2}, "loaders 2: synthetic images need none"),
+        ({"data": "cifar10"}, "model 'mnist' takes images of 1 channels, cifar10 has 3"),
+        ({"models": ("resnet18",), "classes": 5, **LEARN}, "classes 5: cifar10 has 10; valid: 10 or more"),
+        ({"models": ("resnet18:60000",), **LEARN}, "is more than the 50000 training images of cifar10"),
+        ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(settings: dict[str, Any], message: str) -> None:
+    assert message in refusal(**settings)
 
 
 def test_the_default_space_is_what_the_framework_offers_on_this_device() -> None:
@@ -108,89 +181,13 @@ def test_the_default_space_is_what_the_framework_offers_on_this_device() -> None
     }
 
 
-def test_in_the_default_space_settings_that_are_given_stay() -> None:
-    made = plan(search="default", models=("mnist:8",), strategies=("allreduce",), precision=("fp32",), layout=("nchw",))
-    assert combinations(made) == [("allreduce", 8, "fp32", "nchw", False)]
-    assert {config.batch for config in plan(search="default", batch=(5,)).configs} == {5}
-
-
-def test_under_strong_scaling_the_default_space_has_one_batch() -> None:
-    assert {config.batch for config in plan(search="default", scaling="strong").configs} == {64}
-
-
-def test_a_study_has_a_weak_and_a_strong_ladder_of_each_network() -> None:
-    made = plan(models=("mnist:64", "alexnet:8"), study=True)
-    assert [(c.model, c.scaling, c.batch) for c in made.configs] == [
-        ("mnist", "weak", 64),
-        ("alexnet", "weak", 8),
-        ("mnist", "strong", 64),
-        ("alexnet", "strong", 8),
-    ]
-    assert set(made.ladders) == {(1, 2, 4)}
-    assert len(made.list_trials()) == 5 * 12
-
-
-def test_without_study_nothing_is_added() -> None:
-    assert [config.scaling for config in plan().configs] == ["weak"]
-
-
-@pytest.mark.parametrize(
-    ("batch", "ladder", "expected"),
-    [(64, (1, 2, 4), 64), (65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24)],
-)
-def test_the_strong_batch_can_be_split_evenly(batch: int, ladder: tuple[int, ...], expected: int) -> None:
-    made = plan(cpus(6), models=(f"mnist:{batch}",), devices=ladder, study=True)
-    assert [config.batch for config in made.configs] == [batch, expected]
-
-
-def test_the_strong_batch_may_be_given() -> None:
-    made = plan(models=("mnist:64",), study=True, strong_batch=256)
-    assert [(config.scaling, config.batch) for config in made.configs] == [("weak", 64), ("strong", 256)]
-
-
-def test_batches_that_lead_to_the_same_strong_ladder_have_it_once() -> None:
-    made = plan(batch=(16, 32), study=True, strong_batch=64)
-    assert [(config.scaling, config.batch) for config in made.configs] == [("weak", 16), ("weak", 32), ("strong", 64)]
-
-
-def test_one_device_strategies_have_no_strong_ladder() -> None:
-    made = plan(strategies=("local", "allreduce"), study=True)
-    assert [(c.strategy, c.scaling) for c in made.configs] == [
-        ("local", "weak"),
-        ("allreduce", "weak"),
-        ("allreduce", "strong"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"repeats": 4}, "repeats 4: a study repeats every point at least 5 times; valid: 5 or more"),
-        ({"batch": (0,)}, "batch auto: a study has a weak and a strong ladder; valid with --study: a number"),
-        ({"max_devices": 1}, "study: only one device would be used"),
-        ({"strategies": ("local",)}, "study: only one device would be used"),
-        ({"strong_batch": 6}, "strong scaling: a global batch of 6"),
-    ],
-)
-def test_what_a_study_refuses(settings: dict[str, Any], message: str) -> None:
-    assert refusal(study=True, **settings).startswith(message)
-
-
-def test_a_strong_batch_needs_a_study() -> None:
-    assert refusal(strong_batch=64) == "strong batch 64: valid with --study"
-
-
-def test_a_study_is_another_run_than_its_weak_ladder() -> None:
-    assert make_spec(plan(study=True)) != make_spec(plan())
-
-
-def test_a_study_is_written_to_a_file_and_read_back(tmp_path: Any) -> None:
+def test_a_study_is_another_run_with_its_own_file_and_directory(tmp_path: Path) -> None:
+    made = plan(models=("mnist:64",), study=True)
+    assert (set(made.ladders), len(made.list_trials())) == ({(1, 2, 4)}, 5 * 6)
+    assert make_spec(made) != make_spec(plan(models=("mnist:64",)))
     path = tmp_path / "study.toml"
     path.write_text(format_experiment(Experiment.of(study=True)))
     assert make_experiment({}, path).measurement.study
-
-
-def test_a_batch_job_without_a_study_keeps_its_directory() -> None:
     assert not {"study", "strong_batch"} & select_directory_settings(Experiment.of()).keys()
     assert select_directory_settings(Experiment.of(study=True))["study"] is True
 
@@ -204,14 +201,39 @@ def points(made: Plan) -> list[tuple[str, int]]:
     return [(further.config.strategy, further.devices) for further in made.further_points]
 
 
-def test_without_the_setting_nothing_is_added() -> None:
-    made = a_plan(explain=False)
-    assert made.further_points == ()
-    assert len(made.list_trials()) == 4 * 5
+TINY = {"devices": 2, "models": ("mnist:1",), "steps": 5}
 
 
-def test_ranks_that_exchange_nothing_are_measured_on_the_same_ladder() -> None:
-    assert points(a_plan()) == [("independent", n) for n in (8, 1, 4, 2)]
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"explain": False}, []),
+        ({}, [(8, 3), (1, 3), (4, 3), (2, 3)]),
+        ({"repeats": 2}, [(8, 2), (1, 2), (4, 2), (2, 2)]),
+        ({"strategies": ("allreduce", "independent")}, []),  # the ladder has them already
+        ({"strategies": ("ps-async", "independent")}, []),
+        # Short trials beside a ladder of two points have fewer repeats
+        ({**TINY, "repeats": 5}, [(2, 3)]),
+        ({**TINY, "repeats": 3}, [(2, 2)]),
+        ({**TINY, "repeats": 2}, [(2, 1)]),
+        ({**TINY, "repeats": 1}, [(2, 1)]),
+        # One worker with its server exchanges gradients too, so its step is not the work alone
+        ({**TINY, "repeats": 3, "strategies": ("ps:1",)}, [(2, 1), (1, 1)]),
+        ({**TINY, "repeats": 6, "ladder": (2,)}, [(2, 1), (1, 1)]),
+    ],
+)
+def test_ranks_that_exchange_nothing_are_measured_beside_the_ladder(
+    settings: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    made = a_plan(**settings)
+    assert [(further.devices, further.repeats) for further in made.further_points] == expected
+    assert {further.config.strategy for further in made.further_points} <= {"independent"}
+    assert made.further_seconds <= MOST_TIME * made.ladder_seconds or expected == [(2, 1)]
+
+
+def test_strategies_of_the_same_work_share_their_points() -> None:
+    made = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
+    assert len(set(points(made))) == len(points(made))
 
 
 def test_it_takes_at_most_40_percent_of_the_ladder() -> None:
@@ -235,72 +257,12 @@ def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str
     assert made.further_seconds <= MOST_TIME * made.ladder_seconds
 
 
-@pytest.mark.parametrize(("repeats", "further"), [(5, 3), (3, 2), (2, 1), (1, 1)])
-def test_short_trials_beside_a_ladder_of_two_points_have_fewer_repeats(repeats: int, further: int) -> None:
-    (point,) = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=repeats).further_points
-    assert (point.devices, point.repeats) == (2, further)
-
-
-def test_servers_need_one_device_without_them_and_have_fewer_repeats_for_it() -> None:
-    """One worker with its server exchanges gradients too, so its step is not the work alone."""
-    made = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=3, strategies=("ps:1",))
-    assert [(further.devices, further.repeats) for further in made.further_points] == [(2, 1), (1, 1)]
-    assert made.further_seconds <= MOST_TIME * made.ladder_seconds
-
-
-def test_a_ladder_without_one_device_needs_it() -> None:
-    made = a_plan(devices=2, models=("mnist:1",), steps=5, repeats=6, ladder=(2,))
-    assert [further.devices for further in made.further_points] == [2, 1]
-
-
-def test_repeats_are_three_where_the_ladder_has_as_many() -> None:
-    assert {further.repeats for further in a_plan().further_points} == {3}
-    assert {further.repeats for further in a_plan(repeats=2).further_points} == {2}
-
-
-def test_strategies_of_the_same_work_share_their_points() -> None:
-    made = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
-    assert len(set(points(made))) == len(points(made))
-
-
-def test_what_the_ladder_has_already_is_not_added() -> None:
-    assert a_plan(strategies=("allreduce", "independent")).further_points == ()
-
-
-def test_asynchronous_series_need_nothing() -> None:
-    assert a_plan(strategies=("ps-async", "independent")).further_points == ()
-
-
 def test_further_trials_come_in_between() -> None:
     trials = a_plan(devices=2).list_trials()
     strategies = [trial.config.strategy for trial in trials]
     assert strategies[:4] == ["allreduce", "allreduce", "independent", "independent"]
     assert strategies.count("independent") == 6
     assert strategies[-2:] == ["allreduce", "allreduce"]
-
-
-def test_epochs_and_explanations_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="explain: an explanation is about steps; valid without --epochs"):
-        a_plan(models=("mnist:8",), data="mnist", epochs=2)
-
-
-LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
-
-
-def test_classes_are_those_of_the_images_and_sizes_those_of_the_network() -> None:
-    (config,) = plan(models=("inceptionv3",), **LEARN).configs
-    assert (config.classes, config.image_size, config.data) == (10, 299, "cifar10")
-
-
-def test_a_network_that_is_trained_to_an_accuracy_has_its_own_defaults() -> None:
-    (config,) = plan(models=("inception-bn-28-small",), **LEARN).configs
-    assert (config.learning_rate, config.weight_decay, config.schedule) == (0.1, 5e-4, "cosine")
-
-
-def test_settings_win_over_the_networks_defaults() -> None:
-    settings = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
-    (config,) = plan(models=("inception-bn-28-small",), **settings, **LEARN).configs
-    assert {name: getattr(config, name) for name in settings} == settings
 
 
 def test_where_speed_is_measured_training_is_always_the_same() -> None:
@@ -325,27 +287,6 @@ def test_training_to_an_accuracy_is_not_repeated_by_default() -> None:
     assert make_experiment({"epochs": 3}).measurement.repeats == 1
     assert make_experiment({"epochs": 3, "repeats": 4}).measurement.repeats == 4
     assert make_experiment({}).measurement.repeats == 5
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"epochs": 2}, "epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR"),
-        ({"data": "mnist", "warmup_epochs": 1.0}, "warmup epochs 1: valid with --epochs"),
-        ({"loaders": 2}, "loaders 2: synthetic images need none"),
-        ({"data": "cifar10"}, "model 'mnist' takes images of 1 channels, cifar10 has 3"),
-        ({"models": ("resnet18",), "classes": 5, **LEARN}, "classes 5: cifar10 has 10; valid: 10 or more"),
-        ({"models": ("resnet18:60000",), **LEARN}, "is more than the 50000 training images of cifar10"),
-        ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
-    ],
-)
-def test_training_that_cannot_work_is_refused_with_what_is_valid(settings: dict[str, Any], message: str) -> None:
-    assert message in refusal(**settings)
-
-
-def test_more_classes_than_the_images_have_are_allowed() -> None:
-    (config,) = plan(models=("resnet18",), classes=1000, **LEARN).configs
-    assert config.classes == 1000
 
 
 def test_photographs_are_counted(tmp_path: Path) -> None:
