@@ -41,14 +41,10 @@ def test_the_published_mxnet_curves_give_the_speedups_of_their_table() -> None:
         points = series[model].points
         assert [point.devices for point in points] == list(MXNET_LADDER)
         for point, speed in zip(points, speeds, strict=True):
-            assert point.samples_per_second is not None
             assert point.samples_per_second.mean == pytest.approx(speed)
-            assert point.speedup is not None
             assert point.speedup.mean == pytest.approx(speed / speeds[0])
     at_256 = series["inceptionv3"].points[-1]
-    assert at_256.speedup is not None
     assert at_256.speedup.mean == pytest.approx(219.11, abs=0.01)
-    assert at_256.efficiency is not None
     assert at_256.efficiency.mean == pytest.approx(0.856, abs=0.001)
 
 
@@ -61,9 +57,7 @@ def test_repeats_of_a_point_are_one_point_with_an_interval() -> None:
     (series,) = build_series(curve(make_config(), {1: 100.0, 2: 180.0}, repeats=5, spread=0.01))
     first, second = series.points
     assert second.repeats == 5
-    assert second.samples_per_second is not None
     assert second.samples_per_second.relative == pytest.approx(2.77644511 * 0.0158114 / 5**0.5, rel=1e-4)
-    assert second.speedup is not None
     assert second.speedup.mean == pytest.approx(1.8)
     assert second.speedup.low is not None
     assert second.efficiency == second.speedup.scaled(0.5)
@@ -98,7 +92,6 @@ def test_strong_scaling_keeps_the_global_batch_and_compares_images_per_second() 
     (series,) = build_series(curve(make_config(scaling="strong", batch=64), {1: 100.0, 4: 300.0}))
     four = series.points[1]
     assert (four.batch_per_device, four.global_batch) == (16, 64)
-    assert four.speedup is not None
     assert four.speedup.mean == pytest.approx(3.0)
 
 
@@ -112,9 +105,7 @@ def test_efficiency_versus_local_uses_the_fastest_local_point_of_the_same_work()
     ]
     series = build_series(records)
     two = series[-1].points[1]
-    assert two.efficiency is not None
     assert two.efficiency.mean == pytest.approx(1.0)
-    assert two.efficiency_versus_local is not None
     assert two.efficiency_versus_local.mean == pytest.approx(200 / 125 / 2)
     assert series[1].points[0].efficiency_versus_local == Interval(1.0)
 
@@ -243,7 +234,6 @@ def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> N
     assert compute_training_seconds(record) == pytest.approx(82.0)
     assert compute_training_seconds(record, 1) == pytest.approx(42.0)
     learning = summarise_learning([record])
-    assert learning is not None
     assert (learning.epoch_seconds.mean, learning.training_seconds.mean) == pytest.approx((40.0, 82.0))
 
 
@@ -254,7 +244,6 @@ def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
         learning_record(config, repeat=1, valid=(0.5, 0.7, 0.82)),
     ]
     learning = summarise_learning(records)
-    assert learning is not None
     assert learning.valid_accuracy.mean == pytest.approx(0.81)
     assert learning.train_accuracy.mean == pytest.approx(0.86)
     assert [(epoch.epoch, epoch.repeats) for epoch in learning.epochs] == [(1, 2), (2, 2), (3, 1)]
@@ -265,9 +254,6 @@ def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
     record = learning_record(valid=(0.5, 0.8, 0.79, 0.9), seconds=40.0)
     assert [count_epochs_to(record, target) for target in (0.4, 0.8, 0.9, 0.95)] == [1, 2, 4, None]
     learning = summarise_learning([record], target=0.8)
-    assert learning is not None
-    assert learning.to_accuracy is not None
-    assert learning.to_accuracy.seconds is not None
     assert learning.to_accuracy.seconds.mean == pytest.approx(82.0)
     assert learning.to_accuracy.epochs == 2
 
@@ -275,21 +261,14 @@ def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
 def test_the_target_is_the_configs_unless_another_is_asked_for() -> None:
     record = learning_record(learning_config(until_accuracy=0.7), valid=(0.5, 0.7))
     by_config, by_argument = summarise_learning([record]), summarise_learning([record], target=0.5)
-    assert by_config is not None
-    assert by_argument is not None
-    assert by_config.to_accuracy is not None
-    assert by_argument.to_accuracy is not None
     assert (by_config.to_accuracy.target, by_argument.to_accuracy.target) == (0.7, 0.5)
     without = summarise_learning([learning_record()])
-    assert without is not None
     assert without.to_accuracy is None
 
 
 def test_there_is_no_mean_time_of_those_repeats_alone_that_were_lucky() -> None:
     records = [learning_record(repeat=0, valid=(0.9,)), learning_record(repeat=1, valid=(0.6,))]
     learning = summarise_learning(records, target=0.8)
-    assert learning is not None
-    assert learning.to_accuracy is not None
     assert (learning.to_accuracy.reached, learning.to_accuracy.repeats) == (1, 2)
     assert learning.to_accuracy.seconds is None
 
@@ -298,7 +277,6 @@ def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
     good, bad = learning_record(repeat=0), learning_record(repeat=1)
     bad = replace(bad, epochs=tuple(replace(epoch, train_loss=None) for epoch in bad.epochs))
     learning = summarise_learning([good, bad])
-    assert learning is not None
     assert learning.epochs[0].train_loss is None
     assert learning.epochs[0].valid_loss == pytest.approx(0.5)
 
@@ -306,7 +284,6 @@ def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
 def test_speed_counts_training_images_over_training_time_alone() -> None:
     (series,) = build_series([learning_record(valid=(0.5, 0.7), seconds=40.0)])
     point = series.points[0]
-    assert point.samples_per_second is not None
     assert point.samples_per_second.mean == pytest.approx(128 * 20 / 80)
 
 

@@ -56,7 +56,6 @@ def test_outside_of_any_job_there_is_no_allocation() -> None:
 @pytest.mark.usefixtures("configured")
 def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
     given = find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
-    assert given is not None
     assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
     assert given.source == "Slurm job 7"
 
@@ -93,7 +92,6 @@ def test_a_job_without_slurms_programs_is_told() -> None:
 def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
     given = find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
-    assert given is not None
     assert [host.name for host in given.hosts] == ["a", "b"]
     assert choose_launcher(Experiment(), {"PBS_NODEFILE": str(tmp_path / "nodes")}) == "mpi"
     with pytest.raises(InputError, match="PBS_NODEFILE"):

@@ -161,7 +161,6 @@ def test_creation_is_followed_and_missing_room_is_told_once_and_waited_for(scrip
     script.not_started("Your instance is being started").state("CREATE_COMPLETE")
     told: list[str] = []
     stack = stacks.wait_until_settled(script.aws, ID, told.append)
-    assert stack is not None
     assert stack.status == "CREATE_COMPLETE"
     assert told[0].startswith(f"Workers not started yet: {NO_ROOM}\n  AWS has no capacity")
     assert told[1:] == ["Workers not started yet: Your instance is being started"]
@@ -177,7 +176,6 @@ def test_a_quota_ends_the_waiting_at_once_with_what_to_do(script: Script) -> Non
 def test_a_roll_back_is_followed_to_its_end_and_the_first_reason_counts(script: Script) -> None:
     script.state("ROLLBACK_IN_PROGRESS").state("ROLLBACK_COMPLETE")
     stack = stacks.wait_until_settled(script.aws, ID, print)
-    assert stack is not None
     assert stack.has_failed
     events = [
         ("demo", "ROLLBACK_IN_PROGRESS", "The following resource(s) failed to create: [WayOut]"),

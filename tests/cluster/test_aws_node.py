@@ -63,7 +63,6 @@ def services(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     log_path.touch()
     argv = [sys.executable, str(SERVICES), lab.address(CONTROLLER), str(log_path)]
     process = lab.popen(argv, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     yield f"http://{lab.address(CONTROLLER)}:{process.stdout.readline().strip()}", log_path
     process.kill()
     process.communicate()

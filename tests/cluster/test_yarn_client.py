@@ -142,14 +142,11 @@ def test_a_real_managers_words_are_understood(
 def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
     manager = ResourceManager(client(recorded))
     failed = manager.read_application("application_1794729166207_0005")
-    assert failed is not None
     assert (failed.state, failed.running) == ("FAILED", None)
     assert failed.diagnostics.splitlines()[0].endswith("exited with  exitCode: 7")
     unknown = manager.read_application("application_1794729166207_0004")
-    assert unknown is not None
     assert unknown.diagnostics.endswith("submitted by user nobody to unknown queue: nosuch")
     killed = manager.read_application("application_1794729166207_0002")
-    assert killed is not None
     assert killed.state == "KILLED"
 
 
@@ -190,5 +187,4 @@ def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnClust
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )
     state = ResourceManager(yarn_client).read_application(ID)
-    assert state is not None
     assert state.state == "RUNNING"

@@ -98,9 +98,7 @@ def test_what_fits_only_once_does_not_fit() -> None:
     attempts += [Attempt(13, True, 1.0), Attempt(13, False, 1.0)]
     assert choose_next_batch(attempts, 8, 100) == 12
     search = Search(plan().configs[0], 100, "", tuple(attempts))
-    assert search.largest is not None
     assert search.largest.batch == 12
-    assert search.smallest_failing is not None
     assert search.smallest_failing.batch == 13
 
 
@@ -240,7 +238,6 @@ def test_what_fits_with_no_batch_is_a_row_for_every_point_and_is_tried_anew_when
             assert settled.plan.configs == ()
             assert [(r.trial.devices, r.status) for r in journal.records] == [(1, "oom"), (2, "oom"), (4, "oom")]
     failure = journal.records[0].failure
-    assert failure is not None
     assert failure.message == "not even a batch of 1 fits: rank 0: no memory"
     device.room = 100
     (anew,) = device.find(made, tmp_path / "run", retry_failed=True).values()

@@ -95,7 +95,6 @@ def test_ports_that_are_always_taken_are_a_row_that_says_so(
         run(plan, journal)
     (record,) = journal.records
     assert record.status == "refused"
-    assert record.failure is not None
     assert "ports" in record.failure.message
     assert record.started
 
@@ -112,7 +111,6 @@ def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan,
     run(plan, journal, BrokenLauncher())
     (record,) = journal.records
     assert record.status == "lost"
-    assert record.failure is not None
     assert "no route to that host" in record.failure.message
 
 
@@ -138,7 +136,6 @@ def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
             ("mxnet", "missing"),
             ("torch", "ok"),
         ]
-        assert journal.records[0].failure is not None
         assert "no module 'mxnet'" in journal.records[0].failure.message
 
 

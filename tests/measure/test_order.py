@@ -138,7 +138,6 @@ def test_a_budget_is_then_spent_on_the_widest_interval() -> None:
     speeds = {1: [100, 101, 103, 102], 2: [180, 220, 200, 190]}
     records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in range(4) for n in (1, 2)]
     step = choose_next_trial(plan, records)
-    assert step is not None
     assert (step.trial.devices, step.trial.repeat) == (2, 4)
 
 
@@ -149,7 +148,6 @@ def test_a_budget_goes_on_until_the_interval_of_the_report_is_narrow() -> None:
     records = [good(Trial(plan.configs[0], 1, repeat), speed) for repeat, speed in enumerate(speeds)]
     (series,) = build_series(records, by_budget=True)
     shown = series.points[0].samples_per_second
-    assert shown is not None
     assert shown.relative == pytest.approx(0.0109, abs=5e-5)
     assert choose_next_trial(plan, records) is not None
 
@@ -159,7 +157,6 @@ def test_a_failed_repeat_is_replaced_before_an_interval_counts() -> None:
     records = [good(Trial(plan.configs[0], 1, repeat)) for repeat in range(3)]
     records.append(bad(Trial(plan.configs[0], 1, 3), CRASH))
     step = choose_next_trial(plan, records)
-    assert step is not None
     assert step.trial.repeat == 4
     assert choose_next_trial(plan, [*records, good(step.trial)]) is None
 
@@ -210,17 +207,14 @@ def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
 def test_a_window_is_a_points_share_of_the_budget_less_what_a_trial_takes_besides() -> None:
     plan = a_plan(budget=800.0)  # two points, four trials of each: 100 s for a trial
     first = choose_next_trial(plan, [])
-    assert first is not None
     assert first.measure.seconds == pytest.approx(92.0)  # eight seconds besides, until one has been seen
     seen = good(Trial(plan.configs[0], 1, 0), seconds=24.0, window=2.0)  # one warm-up and one measured step: 20 besides
     second = choose_next_trial(plan, [seen])
-    assert second is not None
     assert second.measure.seconds == pytest.approx(80.0)
 
 
 def test_a_budget_far_too_small_still_leaves_a_window() -> None:
     step = choose_next_trial(a_plan(budget=1.0), [])
-    assert step is not None
     assert step.measure.seconds == 1.0
 
 
@@ -286,7 +280,6 @@ def test_the_ratio_is_that_of_the_variances() -> None:
 def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
     own = trials(400, 0.05, 0.02)
     counts = choose_counts(own, [own], Measure(10, 10_000))
-    assert counts is not None
     assert counts.steps == pytest.approx((10.0 / 0.1 * 6.25) ** 0.5, rel=0.1)
 
 
@@ -299,11 +292,9 @@ def test_windows_are_neither_tiny_nor_longer_than_steps_says(within: float, betw
 def test_a_warm_up_that_costs_much_is_shortened_with_its_window() -> None:
     slow = trials(50, 0.03, 0.02, step=2.0, steps=20)
     counts = choose_counts(slow, [slow], MOST)
-    assert counts is not None
     assert counts.warmup == 2
     fast = trials(50, 0.03, 0.02, step=0.01)
     counts = choose_counts(fast, [fast], MOST)
-    assert counts is not None
     assert counts.warmup == 10
 
 
@@ -343,7 +334,6 @@ def test_a_run_shortens_windows_of_slow_steps_as_soon_as_it_knows_how_they_vary(
     counts = []
     for _ in range(8):
         step = choose_next_trial(plan, records)
-        assert step is not None
         counts.append(step.measure.steps)
         (times,) = trials(1, 0.02, 0.03, source.randrange(1000), step=1.0, steps=min(20, step.measure.steps))
         records.append(record_of(step.trial, times))
@@ -357,7 +347,6 @@ def test_without_a_stopping_rule_all_windows_are_as_long_as_steps_says() -> None
         record_of(Trial(plan.configs[0], 1, repeat), times) for repeat, times in enumerate(trials(6, 0.01, 0.05))
     ]
     step = choose_next_trial(plan, records)
-    assert step is not None
     assert (step.measure.warmup, step.measure.steps, step.measure.seconds) == (10, 100, None)
 
 

@@ -88,13 +88,10 @@ def test_an_interrupted_search_continues_as_it_would_have_gone_on(cut: int) -> N
 def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_tried() -> None:
     plan = make_search(batch=(8, 16), strategies=("allreduce",))
     step = choose_next_trial(plan, [])
-    assert step is not None
     failed = TrialRecord(step.trial, OUT_OF_MEMORY, "", 1.0, failure=Failure(OUT_OF_MEMORY, "too large"))
     following = choose_next_trial(plan, [failed])
-    assert following is not None
     assert following.trial.config.batch == 16
     skipped = skip_for_memory(plan, following.trial, [failed])
-    assert skipped is not None
     assert skipped.failure == Failure(SKIPPED, "not tried: batch 8 ran out of memory")
     assert choose_next_trial(plan, [failed, skipped]) is None
 
@@ -102,14 +99,11 @@ def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_t
 def test_one_crash_is_tried_again_and_two_are_the_end() -> None:
     plan = make_search(strategies=("allreduce",))
     first = choose_next_trial(plan, [])
-    assert first is not None
     crashed = TrialRecord(first.trial, "crash", "", 1.0, failure=Failure("crash", "segmentation fault"))
     second = choose_next_trial(plan, [crashed])
-    assert second is not None
     assert (second.trial.config, second.trial.repeat) == (first.trial.config, 1)
     again = replace(crashed, trial=second.trial)
     third = choose_next_trial(plan, [crashed, again])
-    assert third is not None
     assert third.trial.config != first.trial.config
 
 
@@ -173,7 +167,6 @@ def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
     races = replay_races_of_run(recorded(plan), run_search(plan))
     assert [race.devices for race in races] == [1, 2]
     for race in races:
-        assert race.state.winner is not None
         assert (race.state.winner.strategy, race.state.winner.batch) == ("allreduce", 16)
         assert {(d.key.strategy, d.key.batch): d.round for d in race.state.departures} == {
             ("ps", 8): 1, ("ps", 16): 2, ("allreduce", 8): 2,
@@ -230,7 +223,6 @@ def test_charts_show_the_series_that_were_measured_in_full() -> None:
 def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     plan = make_search()
     (answer,) = find_best([Run.from_records(recorded(plan), run_search(plan))], Question()).choices
-    assert answer.leader is not None
     assert (answer.leader.config.strategy, answer.leader.config.batch, len(answer.leader.good)) == ("allreduce", 16, 3)
     reasons = {out.name: out.reason for out in answer.left_out}
     assert reasons["torch · ps:1 · batch 8"] == (

@@ -90,7 +90,6 @@ def test_the_plan_of_a_run_gives_the_same_next_trials() -> None:
     plan, all_records = make_plan_of_run(run_info()), records()
     for done in range(len(all_records)):
         step = choose_next_trial(plan, all_records[:done])
-        assert step is not None
         assert step.trial == all_records[done].trial
         assert (step.measure.warmup, step.measure.steps) == (2, 3)
     assert choose_next_trial(plan, all_records) is None
@@ -176,7 +175,6 @@ def test_the_points_are_shown_once_their_batches_are_known(tmp_path: Path) -> No
 
     with begin(directory, config=config):
         watch_run(Source(directory, lambda: None, find), seen.show)
-    assert seen.plan is not None
     assert [c.batch for c in seen.plan.configs] == [32]
 
 
@@ -201,7 +199,6 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
     assert run.has_begun
     for trial in plan.list_trials():
         step = run.find_next_trial()
-        assert step is not None
         assert step.trial == trial
         assert not run.is_complete
         journal.append(record(trial))

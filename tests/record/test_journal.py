@@ -293,7 +293,6 @@ def test_a_second_writer_is_refused_while_the_first_holds_the_journal(directory:
         [sys.executable, "-c", _HOLDER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with holder:
-        assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
         assert refusal(directory) == f"output {directory}: another trainscale is measuring there now"
@@ -317,7 +316,6 @@ def test_of_processes_that_begin_different_runs_at_once_one_gets_the_directory(d
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     racers = [subprocess.Popen([*command, str(steps)], text=True, **streams) for steps in range(4)]
     for racer in racers:
-        assert racer.stdin is not None
         racer.stdin.write("g")
         racer.stdin.flush()
     answers = [racer.communicate()[0] for racer in racers]
