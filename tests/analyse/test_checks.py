@@ -35,31 +35,27 @@ def test_a_clean_point_has_no_flags() -> None:
     assert flags(records, 1) == flags(records, 2) == ""
 
 
-def test_step_times_that_do_not_fill_the_window() -> None:
-    rank = make_rank(0, [0.1] * 10, 32)
-    assert "90\u202f% of the measured window" in flags(
-        repeats(make_record(ranks=[replace(rank, window_seconds=1 / 0.9)]))
-    )
-    assert flags(repeats(make_record(ranks=[replace(rank, window_seconds=1.04)]))) == ""
-
-
-def test_a_world_of_the_wrong_size() -> None:
-    ranks = [make_rank(rank, [0.1] * 10, 32) for rank in range(3)]
-    assert "3 workers reported where 4 were asked for" in flags(repeats(make_record(devices=4, ranks=ranks)), 4)
-
-
-def test_a_global_batch_that_was_not_trained() -> None:
-    config = make_config(scaling="strong", batch=32)
-    text = flags(repeats(make_record(config, devices=3)), 3)
-    assert "30 images were trained per step, not the global batch of 32" in text
-
-
+RANK = make_rank(0, [0.1] * 10, 32)
+TARGET = learning_config(until_accuracy=0.9)
+LEARNT = learning_record()
+NOT_FINITE = replace(LEARNT, epochs=(*LEARNT.epochs[:-1], replace(LEARNT.epochs[-1], valid_loss=None)))
 DIGESTS = [make_rank(rank, [0.1] * 10, 32, weights_digest=f"digest {rank}") for rank in range(2)]
 
 
 @pytest.mark.parametrize(
     ("records", "devices", "flag"),
     [
+        (repeats(make_record(ranks=[replace(RANK, window_seconds=1 / 0.9)])), 1, "90\u202f% of the measured window"),
+        (
+            repeats(make_record(devices=4, ranks=[make_rank(rank, [0.1] * 10, 32) for rank in range(3)])),
+            4,
+            "3 workers reported where 4 were asked for",
+        ),
+        (
+            repeats(make_record(make_config(scaling="strong", batch=32), devices=3)),
+            3,
+            "30 images were trained per step, not the global batch of 32",
+        ),
         (curve(make_config(), {1: 100.0, 2: 230.0}, repeats=5, spread=0.002), 2, "115\u202f% is above 100\u202f%"),
         (curve(make_config(), {1: 100.0, 2: 206.0}), 2, "above"),
         (repeats(make_record(devices=2, ranks=DIGESTS)), 2, "2 different sets of weights"),
@@ -77,10 +73,35 @@ DIGESTS = [make_rank(rank, [0.1] * 10, 32, weights_digest=f"digest {rank}") for 
             "1 of 3 repeats failed, the last with oom: CUDA out of memory",
         ),
         (repeats(make_record(notes=("rank 0 lost\x1b[31m 2 lines",))), 1, "rank 0 lost 2 lines"),
+        (
+            repeats(learning_record(overhead=0.2, waiting=0.18)),
+            1,
+            "input-bound: it waits for images 18\u202f% of the time, 20\u202f% slower than on images that stay on the"
+            " device; more --loaders",
+        ),
+        (repeats(learning_record(waiting=0.06)), 1, "waits for images 6\u202f% of the time; more"),
+        (
+            repeats(learning_record(overhead=0.08)),
+            1,
+            "8\u202f% slower than on images that stay on the device, though images are ready in time",
+        ),
+        (repeats(learning_record(overhead=0.08)), 1, "--no-augment"),
+        ([learning_record(overhead=0.12)], 1, "input-bound"),
+        (repeats(learning_record(valid=(0.1, 0.104))), 1, "has not learnt: a validation accuracy of 0.104"),
+        (
+            [learning_record(TARGET, valid=(0.91,)), learning_record(TARGET, repeat=1, valid=(0.5, 0.89))],
+            1,
+            "accuracy of 0.9 was not reached in 1 of 2 repeats",
+        ),
+        (repeats(NOT_FINITE), 1, "loss is not finite"),
     ],
     ids=[
-        "above its interval", "above without an interval", "weights that differ", "a loss that is not finite",
-        "a busy machine", "a wide interval", "a single repeat", "failed repeats", "notes, once and printable",
+        "step times", "a world of the wrong size", "a global batch", "above its interval", "above without an interval",
+        "weights that differ", "a loss that is not finite",
+        "a busy machine", "a wide interval", "a single repeat", "failed repeats",
+        "notes, once and printable",
+        "waiting and slower", "waiting alone", "slower", "what helps then", "one repeat", "guesses",
+        "an accuracy that was not reached", "a loss of an epoch",
     ],
 )  # fmt: skip
 def test_a_check_fires_on(records: list[TrialRecord], devices: int, flag: str) -> None:
@@ -96,60 +117,16 @@ def test_a_check_fires_on(records: list[TrialRecord], devices: int, flag: str) -
         (repeats(make_record(machine=MachineLoad(other_cores=0.15))), 1, ""),
         (repeats(make_record(machine=MachineLoad())), 1, ""),
         ([failed_record()], 1, ""),
+        (repeats(make_record(ranks=[replace(RANK, window_seconds=1.04)])), 1, ""),
+        (repeats(LEARNT), 1, ""),
+        (repeats(learning_record(overhead=0.04)), 1, "input-bound"),
+        ([learning_record(overhead=0.08)], 1, "input-bound"),
+        ([learning_record(repeat=n, overhead=share) for n, share in enumerate((-0.3, 0.1, 0.4))], 1, "input-bound"),
+        (repeats(learning_record(valid=(0.1, 0.12))), 1, "has not learnt"),
     ],
-    ids=["chance", "chance in one repeat", "weights of independent ranks", "a quiet machine", "load", "no result"],
-)
+    ids=["chance", "chance in one repeat", "weights of independent ranks", "a quiet machine", "load", "no result",
+         "a window", "a clean training", "a small overhead", "one repeat", "an uncertain overhead", "learning"],
+)  # fmt: skip
 def test_a_check_stays_silent_on(records: list[TrialRecord], devices: int, flag: str) -> None:
     text = flags(records, devices)
     assert flag not in text if flag else text == ""
-
-
-# ---- training on real images
-
-
-def test_a_clean_training_has_no_flags() -> None:
-    assert flags(repeats(learning_record())) == ""
-
-
-def test_a_training_that_waits_for_its_images_is_told_what_helps() -> None:
-    text = flags(repeats(learning_record(overhead=0.2, waiting=0.18)))
-    assert "input-bound: it waits for images 18\u202f% of the time, 20\u202f% slower than on images that stay" in text
-    assert "--loaders" in text
-
-
-def test_waiting_alone_is_enough() -> None:
-    assert "waits for images 6\u202f% of the time; more" in flags(repeats(learning_record(waiting=0.06)))
-
-
-def test_images_that_are_ready_but_cost_cores_are_another_story() -> None:
-    text = flags(repeats(learning_record(overhead=0.08)))
-    assert "8\u202f% slower than on images that stay on the device, though images are ready in time" in text
-    assert "--no-augment" in text
-
-
-def test_a_small_or_uncertain_overhead_is_no_flag() -> None:
-    assert "input-bound" not in flags(repeats(learning_record(overhead=0.04)))
-    wild = [learning_record(repeat=repeat, overhead=share) for repeat, share in enumerate((-0.3, 0.1, 0.4))]
-    assert "input-bound" not in flags(wild)
-
-
-def test_one_repeat_must_lose_more_to_be_input_bound() -> None:
-    assert "input-bound" not in flags([learning_record(overhead=0.08)])
-    assert "input-bound" in flags([learning_record(overhead=0.12)])
-
-
-def test_a_network_that_only_guesses() -> None:
-    assert "has not learnt: a validation accuracy of 0.104" in flags(repeats(learning_record(valid=(0.1, 0.104))))
-    assert "has not learnt" not in flags(repeats(learning_record(valid=(0.1, 0.12))))
-
-
-def test_an_accuracy_that_was_not_reached() -> None:
-    config = learning_config(until_accuracy=0.9)
-    records = [learning_record(config, repeat=0, valid=(0.91,)), learning_record(config, repeat=1, valid=(0.5, 0.89))]
-    assert "accuracy of 0.9 was not reached in 1 of 2 repeats" in flags(records)
-
-
-def test_a_loss_that_is_not_finite_in_any_epoch() -> None:
-    record = learning_record()
-    broken = replace(record, epochs=(*record.epochs[:-1], replace(record.epochs[-1], valid_loss=None)))
-    assert "loss is not finite" in flags(repeats(broken))

@@ -39,27 +39,20 @@ def test_synchronous_workers_share_the_longest_window_and_speeds_of_others_add_u
     assert compute_samples_per_second(record) == pytest.approx(speed)
 
 
-def test_a_synchronous_step_lasts_as_long_as_its_slowest_rank() -> None:
-    record = make_record(devices=2, ranks=[make_rank(0, [1.0, 4.0, 2.0], 8), make_rank(1, [3.0, 1.0, 2.5], 8)])
-    assert list_step_seconds(record) == [3.0, 4.0, 2.5]
+@pytest.mark.parametrize(
+    ("strategy", "steps"), [("allreduce", [2.5, 3.0, 4.0]), ("independent", [1.0, 1.0, 2.0, 2.5, 3.0, 4.0])]
+)
+def test_a_synchronous_step_lasts_as_long_as_its_slowest_rank(strategy: str, steps: list[float]) -> None:
+    ranks = [make_rank(0, [1.0, 4.0, 2.0], 8), make_rank(1, [3.0, 1.0, 2.5], 8)]
+    assert sorted(list_step_seconds(make_record(make_config(strategy=strategy), 2, ranks=ranks))) == steps
 
 
-def test_asynchronous_steps_are_all_kept() -> None:
-    ranks = [make_rank(0, [1.0, 2.0], 8), make_rank(1, [3.0], 8)]
-    record = make_record(make_config(strategy="independent"), 2, ranks=ranks)
-    assert sorted(list_step_seconds(record)) == [1.0, 2.0, 3.0]
-
-
-def test_jitter_is_of_cluster_wide_speed() -> None:
-    # Two ranks of 50 images: 100 images in steps of 1 s, 2 s and 4 s: 100, 50 and 25 images/s.
-    record = make_record(devices=2, ranks=[make_rank(rank, [1.0, 2.0, 4.0], 50) for rank in range(2)])
-    assert compute_step_jitter(record) == pytest.approx(1.4826 * 25)
-
-
-def test_jitter_of_independent_ranks_adds_in_quadrature() -> None:
+@pytest.mark.parametrize(("strategy", "spread"), [("allreduce", 50.0), ("independent", 25 * math.sqrt(2))])
+def test_jitter_is_of_cluster_wide_speed_or_adds_in_quadrature(strategy: str, spread: float) -> None:
+    # Two ranks of 100 images in steps of 1 s, 2 s and 4 s: each 100, 50 and 25 images/s, together 200, 100 and 50.
     ranks = [make_rank(rank, [1.0, 2.0, 4.0], 100) for rank in range(2)]
-    record = make_record(make_config(strategy="independent"), 2, ranks=ranks)
-    assert compute_step_jitter(record) == pytest.approx(1.4826 * 25 * math.sqrt(2))
+    record = make_record(make_config(strategy=strategy), 2, ranks=ranks)
+    assert compute_step_jitter(record) == pytest.approx(1.4826 * spread)
 
 
 def test_a_trial_without_step_times_still_has_a_speed() -> None:
@@ -84,46 +77,36 @@ def test_synthetic_speed_is_that_of_resident_steps(strategy: str, speed: float) 
 def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
     rank = make_rank(0, [0.1] * 10, 32, resident_steps=10, resident_seconds=0.8)
     assert compute_input_overhead(make_record(make_config(data="mnist"), ranks=[rank])) == pytest.approx(0.2)
-
-
-def test_without_resident_steps_there_is_no_overhead() -> None:
     assert compute_resident_samples_per_second(make_record()) is None
     assert compute_input_overhead(make_record()) is None
 
 
-def test_the_rank_that_waited_most_speaks_for_the_trial() -> None:
+def test_the_rank_that_waited_most_speaks_for_the_trial_and_nobody_waits_for_synthetic_images() -> None:
     ranks = [make_rank(rank, [0.1] * 10, 32, waited_seconds=waited) for rank, waited in enumerate((0.02, 0.3))]
     assert compute_waiting_share(make_record(make_config(data="mnist"), 2, ranks=ranks)) == pytest.approx(0.3)
-
-
-def test_nobody_waits_for_synthetic_images() -> None:
-    assert compute_waiting_share(make_record(ranks=[make_rank(0, [0.1] * 10, 32, waited_seconds=0.0)])) is None
+    assert compute_waiting_share(make_record(devices=2, ranks=ranks)) is None
 
 
 # ---- prices and energy
 
 
 @pytest.mark.parametrize(
-    ("text", "price"),
+    ("text", "price", "per_second"),
     [
-        ("32.77/host-hour", Price(32.77, "host")),
-        ("2.5/device-hour", Price(2.5, "device")),
-        (" .5/Device-Hour ", Price(0.5, "device")),
+        ("36/host-hour", Price(36.0, "host"), 0.02),
+        ("36.0/device-hour", Price(36.0, "device"), 0.16),
+        (" .5/Device-Hour ", Price(0.5, "device"), 8 / 3600),
     ],
 )
-def test_a_price_has_an_amount_and_a_unit(text: str, price: Price) -> None:
+def test_a_price_has_an_amount_and_counts_hosts_or_devices(text: str, price: Price, per_second: float) -> None:
     assert parse_price(text) == price
+    assert price.compute_price_per_second(devices=16, hosts=2) == pytest.approx(per_second)
 
 
 @pytest.mark.parametrize("text", ["32.77", "2.5/hour", "x/host-hour", "0/host-hour", "-1/host-hour", "", "1/gpu-hour"])
 def test_what_is_no_price_is_refused_and_the_valid_forms_are_named(text: str) -> None:
     with pytest.raises(InputError, match=r"32\.77/host-hour or 2\.5/device-hour"):
         parse_price(text)
-
-
-def test_a_price_counts_hosts_or_devices() -> None:
-    assert Price(36.0, "host").compute_price_per_second(devices=16, hosts=2) == pytest.approx(0.02)
-    assert Price(36.0, "device").compute_price_per_second(devices=16, hosts=2) == pytest.approx(0.16)
 
 
 @pytest.mark.parametrize(

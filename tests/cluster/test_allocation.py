@@ -163,16 +163,22 @@ def test_what_a_flag_or_a_file_says_wins_over_the_older_variables(given: dict[st
     assert experiment.to_dict().items() >= given.items()
 
 
-@pytest.mark.parametrize(("text", "placement"), [("true", "beside"), ("TRUE", "beside"), ("false", "apart")])
-def test_servers_are_in_the_workers_hosts_or_not(text: str, placement: str) -> None:
-    assert (
-        read_legacy_settings({"TF_NUM_PS": "1", "TF_PS_IN_WORKER": text}, {}).settings["server_placement"] == placement
-    )
-
-
-def test_without_a_number_of_servers_there_are_none() -> None:
-    assert read_legacy_settings({"TF_PS_PER_NODE": "2", "TF_PS_IN_WORKER": "true"}, {}).settings == {}
-    assert read_legacy_settings({"TF_NUM_PS": ""}, {}).settings == {}
+@pytest.mark.parametrize(
+    ("variables", "settings"),
+    [
+        *(
+            (
+                {"TF_NUM_PS": "1", "TF_PS_IN_WORKER": text},
+                {"servers": 1, "server_placement": placement, "strategies": ("ps",)},
+            )
+            for text, placement in (("true", "beside"), ("TRUE", "beside"), ("false", "apart"))
+        ),
+        ({"TF_PS_PER_NODE": "2", "TF_PS_IN_WORKER": "true"}, {}),  # without a number of servers there are none
+        ({"TF_NUM_PS": ""}, {}),
+    ],
+)
+def test_some_of_the_older_variables_may_be_missing(variables: dict[str, str], settings: dict[str, Any]) -> None:
+    assert read_legacy_settings(variables, {}).settings == settings
 
 
 @pytest.mark.parametrize(
@@ -193,10 +199,27 @@ OPEN_MPI_4 = {
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "PMI_FD": "5", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
 
 
-def test_open_mpi_says_rank_size_and_job() -> None:
-    assert find_mpi_world(OPEN_MPI_4) == MpiWorld(2, 4, "1167851521")
-    older = {name: value for name, value in OPEN_MPI_4.items() if not name.startswith("PMIX")}
-    assert find_mpi_world(older) == MpiWorld(2, 4, "1167851521")
+@pytest.mark.parametrize(
+    ("variables", "world"),
+    [
+        (OPEN_MPI_4, MpiWorld(2, 4, "1167851521")),
+        ({k: v for k, v in OPEN_MPI_4.items() if k != "PMIX_NAMESPACE"}, MpiWorld(2, 4, "1167851521")),
+        ({}, None),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, None),
+        ({"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "2"}, None),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "5", "SLURM_PROCID": "1"}, None),  # of srun
+    ],
+)
+def test_an_mpirun_says_rank_size_and_job(variables: dict[str, str], world: MpiWorld | None) -> None:
+    assert find_mpi_world(variables) == world
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_inside"),
+    [(OPEN_MPI_4, True), (MPICH, True), ({"OMPI_MCA_btl": "tcp", "PATH": "/bin"}, False)],
+)
+def test_variables_of_a_world_are_noticed(variables: dict[str, str], is_inside: bool) -> None:
+    assert is_inside_mpi(variables) == is_inside
 
 
 @pytest.mark.processes
@@ -207,20 +230,3 @@ def test_mpich_says_rank_and_size_and_its_job_is_known_by_the_address_of_mpirun(
     command = ["bash", "-c", start, "", "--control-port", "10.0.0.1:41061", sys.executable, code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(MpiWorld(2, 4, job))
-
-
-def test_outside_of_mpirun_there_is_no_world() -> None:
-    assert find_mpi_world({}) is None
-    assert find_mpi_world({"OMPI_COMM_WORLD_RANK": "0"}) is None
-    assert find_mpi_world({"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "2"}) is None
-
-
-def test_processes_of_srun_are_not_those_of_an_mpirun() -> None:
-    srun = {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "5", "SLURM_PROCID": "1"}
-    assert find_mpi_world(srun) is None
-
-
-def test_variables_of_a_world_are_noticed() -> None:
-    assert is_inside_mpi(OPEN_MPI_4)
-    assert is_inside_mpi(MPICH)
-    assert not is_inside_mpi({"OMPI_MCA_btl": "tcp", "PATH": "/bin"})

@@ -118,11 +118,10 @@ def test_a_damaged_file_of_an_archive_is_replaced_where_it_lies(site: Site, tmp_
     (tmp_path / "flat" / "test_batch.bin").write_bytes(b"not this")
     assert quiet(CIFAR10, tmp_path / "flat") == ["test_batch.bin"]
     published_files.check_files(CIFAR10, str(tmp_path / "flat"))
-
-
-def test_an_archive_that_came_whole_before_is_not_got_again(site: Site, tmp_path: Path) -> None:
+    # An archive that came whole before is not got again
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "cifar.tar.gz").write_bytes(site.files["cifar.tar.gz"])
+    site.requests.clear()
     quiet(CIFAR10, tmp_path / "new")
     assert site.requests == []
 
@@ -151,17 +150,11 @@ def test_the_next_server_is_asked_and_every_reason_is_told(site: Site, tmp_path:
     assert "--from URL" in message
     assert tree(tmp_path / "new") == []
     site.files[first.name] = right
-    assert len(quiet(MNIST, tmp_path / "new")) == 4
-
-
-def test_a_connection_that_ends_early_gives_no_file(site: Site, tmp_path: Path) -> None:
-    site.cuts = [10]
+    site.cuts = [10]  # a connection that ends early
     with pytest.raises(TrainscaleError, match=r"another file than the published one|IncompleteRead"):
         quiet(MNIST, tmp_path / "new", site.address)
     assert tree(tmp_path / "new") == []
-
-
-def test_a_file_where_the_folder_should_be_is_wrong_input(site: Site, tmp_path: Path) -> None:
+    assert len(quiet(MNIST, tmp_path / "new")) == 4
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file cannot be written: File exists; name another folder"):
         quiet(MNIST, tmp_path / "file")
@@ -194,10 +187,6 @@ def test_of_a_folder_every_photograph_is_opened(tmp_path: Path) -> None:
     assert inspected.sizes == ((40, 30), (64, 64))
     assert (inspected.facts.train, inspected.facts.valid, inspected.facts.classes) == (6, 6, 2)
     assert seen[-1] == (12, 12)
-
-
-def test_a_damaged_photograph_is_named(tmp_path: Path) -> None:
-    write_folder(tmp_path)
     path = next((tmp_path / "val").rglob("*.jpg"))
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DataError, match=f"{path} is damaged, or no photograph: .*truncated"):

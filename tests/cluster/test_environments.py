@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from environments import define, fabricate, only_local_packages, write_wheel
+from processes import program
 
 from trainscale.cluster import environments
 from trainscale.cluster.environments import DEFINITIONS, FACTS, Definition, create, find_package_index, read_environment
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.worker.frameworks.catalog import FRAMEWORKS, Framework
+from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 FILES = [(definition, cuda) for definition in DEFINITIONS.values() for cuda in (False, True)]
-BUILT_IN = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
 @pytest.fixture
@@ -35,28 +35,21 @@ def make(definition: Definition, cuda: bool | None = None, base: str | None = No
     return create(definition, cuda, False, base)
 
 
-@pytest.mark.parametrize("framework", BUILT_IN, ids=lambda framework: framework.name)
-def test_every_framework_has_an_environment_that_its_message_names(framework: Framework) -> None:
-    name = framework.install.removeprefix("trainscale env create ")
-    assert framework.name in DEFINITIONS[name].frameworks
-
-
 @pytest.mark.parametrize(("definition", "cuda"), FILES, ids=lambda value: getattr(value, "name", str(value)))
 def test_every_environment_pins_numpy_and_all_that_its_frameworks_import(definition: Definition, cuda: bool) -> None:
     lines = definition.read_requirements(cuda)
     assert any(line.startswith("numpy==") for line in lines)
     for line in lines:
         assert re.match(r"[\w-]+(\[[\w,-]+\])?==[\d.]+(; python_version [<>]=? \"3\.\d+\")?$", line), line
+        assert cuda or "cuda" not in line
     named = {re.sub(r"-(cpu|cu\d+)$", "", re.split(r"[\[=]", line)[0]) for line in lines}
     assert {module for name in definition.frameworks for module in FRAMEWORKS[name].imports} <= named
 
 
-def test_no_environment_has_both_kinds_of_a_package_and_cpu_ones_have_no_cuda() -> None:
-    for definition in DEFINITIONS.values():
-        assert "cuda" not in definition.find_requirements(cuda=False).read_text()
-
-
-def test_the_shared_environment_agrees_with_the_single_ones() -> None:
+def test_the_messages_of_frameworks_name_their_environments_and_the_shared_one_agrees_with_the_single_ones() -> None:
+    for framework in FRAMEWORKS.values():
+        name = framework.install.removeprefix("trainscale env create ")
+        assert framework.plugin or framework.name in DEFINITIONS[name].frameworks
     shared = set(DEFINITIONS["main"].read_requirements(cuda=False))
     for name in DEFINITIONS["main"].frameworks:
         assert set(DEFINITIONS[name].read_requirements(cuda=False)) <= shared, name
@@ -72,37 +65,29 @@ def test_environments_live_in_the_data_directory(
     assert environments.find_environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
 
 
-def test_what_is_not_there_is_absent(data: Path) -> None:
-    assert read_environment("main").state == environments.ABSENT
+def test_an_environment_is_used_if_it_is_complete_and_has_its_python(data: Path) -> None:
+    def state(is_usable: bool) -> str:
+        environment = read_environment("main")
+        assert environment.is_usable is is_usable
+        return environment.state
+
+    assert state(is_usable=False) == environments.ABSENT
     assert environments.list_environments() == []
-
-
-def test_a_complete_one_is_ready_and_serves_what_is_installed_in_it(data: Path) -> None:
-    fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
-    environment = read_environment("main")
-    assert (environment.state, environment.is_usable) == (environments.READY, True)
-    assert environment.frameworks == ("torch", "keras-torch")
-    assert environment.packages == {"torch": "2.13.0", "numpy": "2"}
-
-
-def test_one_by_older_requirements_is_outdated_and_still_used(data: Path) -> None:
-    fabricate("main", ("torch",), digest="older")
-    assert (read_environment("main").state, read_environment("main").is_usable) == (environments.OUTDATED, True)
-
-
-@pytest.mark.parametrize("text", ['{"complete": false}', "{", "[]", ""])
-def test_one_whose_facts_do_not_say_complete_is_never_used(text: str, data: Path) -> None:
-    (fabricate("main", ("torch",)) / FACTS).write_text(text)
-    environment = read_environment("main")
-    assert (environment.state, environment.is_usable) == (environments.INCOMPLETE, False)
-    assert environment.frameworks == DEFINITIONS["main"].frameworks  # what it is for
-
-
-def test_one_whose_python_is_gone_is_broken(data: Path) -> None:
-    python = fabricate("main", ("torch",), python="3.11.0") / "bin/python"
-    python.unlink()
-    python.symlink_to("/no/such/python")
-    assert (read_environment("main").state, read_environment("main").is_usable) == (environments.BROKEN, False)
+    folder = fabricate("main", ("torch", "keras"), packages={"torch": "2.13.0", "filelock": "1", "numpy": "2"})
+    assert state(is_usable=True) == environments.READY
+    assert read_environment("main").frameworks == ("torch", "keras-torch")
+    assert read_environment("main").packages == {"torch": "2.13.0", "numpy": "2"}
+    facts = json.loads((folder / FACTS).read_text())
+    (folder / FACTS).write_text(json.dumps({**facts, "digest": "older"}))
+    assert state(is_usable=True) == environments.OUTDATED
+    for text in ('{"complete": false}', "{", "[]", ""):
+        (folder / FACTS).write_text(text)
+        assert state(is_usable=False) == environments.INCOMPLETE
+        assert read_environment("main").frameworks == DEFINITIONS["main"].frameworks  # what it is for
+    (folder / FACTS).write_text(json.dumps(facts))
+    (folder / "bin/python").unlink()
+    (folder / "bin/python").symlink_to("/no/such/python")
+    assert state(is_usable=False) == environments.BROKEN
 
 
 def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
@@ -153,7 +138,7 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
 def test_after_a_failure_with_uvs_reason_the_same_command_continues(
     data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    wheel = write_wheel(data, "numpy")
+    wheel = write_wheel(data, "numpy", files=3)
     with pytest.raises(TrainscaleError) as caught:
         make(define(data / "files", wheel, "no-such-package==1.0"))
     assert str(caught.value).splitlines() == [
@@ -162,18 +147,15 @@ def test_after_a_failure_with_uvs_reason_the_same_command_continues(
     ]
     assert "No solution found" in capfd.readouterr().err
     assert read_environment("tiny").state == environments.INCOMPLETE
-    assert make(define(data / "files", wheel))
-    assert read_environment("tiny").state == environments.READY
-
-
-@pytest.mark.installs
-def test_a_half_installed_package_is_installed_again(data: Path) -> None:
-    definition = define(data / "files", write_wheel(data, "numpy", files=3), write_wheel(data, "whole"))
-    make(definition)
+    definition = define(data / "files", wheel)
+    assert make(definition)
     environment = read_environment("tiny")
+    assert environment.state == environments.READY
+    # For packages that the user adds
+    subprocess.run([environment.python, "-m", "pip", "--version"], check=True, capture_output=True)
+    # A half-installed package is installed again
     (site,) = environment.folder.glob("lib/python*/site-packages")
     (site / "numpy/part1.py").unlink()
-    assert environment.facts is not None
     (environment.folder / FACTS).write_text(json.dumps({**asdict(environment.facts), "complete": False}))
     assert make(definition)
     assert (site / "numpy/part1.py").exists()
@@ -200,12 +182,6 @@ def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(
     updated = read_environment("tiny")
     assert (updated.state, updated.packages["numpy"]) == (environments.READY, "2.0")
     assert (folder / "added by the user").exists()
-
-
-@pytest.mark.installs
-def test_an_environment_has_pip_for_packages_that_the_user_adds(data: Path) -> None:
-    make(define(data / "files", write_wheel(data, "numpy")))
-    subprocess.run([read_environment("tiny").python, "-m", "pip", "--version"], check=True, capture_output=True)
 
 
 @pytest.mark.installs
@@ -258,9 +234,7 @@ def test_a_python_that_the_packages_do_not_run_on_is_refused(
 
 @pytest.mark.processes
 def test_a_base_that_does_not_run_is_told_with_the_remedy(data: Path) -> None:
-    python = data / "python"
-    python.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
-    python.chmod(0o755)
+    python = program(data, "python", "echo 'error while loading shared libraries' >&2\nexit 127")
     with pytest.raises(InputError, match=r"does not work: error while loading shared libraries\n  .*--base PYTHON"):
         make(define(data / "files"), base=str(python))
 
@@ -291,13 +265,7 @@ def test_what_pip_is_configured_with_counts_unless_uv_is(data: Path, monkeypatch
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert find_package_index(own) == (own, [])
     assert find_package_index({})[1] == ["--no-index"]
-
-
-@pytest.mark.processes
-def test_a_python_without_pip_has_no_settings(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python = data / "python"
-    python.write_text("#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n")
-    python.chmod(0o755)
+    python = program(data, "python-without-pip", "echo 'No module named pip' >&2\nexit 1")
     monkeypatch.setattr(sys, "executable", str(python))
     assert find_package_index({}) == ({"UV_INDEX_STRATEGY": "unsafe-best-match"}, [])
 

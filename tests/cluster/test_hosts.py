@@ -10,8 +10,6 @@ from this_machine import GIB
 
 from trainscale.cluster.hosts import (
     HostAccess,
-    choose_cores_per_device,
-    describe_devices,
     find_local_devices,
     list_devices,
     read_hosts,
@@ -25,7 +23,6 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import SETTINGS
 from trainscale.spec.plan import make_plan
 from trainscale.worker.inspection.host import Gpu, Machine
-from trainscale.worker.job import Device
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +71,18 @@ def test_a_line_of_each_dialect(line: str, host: Host) -> None:
     assert parse(line) == (host,)
 
 
-def test_comments_blank_lines_and_line_ends_of_other_systems_are_skipped() -> None:
-    text = "# all of them\r\n\r\n10.0.0.1 a\r\n   \r\n  # not this one: 10.0.0.9\r\n10.0.0.2 b # the second\r\n"
-    assert [host.name for host in parse(text)] == ["a", "b"]
-
-
-def test_a_host_is_known_by_its_alias_and_else_by_its_address() -> None:
-    assert [host.name for host in parse("10.0.0.1 a\n10.0.0.2\n")] == ["a", "10.0.0.2"]
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("# all of them\r\n\r\n10.0.0.1 a\r\n   \r\n  # not this one: 10.0.0.9\r\n10.0.0.2 b # 2\r\n", ["a", "b"]),
+        ("10.0.0.1 a\n10.0.0.2\n", ["a", "10.0.0.2"]),
+        ("10.0.0.1:2201 a\n10.0.0.1:2202 b\n", ["a", "b"]),
+        ("\ufeffnode1\nnode2\n", ["node1", "node2"]),
+    ],
+    ids=["comments and blank lines", "alias or address", "two ports of one address", "a mark at the beginning"],
+)
+def test_the_hosts_of_a_file_have_names(text: str, names: list[str]) -> None:
+    assert [host.name for host in parse(text)] == names
 
 
 @pytest.mark.parametrize(
@@ -126,19 +128,10 @@ def test_a_host_that_is_there_twice_is_refused_with_both_lines(again: str) -> No
         parse(f"10.0.0.1 a\n10.0.0.2\n{again}\n")
 
 
-def test_one_address_with_two_ports_and_two_aliases_is_two_hosts() -> None:
-    assert [host.name for host in parse("10.0.0.1:2201 a\n10.0.0.1:2202 b\n")] == ["a", "b"]
-
-
 @pytest.mark.parametrize("text", ["", "\n \n", "# only a comment\n"])
 def test_a_file_without_hosts_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="hosts nodes: no host in this file; valid: a name or an address on each line"):
         parse(text)
-
-
-def test_a_file_is_read_with_a_mark_at_its_beginning(tmp_path: Path) -> None:
-    (tmp_path / "nodes").write_bytes(b"\xef\xbb\xbfnode1\nnode2\n")
-    assert [host.name for host in read_hosts(tmp_path / "nodes")] == ["node1", "node2"]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -202,21 +195,41 @@ def a_machine(cores: int = 2, gpus: int = 0) -> Machine:
     )
 
 
-def test_every_core_of_a_small_machine_is_a_device() -> None:
-    available = find_local_devices(a_machine(2), Experiment())
-    assert available.devices == (Device("cpu", 0, (0,)), Device("cpu", 1, (1,)))
-    assert (available.kind, available.cores_per_device) == ("cpu", 1)
+@pytest.mark.parametrize(
+    ("machine", "settings", "devices", "description"),
+    [
+        (a_machine(1), {}, [(0,)], "1 CPU device (1 core, 1 each)"),
+        (a_machine(2), {}, [(0,), (1,)], "2 CPU devices (2 cores, 1 each)"),
+        (a_machine(16), {}, [(n, n + 1) for n in range(0, 16, 2)], "8 CPU devices (16 cores, 2 each)"),
+        (a_machine(7), {"cores_per_device": 3}, [(0, 1, 2), (3, 4, 5)], "2 CPU devices (7 cores, 3 each)"),
+        (
+            a_machine(4),
+            {"gpus_per_host": 3},
+            [(0,), (1,), (2,)],
+            "4 CPU devices (4 cores, 1 each), 3 per host requested",
+        ),
+        (a_machine(4, gpus=1), {}, [()], "1 GPU device (1 × NVIDIA L4)"),
+        (a_machine(4, gpus=2), {}, [(), ()], "2 GPU devices (2 × NVIDIA L4)"),
+        (a_machine(2, gpus=2), {"device": "cpu"}, [(0,), (1,)], "2 CPU devices (2 cores, 1 each)"),
+    ],
+)
+def test_devices_are_gpus_or_slots_of_cores_and_described_in_words(
+    machine: Machine, settings: dict[str, Any], devices: list[tuple[int, ...]], description: str
+) -> None:
+    available = find_local_devices(machine, Experiment.of(**settings))
+    assert [device.cores for device in available.devices] == devices
+    assert [device.index for device in available.devices] == list(range(len(devices)))
+    assert {device.kind for device in available.devices} == {available.kind} == {"cpu" if devices[0] else "cuda"}
+    assert available.description == description
+    hardware = (available.device_name, available.memory_bytes, available.cores_per_device)
+    assert devices[0] or hardware == ("NVIDIA L4", 22 * GIB, 0)
 
 
-@pytest.mark.parametrize(("cores", "each"), [(1, 1), (8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
+@pytest.mark.parametrize(("cores", "each"), [(8, 1), (12, 2), (15, 2), (16, 2), (31, 4), (128, 16)])
 def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int) -> None:
-    assert choose_cores_per_device(a_machine(cores)) == each
-    assert len(find_local_devices(a_machine(cores), Experiment()).devices) <= 8
-
-
-def test_cores_per_device_share_out_the_cores_without_overlap() -> None:
-    devices = find_local_devices(a_machine(7), Experiment.of(cores_per_device=3)).devices
-    assert [device.cores for device in devices] == [(0, 1, 2), (3, 4, 5)]
+    available = find_local_devices(a_machine(cores), Experiment())
+    assert available.cores_per_device == each
+    assert len(available.devices) <= 8
 
 
 @pytest.mark.parametrize(
@@ -233,21 +246,10 @@ def test_more_than_a_machine_has_is_refused(settings: dict[str, Any], message: s
     assert str(caught.value) == message
 
 
-def test_gpus_are_taken_where_there_are_any_and_cpus_on_request() -> None:
-    available = find_local_devices(a_machine(4, gpus=2), Experiment())
-    assert available.devices == (Device("cuda", 0), Device("cuda", 1))
-    assert (available.device_name, available.memory_bytes, available.cores_per_device) == ("NVIDIA L4", 22 * GIB, 0)
-    assert find_local_devices(a_machine(4, gpus=2), Experiment.of(device="cpu")).kind == "cpu"
-
-
 def test_ranks_that_share_gpus_use_as_many_gpus_as_possible_at_every_count() -> None:
     devices = list_devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
     assert [device.index for device in devices] == [0, 1, 0, 1]
     assert all(device.shared for device in devices)
-
-
-def test_devices_per_host_limit_the_supply() -> None:
-    assert len(find_local_devices(a_machine(4), Experiment.of(gpus_per_host=3)).devices) == 3
 
 
 def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> None:
@@ -256,18 +258,3 @@ def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> No
         make_plan(experiment, find_local_devices(a_machine(4), experiment))
     assert "valid: 1 … 2" in str(caught.value)
     assert "per host" in str(caught.value)  # otherwise: «this machine has 4 CPU devices; valid: 1 … 2»
-
-
-@pytest.mark.parametrize(
-    ("machine", "description"),
-    [
-        (a_machine(1), "1 CPU device (1 core, 1 each)"),
-        (a_machine(2), "2 CPU devices (2 cores, 1 each)"),
-        (a_machine(16), "8 CPU devices (16 cores, 2 each)"),
-        (a_machine(4, gpus=1), "1 GPU device (1 × NVIDIA L4)"),
-        (a_machine(4, gpus=2), "2 GPU devices (2 × NVIDIA L4)"),
-    ],
-)
-def test_devices_are_described_in_words(machine: Machine, description: str) -> None:
-    available = find_local_devices(machine, Experiment())
-    assert describe_devices(machine, available.devices) == available.description == description

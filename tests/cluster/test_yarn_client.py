@@ -29,22 +29,16 @@ def client(cluster: YarnCluster) -> YarnClient:
 
 
 @pytest.mark.processes
-def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster) -> None:
+def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster, tmp_path: Path) -> None:
     yarn_client = client(cluster)
     assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
     assert yarn_client.jar == str(cluster.folder / "share/hadoop/yarn" / JAR)
     assert yarn_client.managers == (cluster.url,)
     assert yarn_client.manager_hosts == ["127.0.0.1"]
-
-
-@pytest.mark.processes
-def test_below_hadoop_home_the_program_is_certainly_hadoops(cluster: YarnCluster, tmp_path: Path) -> None:
+    # Below HADOOP_HOME the program is certainly Hadoop's
     program(tmp_path, "yarn", "exit 1")
     yarn_client = yarn.find_client({"PATH": f"{tmp_path}:/usr/bin:/bin", "HADOOP_HOME": str(cluster.folder)})
     assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
-
-
-def test_without_the_program_the_message_says_where_it_was_looked_for() -> None:
     with pytest.raises(InputError, match="no program yarn on the PATH, nor below HADOOP_HOME"):
         yarn.find_client({"PATH": "/usr/bin:/bin"})
 
@@ -88,29 +82,33 @@ def test_the_first_site_file_counts_with_its_references_filled_in(tmp_path: Path
     configuration = read_configuration([tmp_path / "none", tmp_path / "one", tmp_path / "two"])
     assert configuration["yarn.resourcemanager.webapp.address"] == "rm.example.org:8188"
     assert list_manager_urls(configuration) == ("http://rm.example.org:8188",)
-
-
-def test_a_site_file_that_is_no_xml_is_named(tmp_path: Path) -> None:
     (tmp_path / "yarn-site.xml").write_text("<configuration>")
     with pytest.raises(InputError, match=r"yarn-site\.xml: not XML"):
         read_configuration([tmp_path])
 
 
-def test_ports_and_protocols_are_those_that_yarn_has_unless_told() -> None:
-    assert list_manager_urls({}) == ("http://localhost:8088",)
-    assert list_manager_urls({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
-    secure = {"yarn.resourcemanager.hostname": "rm", "yarn.http.policy": "HTTPS_ONLY"}
-    assert list_manager_urls(secure) == ("https://rm:8090",)
+RM = "yarn.resourcemanager"
 
 
-def test_of_a_pair_of_managers_both_are_known() -> None:
-    pair = {
-        "yarn.resourcemanager.ha.enabled": "true",
-        "yarn.resourcemanager.ha.rm-ids": "rm1, rm2",
-        "yarn.resourcemanager.hostname.rm1": "one",
-        "yarn.resourcemanager.webapp.address.rm2": "two:8188",
-    }
-    assert list_manager_urls(pair) == ("http://one:8088", "http://two:8188")
+@pytest.mark.parametrize(
+    ("properties", "urls"),
+    [
+        ({}, ["http://localhost:8088"]),
+        ({f"{RM}.hostname": "rm"}, ["http://rm:8088"]),
+        ({f"{RM}.hostname": "rm", "yarn.http.policy": "HTTPS_ONLY"}, ["https://rm:8090"]),
+        (
+            {
+                f"{RM}.ha.enabled": "true",
+                f"{RM}.ha.rm-ids": "rm1, rm2",
+                f"{RM}.hostname.rm1": "one",
+                f"{RM}.webapp.address.rm2": "two:8188",
+            },
+            ["http://one:8088", "http://two:8188"],
+        ),
+    ],
+)
+def test_managers_are_reached_as_yarn_has_it_unless_told(properties: dict[str, str], urls: list[str]) -> None:
+    assert list(list_manager_urls(properties)) == urls
 
 
 @pytest.fixture
@@ -148,22 +146,11 @@ def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
     assert unknown.diagnostics.endswith("submitted by user nobody to unknown queue: nosuch")
     killed = manager.read_application("application_1794729166207_0002")
     assert killed.state == "KILLED"
-
-
-@pytest.mark.processes
-def test_what_nobody_knows_is_none_and_the_program_is_not_asked_again(recorded: YarnCluster) -> None:
-    manager = ResourceManager(client(recorded))
+    assert manager.describe_free_resources() == "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes"
+    # What nobody knows is None, and the program is not asked again
     assert manager.read_application("application_1_0001") is None
     assert manager.read_application("xyz") is None
     assert [call for call in recorded.calls if call[:2] == ["yarn", "application"]] == []
-
-
-@pytest.mark.processes
-def test_the_room_that_is_left_is_said_in_words(recorded: YarnCluster) -> None:
-    assert (
-        ResourceManager(client(recorded)).describe_free_resources()
-        == "8192 of 8192 MB and 8 of 8 cores are free on 2 nodes"
-    )
 
 
 @pytest.mark.processes

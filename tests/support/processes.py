@@ -42,8 +42,9 @@ def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> 
         time.sleep(0.05)
 
 
-def program(folder: Path, name: str, text: str) -> None:
+def program(folder: Path, name: str, text: str) -> Path:
     """Write an executable shell script."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
+    return path
