@@ -2,7 +2,7 @@
 
 It knows the public parameters that name images, which moto does not. While the file ``refuse-groups`` exists in the
 folder, no group of instances can be created, for the reason that is in the file: a stack that is created then fails
-half-way, and its roll-back fails too, so that what was created is left. When a stack is deleted, all of it goes, as in
+half-way, and its roll-back fails too, so that what was created is left. With the last stack everything goes, as in
 CloudFormation; moto alone does not delete a network with a gateway.
 """
 
@@ -16,13 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from moto import backends
-from moto.autoscaling.models import AutoScalingBackend
-from moto.cloudformation.models import Event, Stack
+from moto.autoscaling.models import AutoScalingBackend, autoscaling_backends
+from moto.cloudformation.models import Event, Stack, cloudformation_backends
 from moto.cloudformation.parsing import OutputMap, ResourceMap
 from moto.ec2.models import ec2_backends
+from moto.efs.models import efs_backends
+from moto.iam.models import iam_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.ssm.models import Parameter, ssm_backends
-from simulated_aws import IMAGE, REGION, remove_all, share_service_models
+from simulated_aws import IMAGE, REGION, share_service_models
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from trainscale.cluster.aws_template import CPU_IMAGE, GPU_IMAGE
@@ -36,6 +38,10 @@ def add_parameters() -> None:
         known[name].append(
             Parameter(ACCOUNT, name, IMAGE, "String", None, None, None, datetime.now(UTC), 1, "aws:ec2:image")
         )
+
+
+def add_key() -> None:
+    ec2_backends[ACCOUNT][REGION].create_key_pair("key", "rsa", {})
 
 
 class Refused(Exception):
@@ -63,31 +69,19 @@ def refuse_groups(order: Path) -> None:
     Stack.create_resources = create_resources_or_fail
 
 
-def delete_like_cloudformation(port: int) -> None:
+def delete_like_cloudformation() -> None:
     delete = ResourceMap.delete
 
     def delete_all(self: ResourceMap) -> None:
         with suppress(Exception):  # moto stops at the first obstacle
             delete(self)
-        remove_all(f"http://127.0.0.1:{port}", str(self._parsed_resources["AWS::StackName"]))
+        if not cloudformation_backends[ACCOUNT][REGION].stacks:
+            for regions in (ec2_backends, efs_backends, autoscaling_backends, iam_backends):
+                for backend in regions[ACCOUNT].values():
+                    backend.reset()
+            add_key()
 
     ResourceMap.delete = delete_all
-
-
-def forget_terminated_instances() -> None:
-    """Forget those of earlier stacks when a stack is created, as AWS does after some time. Each costs time in all
-    requests that list instances.
-    """
-    create_resources = Stack.create_resources
-
-    def forget_and_create(self: Stack) -> None:
-        reservations = ec2_backends[ACCOUNT][REGION].reservations
-        for number, reservation in list(reservations.items()):
-            if all(instance.state == "terminated" for instance in reservation.instances):
-                del reservations[number]
-        create_resources(self)
-
-    Stack.create_resources = forget_and_create
 
 
 def serve_faster() -> None:
@@ -104,9 +98,9 @@ if __name__ == "__main__":
     serve_faster()
     add_parameters()
     refuse_groups(orders / "refuse-groups")
-    forget_terminated_instances()
+    delete_like_cloudformation()
+    add_key()
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-    delete_like_cloudformation(server.server_port)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()  # it ends together with the process that started it
