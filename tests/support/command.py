@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import select
 import subprocess
@@ -12,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from forked_frameworks import server_for_commands
+from forked_keepers import ForkedProcess, ForkServer, has_other_python_settings
 from processes import MARK, marked
 
 SUPPORT = Path(__file__).parent
 SECONDS = 240.0
-ENVIRONMENT_AT_START = dict(os.environ)
 
 
 class Command:
@@ -62,71 +62,9 @@ class Command:
         return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
 
 
-class CommandServer:
-    """The program command_server.py, which runs commands in forked processes."""
-
-    def __init__(self) -> None:
-        self._popen = subprocess.Popen(
-            [sys.executable, str(SUPPORT / "command_server.py")],
-            env=ENVIRONMENT_AT_START,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(
-        self, folder: Path, arguments: tuple[str, ...], columns: int, **options: Any
-    ) -> subprocess.CompletedProcess[str]:
-        with tempfile.TemporaryDirectory() as output:
-            stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
-            files = {"stdin": os.devnull, "stdout": str(stdout), "stderr": str(stderr)}
-            self.start(folder, arguments, files, _environment(folder, columns), **options)
-            if not select.select([self.answers], [], [], SECONDS)[0]:
-                raise subprocess.TimeoutExpired(arguments, SECONDS)
-            return subprocess.CompletedProcess(arguments, self.exit_code(), stdout.read_text(), stderr.read_text())
-
-    def start(
-        self,
-        folder: Path,
-        arguments: tuple[str, ...],
-        files: Mapping[str, str],
-        environment: Mapping[str, str],
-        constants: Mapping[str, float] | None = None,
-        framework_server: str = "",
-    ) -> None:
-        """Start a command with these files as its standard input, output and error.
-
-        If there is a framework server, the command forks its keepers on this machine from the server at this address.
-        """
-        assert self._popen.stdin is not None
-        request = {
-            "arguments": arguments,
-            "folder": str(folder.absolute()),
-            "environment": dict(environment),
-            "constants": dict(constants or {}),
-            "framework_server": framework_server,
-            **files,
-        }
-        self._popen.stdin.write(json.dumps(request) + "\n")
-        self._popen.stdin.flush()
-
-    @property
-    def answers(self) -> IO[str]:
-        """A stream that can be read when the command has ended."""
-        assert self._popen.stdout is not None
-        return self._popen.stdout
-
-    def exit_code(self) -> int:
-        return int(self.answers.readline())
-
-    def close(self) -> None:
-        self._popen.communicate()
-
-
 @functools.cache
-def _server() -> CommandServer:
-    server = CommandServer()
+def _server() -> ForkServer:
+    server = ForkServer(sys.executable)
     atexit.register(server.close)
     return server
 
@@ -144,27 +82,31 @@ def trainscale(
     PYTHONPATH may add modules, but cannot replace those that the process has imported: use ``Command`` for that.
     With ``forks_ranks``, ranks of PyTorch on this machine are forked too: use it where a test is about the command.
     """
-    if _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):  # Python reads these only when it starts
+    if has_other_python_settings("PYTHONPATH"):
         assert not constants
         return Command(folder, *arguments, columns=columns).finish()
-    address = ""
-    if forks_ranks:
-        from forked_frameworks import server_for_commands  # here, because it imports this module
-
-        framework_server = server_for_commands()
-        address = framework_server.address if framework_server else ""
-    return _server().run(folder, arguments, columns, constants=constants, framework_server=address)
+    request: dict[str, Any] = {"arguments": arguments, "folder": str(folder.absolute()), "constants": constants}
+    framework_server = server_for_commands() if forks_ranks else None
+    if framework_server is not None:
+        request["framework_server"] = framework_server.address
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        ends = stdout.fileno(), stderr.fileno()
+        process = ForkedProcess(_server(), *ends, environment=_environment(folder, columns), **request)
+        process.stdin.close()
+        code = process.wait(SECONDS)
+        for file in (stdout, stderr):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, code, stdout.read(), stderr.read())
 
 
 def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
     """Run a command on a terminal, and type an answer to its question. Return its exit code and what it printed."""
     terminal, other_end = os.openpty()
-    server = _server()
-    name = os.ttyname(other_end)
-    server.start(folder, arguments, dict.fromkeys(("stdin", "stdout", "stderr"), name), os.environ)
+    process = ForkedProcess(_server(), other_end, other_end, other_end, arguments=arguments, folder=str(folder))
+    process.stdin.close()
     output, patience = b"", 0.3
     while True:
-        ready = select.select([terminal, server.answers], [], [], patience)[0]
+        ready = select.select([terminal, process.exit_code], [], [], patience)[0]
         if terminal in ready:
             output += os.read(terminal, 4096)
         elif ready:
@@ -176,12 +118,7 @@ def trainscale_at_terminal(folder: Path, answer: str, *arguments: str) -> tuple[
             patience = 10.0
     os.close(terminal)
     os.close(other_end)
-    return server.exit_code(), output.decode()
-
-
-def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    names = environment.keys() - {"PYTHONPATH"}
-    return {name: environment[name] for name in names if name.startswith("PYTHON")}
+    return process.wait(), output.decode()
 
 
 def _environment(folder: Path, columns: int) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A launcher for tests of adapters: this machine, with processes that are forked from one that imported the framework.
 
-Such a test is about what a framework computes, not about the start of a process. See framework_server.py.
+Such a test is about what a framework computes, not about the start of a process. See fork_server.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,17 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import tiers
-from command import ENVIRONMENT_AT_START
-from forked_keepers import ForkedProcess, FrameworkClient, open_keepers
+from forked_keepers import ForkedProcess, ForkServer, has_other_python_settings, open_keepers
 from jobs import make_config, make_job
-from processes import is_living
 
 from trainscale.launch.connection import KeeperConnection
 from trainscale.launch.launchers.base import START, Launcher
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.worker.job import Device, Job
 
-PROGRAM = Path(__file__).with_name("framework_server.py")
 SERVERS_AT_A_TIME = 8  # each holds a framework in memory
 # Without MXNet, which decides at its import whether this process is a server, and how many threads it has.
 FORKED = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-torch")
@@ -35,38 +31,6 @@ FORKED = ("torch", "tensorflow", "jax", "keras-jax", "keras-tensorflow", "keras-
 READS_PRECISION = ("jax", "keras-jax")
 # `make test-all` sets this to 0: then every process is an interpreter of its own.
 SWITCH = "TRAINSCALE_TESTS_FORK"
-
-
-class FrameworkServer(FrameworkClient):
-    """The program framework_server.py, which forks keepers. It ends with this connection, which is its first."""
-
-    def __init__(self, python: str, framework: str, precision: str) -> None:
-        job = make_job(config=replace(make_config(), framework=framework, precision=precision), device=Device("cpu"))
-        self._folder = tempfile.TemporaryDirectory(prefix="framework-server-")
-        address = f"{self._folder.name}/socket"
-        # One thread, because only the thread that forks continues in a forked process.
-        variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **_compilation_cache()}
-        with socket.socket(socket.AF_UNIX) as listener, Path(f"{address}.log").open("w") as output:
-            listener.bind(address)
-            listener.listen()
-            self._popen = subprocess.Popen(
-                [python, str(PROGRAM), str(START.parent), job.to_json()],
-                env={**ENVIRONMENT_AT_START, **variables},
-                stdin=listener,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            super().__init__(address)
-
-    def descendants(self) -> list[int]:
-        """Return the ids of all living processes that come from this server."""
-        return _descendants(self._popen.pid)
-
-    def close(self) -> None:
-        super().close()
-        self._popen.wait()
-        self._folder.cleanup()
 
 
 class ForkingLauncher(LocalLauncher):
@@ -92,20 +56,19 @@ def _cache_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="jax-cache-")
 
 
-_servers: dict[tuple[str, str, str], FrameworkServer] = {}
+_servers: dict[tuple[str, str, str], ForkServer] = {}
 
 
 def launcher_for(python: str, framework: str, precision: str) -> Launcher:
     """Return a launcher whose processes have the framework already, or one that starts interpreters where it must."""
-    # Python reads its settings only when it starts.
-    if not _is_forked(framework) or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
+    if not _is_forked(framework) or has_other_python_settings():
         return LocalLauncher()
     return ForkingLauncher(python, framework, precision)
 
 
-def server_for_commands() -> FrameworkServer | None:
+def server_for_commands() -> ForkServer | None:
     """Return the server from which commands of trainscale fork keepers, or None where each rank is an interpreter."""
-    if not _is_forked("torch") or _python_settings(os.environ) != _python_settings(ENVIRONMENT_AT_START):
+    if not _is_forked("torch") or has_other_python_settings():
         return None
     return _server((sys.executable, "torch", "fp32"))
 
@@ -119,40 +82,33 @@ def start_program(
             command = [python, *program]
             return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
         server = _server((python, job.config.framework, job.config.precision))
-        return ForkedProcess(server, stdout.fileno(), stderr.fileno(), program=program, environment=environment)
+        return ForkedProcess(server, stdout.fileno(), stderr.fileno(), program=program, environment={**environment})
 
 
 def _is_forked(framework: str) -> bool:
     return framework in FORKED and os.environ.get(SWITCH) != "0"
 
 
-def _server(key: tuple[str, str, str]) -> FrameworkServer:
+def _server(key: tuple[str, str, str]) -> ForkServer:
     """Return the server, which is started now if there is none. End those that were not used for the longest time."""
     tiers.require("framework")
     python, framework, precision = key
     key = (python, framework, precision if framework in READS_PRECISION else "fp32")
-    server = _servers.pop(key, None) or FrameworkServer(*key)
-    _servers[key] = server
+    _servers[key] = server = _servers.pop(key, None) or _start_server(*key)
     close_servers(SERVERS_AT_A_TIME)
     return server
 
 
-def _python_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+def _start_server(python: str, framework: str, precision: str) -> ForkServer:
+    job = make_job(config=replace(make_config(), framework=framework, precision=precision), device=Device("cpu"))
+    # One thread, because only the thread that forks continues in a forked process.
+    variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **_compilation_cache()}
+    return ForkServer(python, str(START.parent), job.to_json(), **variables)
 
 
 def forked_processes() -> list[int]:
     """Return the ids of all living processes that were forked for tests."""
     return [pid for server in _servers.values() for pid in server.descendants()]
-
-
-def _descendants(pid: int) -> list[int]:
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    deeper = [descendant for child in children for descendant in _descendants(child)]
-    return [child for child in children if is_living(child)] + deeper
 
 
 def close_servers(kept: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 PROCESS_MARKERS = ("processes", "framework", "hosts", "browser", "installs")  # each of these tests starts processes
-_SHARED_PROGRAMS = ("command_server.py", "draw_charts.py")  # one process serves many tests
+_SHARED_PROGRAMS = ("fork_server.py", "draw_charts.py")  # one process serves many tests
 
 _current: pytest.Item | None = None
 _process_was_started = False

@@ -230,7 +230,7 @@ def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], N
 
 def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
     with explain_errors():
-        group = {item["LogicalResourceId"]: item.get("PhysicalResourceId") for item in _list_resources(aws, stack)}
+        group = {item.get("LogicalResourceId"): item.get("PhysicalResourceId") for item in _list_resources(aws, stack)}
         if not group.get(_WORKERS):
             return []
         activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group[_WORKERS])["Activities"]

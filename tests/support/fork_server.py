@@ -1,24 +1,30 @@
-"""A program that has imported a framework, and runs keepers and other programs that have it too: all are forked.
+"""A program that has imported a framework and forks keepers and other programs, or that has imported the controller and
+forks commands of trainscale.
 
-An import takes two to five seconds of a core, a fork some milliseconds. Nothing was computed before the fork, so every
-process starts with the framework as its import leaves it. Arguments: the job whose environment variables the framework
-gets when it is imported. Standard input is a listening socket. Each message of a connection is a request with the
-descriptors of a process. The program ends when its first connection is closed.
+The import of a framework takes two to five seconds of a core, a fork some milliseconds. Nothing was computed before the
+fork, so every process starts with the modules as their import leaves them. Arguments, for a framework: the worker's
+folder, and the job whose environment variables the framework gets when it is imported. Standard input is a listening
+socket. Each message of a connection is a request with the descriptors of a process. The program ends when its first
+connection is closed.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import traceback
 import types
@@ -72,8 +78,33 @@ def start_task(command: list[str], **options: Any) -> Any:
 
 def become_process(request: dict[str, Any], ends: list[int]) -> int:
     os.setsid()
+    path = module_path(request["environment"])
     take_over(ends, request["folder"], request["environment"])
-    return become_program(request["program"]) if request["program"] else become_keeper()
+    if "arguments" in request:
+        return become_command(request, path)
+    return become_program(request["program"]) if "program" in request else become_keeper()
+
+
+def module_path(environment: dict[str, str]) -> list[str]:
+    """Return the module path of a process with this environment, without the folder at its front."""
+    folders, own_folders = (settings.get("PYTHONPATH", "").split(os.pathsep) for settings in (environment, os.environ))
+    return [*filter(None, folders), *(entry for entry in sys.path[1:] if entry not in own_folders)]
+
+
+def become_command(request: dict[str, Any], path: list[str]) -> int:
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.path[:] = [request["folder"], *path]  # as `python -m` has it
+    sys.argv = [str(Path(sys.modules["trainscale"].__file__ or "").with_name("__main__.py")), *request["arguments"]]
+    for name, value in (request.get("constants") or {}).items():
+        module, _, constant = name.rpartition(".")
+        assert hasattr(sys.modules[f"trainscale.{module}"], constant), name
+        setattr(sys.modules[f"trainscale.{module}"], constant, value)
+    if "framework_server" in request:
+        forked_keepers = sys.modules["forked_keepers"]
+        client = forked_keepers.ForkClient(request["framework_server"])
+        forked_keepers.LocalLauncher.open = forked_keepers.keeper_opener(client)
+    return int(sys.modules["trainscale.cli"].main())
 
 
 def become_program(argv: list[str]) -> int:
@@ -213,10 +244,31 @@ def import_framework(worker: str, job: str) -> None:
         importlib.import_module(module)
 
 
+def import_controller() -> None:
+    """Import the controller's modules and the libraries that its commands import when they need them."""
+    import trainscale.cli
+    import trainscale.cluster
+    import trainscale.launch
+    import trainscale.report
+
+    for package in (trainscale.cli, trainscale.cluster, trainscale.launch, trainscale.report):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(("ray_client", "__main__")):
+                importlib.import_module(module.name)
+    for name in ("altair", "boto3", "jinja2", "rich.table", "rich.progress", "scipy.special", "forked_keepers"):
+        importlib.import_module(name)
+    importlib.import_module("simulated_aws").share_service_models()
+
+
 if __name__ == "__main__":
     listener = socket.socket(fileno=os.dup(0))
     KEPT = {*STANDARD}
-    import_framework(*sys.argv[1:])
+    if len(sys.argv) > 1:
+        import_framework(*sys.argv[1:])
+    else:
+        import_controller()
     KEPT |= open_descriptors() - {listener.fileno()}
+    gc.collect()
+    gc.freeze()  # so that the garbage collector of a forked process does not copy all these objects
     serve(listener)
     os._exit(0)  # the end of an interpreter with a framework takes a second
