@@ -16,12 +16,7 @@ from reported import reported, write_outputs
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
-from trainscale.report.charts import (
-    draw_accuracy,
-    draw_efficiency,
-    draw_speedup,
-    draw_throughput,
-)
+from trainscale.report.charts import draw_accuracy, draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import VegaSpec, choose_styles, to_svg
 from trainscale.report.html import render_report_html
 

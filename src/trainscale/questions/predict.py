@@ -40,8 +40,6 @@ Curve = Sequence[tuple[int, float]]  # devices, in increasing order, and samples
 
 @dataclass(frozen=True)
 class ErrorRange:
-    """The scores between which 95 % of published cases lie."""
-
     low: float
     high: float
     cases: int
@@ -49,8 +47,6 @@ class ErrorRange:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The largest measured point, predicted from the others."""
-
     devices: int
     predicted: Interval
     measured: float
@@ -94,7 +90,6 @@ class PredictedSeries:
 
 
 def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSeries]:
-    """Predict every series with a result, by default for 2 and 4 times the most measured devices."""
     all_predicted = []
     for series in select_ladders(run).series:
         if series.good:
@@ -186,12 +181,10 @@ def continue_curve(curve: Curve, devices: int) -> float:
 
 
 def count_doublings(curve: Curve, devices: int) -> float:
-    """Return how far beyond its last point a curve is continued: 1 is twice as many devices."""
     return math.log2(devices / curve[-1][0])
 
 
 def compute_slopes(curve: Curve) -> list[float]:
-    """Return the change of log efficiency per doubling, between every two neighbours."""
     logs = [(math.log2(devices), math.log(speed / devices)) for devices, speed in curve]
     return [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(logs)]
 
@@ -216,7 +209,6 @@ class Case:
 
 @cache
 def collect_published_cases() -> tuple[Case, ...]:
-    """Return a case for every published point that may be predicted, within its host boundary."""
     cases = []
     for curve in read_curves():
         points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
@@ -297,7 +289,6 @@ def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
 
 
 def _make_section(predicted: PredictedSeries) -> Section:
-    """Return the measured points, below them the predicted ones, marked with ``*``, and what was refused."""
     rows = []
     for mark, items in (("", predicted.series.good), (" *", predicted.predictions)):
         for item in items:

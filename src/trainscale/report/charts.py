@@ -103,7 +103,6 @@ def draw_speedup(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
 
 
 def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of speed-up divided by devices, in per cent, from zero."""
     shown = _select_with_speedup(all_series)
     rows = _make_rows(
         shown,
@@ -117,7 +116,6 @@ def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
 
 
 def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL, per_device: bool = False) -> VegaSpec:
-    """Return the chart of throughput. The ideal of a series starts at its smallest point."""
     shown = [series for series in all_series if series.good]
     unit = find_common_unit(all_series)
     words = f"{unit.capitalize()} per second"
@@ -140,7 +138,6 @@ def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL, per_devic
 
 
 def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of the largest peak of memory over ranks and repeats, from zero."""
     shown = [series for series in all_series if any(map(find_memory_peak, series.good))]
     devices = {series.config.device for series in shown}
     kind = "host memory" if devices == {"cpu"} else "GPU memory" if "cpu" not in devices else "memory"

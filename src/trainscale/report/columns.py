@@ -80,7 +80,6 @@ def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
 
 
 def find_memory_peak(point: Point) -> int | None:
-    """Return the largest peak of a rank: on its GPU, or on CPUs of its host."""
     if point.config.device == "cpu":
         return point.host_peak_bytes
     return point.nvml_peak_bytes if point.device_peak_bytes is None else point.device_peak_bytes

@@ -130,7 +130,6 @@ def make_slug(text: str) -> str:
 
 
 def render_results_json(runs: Sequence[Run], differences: Grid | None = None) -> str:
-    """Return the document of one run, or of several with their labels and ``differences``."""
     all_series = [series for run in runs for series in run.series]
     definitions = wording.make_definitions(find_common_unit(all_series))
     contents = [{"run": run.info.to_dict(), "series": list(map(_encode_series, run.series))} for run in runs]

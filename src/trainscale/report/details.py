@@ -188,7 +188,6 @@ def find_verdict(
 
 
 def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
-    """Return the table of the bars of time."""
     rows = []
     for point in points:
         for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
@@ -293,7 +292,6 @@ _TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
 
 
 def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
-    """Return the points that are drawn: all, or if these are too many, the largest of each series."""
     if len(points) <= MOST_BARS:
         return list(points)
     largest = {point.title: point for point in sorted(points, key=lambda point: point.devices)}
@@ -302,7 +300,6 @@ def choose_bars(points: Sequence[PointExplanation]) -> list[PointExplanation]:
 
 @without_schema_checks
 def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpec:
-    """Return stacked bars of the parts of a step, in per cent."""
     shown = choose_bars(points)
     with_titles = len({point.title for point in shown}) > 1
     rows: list[Row] = []

@@ -26,12 +26,7 @@ from .details import PageDetails, choose_charted
 from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
-from .provenance_tables import (
-    make_datasets_grid,
-    make_difference_grid,
-    make_machines_grid,
-    make_versions_grid,
-)
+from .provenance_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
 from .table import select_series_in_full
 
 # The CSS classes of the figures.

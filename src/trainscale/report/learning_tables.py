@@ -36,7 +36,6 @@ def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> l
 
 
 def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
-    """Return accuracies and time of every epoch, or of ``most`` that are evenly spread."""
     assert point.learning is not None
     shown = epochs = point.learning.epochs
     if most is not None and len(epochs) > most:
@@ -77,7 +76,6 @@ def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
 
 
 def make_device_grid(series: Series) -> Grid:
-    """Return the rows of Keras-MXNet's profile, with a column for every device count."""
     kind = "GPU" if series.config.device == "cuda" else "CPU"
     target = next((point.learning.to_accuracy for point in series.points if point.learning), None)
     names = [*_ROWS, *([f"Time to accuracy {target.target:g} (secs)"] if target else [])]

@@ -20,7 +20,6 @@ QUANTITIES = ("speedup", "throughput", "efficiency", "accuracy")
 
 
 def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart:
-    """Return the chart of the report as an object of Altair."""
     if quantity not in QUANTITIES:
         raise explain_unknown("chart", quantity, QUANTITIES)
     if quantity == "accuracy" and not any(series.learns for series in all_series):

@@ -38,7 +38,6 @@ def format_relative_error(share: float | None) -> str:
 
 
 def format_times(interval: Interval | None) -> str:
-    """Format a speed-up: 3.88×, 203.7×."""
     return MISSING if interval is None else f"{interval.mean:.{2 if interval.mean < 100 else 1}f}×"
 
 
@@ -79,7 +78,6 @@ def format_overhead(interval: Interval | None) -> str:
 
 
 def format_accuracy(interval: Interval | None) -> str:
-    """Format a share as papers do: 0.8894."""
     return MISSING if interval is None else f"{interval.mean:.4f}"
 
 
@@ -88,7 +86,6 @@ def format_milliseconds(seconds: float | None) -> str:
 
 
 def format_duration(value: float) -> str:
-    """Format a measured time: 48.2 s, 12.3 min, 4.51 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if value >= 2 * length:
             return f"{format_number(value / length, 3)}{THIN}{unit}"
@@ -121,12 +118,10 @@ def format_size(count: int | None) -> str:
 
 
 def format_gibibytes(count: int) -> str:
-    """Format the memory of a machine: 125.9 GiB."""
     return f"{count / 2**30:.1f} GiB"
 
 
 def format_decimal_size(count: int) -> str:
-    """Format a size on a disk: 1.2 GB, 340 MB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 

@@ -16,8 +16,6 @@ FORMATS = (PNG, PDF, SVG)  # of charts as files
 
 @dataclass(frozen=True)
 class OverlaySentence:
-    """What differs between a published curve and the run, with its source."""
-
     sentence: str
     citation: str
     url: str
@@ -47,7 +45,6 @@ class ReportOptions:
 
 
 def read_formats(text: str, where: str) -> tuple[str, ...]:
-    """Return the formats of a list such as ``png,pdf``."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in names or [text]:
         if name not in FORMATS:

@@ -38,7 +38,6 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
 
 
 def make_versions_grid(run: RunInfo) -> Grid | None:
-    """Return a row for every framework with its versions, and one for trainscale."""
     provenance = run.read_provenance()
     rows = [(name, ", ".join(_list_versions(modules))) for name, modules in (provenance.frameworks or {}).items()]
     own = [text for text in (provenance.trainscale, provenance.commit) if text]
@@ -48,7 +47,6 @@ def make_versions_grid(run: RunInfo) -> Grid | None:
 
 
 def describe_hardware(run: RunInfo) -> str:
-    """Return the hardware without the names of hosts."""
     groups = _group_hosts(run.read_provenance())
     kinds = [text if len(names) == 1 else f"{len(names)} × ({text})" for text, names in groups.items()]
     return "; ".join(kinds)
@@ -66,7 +64,6 @@ def describe_software(run: RunInfo) -> str:
 
 
 def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
-    """Return the names of hosts by their hardware."""
     groups: dict[str, list[str]] = {}
     for name, machine in (provenance.hosts or {"": provenance.machine or RecordedMachine()}).items():
         parts = [f"{machine.gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(machine.gpus)]

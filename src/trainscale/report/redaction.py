@@ -47,7 +47,6 @@ class Redaction:
         return type(value)(map(self.redact, value)) if isinstance(value, list | tuple) else value
 
     def redact_run(self, run: Run) -> Run:
-        """Return the run with names replaced in run.json and in the series, but not in the records."""
         if not self._pattern:
             return run
         info = replace(run.info, provenance=self.redact(run.info.provenance))

@@ -24,7 +24,6 @@ _NOTE = (
 
 
 def make_search_grids(run: Run) -> list[Grid]:
-    """Return a table for every race of a run."""
     grids = []
     for race in replay_races_of_run(run.info, run.records, run.parity):
         grid = make_race_grid(race, run.records)
@@ -33,7 +32,6 @@ def make_search_grids(run: Run) -> list[Grid]:
 
 
 def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
-    """Return a row for every candidate by speed, those that stayed first."""
     parts = describe_differences(race.configs)
     short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
     speeds: dict[Config, list[float]] = {config: [] for config in race.configs}
@@ -64,7 +62,6 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
 
 
 def describe_departure(departure: Departure[Config]) -> str:
-    """Say when and why a candidate left."""
     if departure.ratio is None:
         return departure.reason
     limits = numbers.format_limits(departure.ratio)

@@ -34,7 +34,6 @@ class Grid:
         assert all(len(row) == len(self.header) for row in self.rows), self.title
 
     def select(self, columns: Sequence[int]) -> Grid:
-        """Return the grid with only these columns."""
         header, *rows = (tuple(row[index] for index in columns) for row in (self.header, *self.rows))
         left = tuple(place for place, index in enumerate(columns) if index in self.left)
         return replace(self, header=header, rows=tuple(rows), left=left)
@@ -66,7 +65,6 @@ def _render_line(cells: Sequence[str]) -> str:
 
 
 def make_scaling_grid(series: Series) -> Grid:
-    """Return every column that has values. The status of a failed point holds the reason."""
     columns = [column for column in choose_shown([series], TERMINAL) if column.name != "efficiency_bar"]
     rows = []
     for point in series.points:
@@ -106,7 +104,6 @@ class TerminalGrid:
 
 
 def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
-    """Yield the grid in parts that fit, each with all rows."""
     widths = [max(map(cell_len, cells)) + _GAP for cells in zip(grid.header, *grid.rows, strict=True)]
     if sum(widths) <= width or set(grid.left) - {0}:
         yield grid
@@ -127,7 +124,6 @@ def select_series_in_full(run: Run) -> list[Series]:
 
 
 def make_series_table(all_series: Sequence[Series]) -> RenderableType:
-    """Return the tables of all series, with their flags."""
     return SeriesTables(all_series) if all_series else Text("Nothing was measured.", style="dim")
 
 

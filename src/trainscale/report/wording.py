@@ -35,7 +35,6 @@ _STATUSES = {
 
 
 def name_status(kind: str) -> str:
-    """Return the status of a trial, a point or a failure in one to three words."""
     return _STATUSES.get(kind, kind)
 
 
@@ -44,7 +43,6 @@ def describe_status_and_reason(point: Point) -> str:
 
 
 def make_title(all_series: Sequence[Series]) -> str:
-    """Return the title of a report: the question that it answers."""
     models = list(dict.fromkeys(find_model_title(series.config.model) for series in all_series))
     if not models:
         return "Nothing was measured"
@@ -113,7 +111,6 @@ def describe_learning(series: Series) -> str:
 
 
 def describe_failed_points(series: Series) -> str:
-    """Return which points gave no result, and why. Empty when all did."""
     failed = [point for point in series.points if not point.ok]
     return "; ".join(f"{format_device_count(point.devices)}: {name_status(point.status)}" for point in failed)
 
@@ -193,12 +190,10 @@ def format_host_count(count: int) -> str:
 
 
 def format_devices_and_hosts(point: Point) -> str:
-    """Return ``4 devices`` or ``8 devices on 2 hosts``."""
     return format_device_count(point.devices) + (f" on {format_host_count(point.hosts)}" if point.hosts > 1 else "")
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return ``a``, ``a and b`` or ``a, b and c``."""
     items = list(names)
     return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
 
@@ -214,6 +209,5 @@ def _read_definitions() -> dict[str, str]:
 
 
 def make_definitions(unit: str = IMAGES) -> dict[str, str]:
-    """Return the definitions by word, for a run that counts ``unit``."""
     names = {"unit": unit, "Unit": unit.capitalize()}
     return {word.format(**names): meaning.format(**names) for word, meaning in _read_definitions().items()}

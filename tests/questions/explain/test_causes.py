@@ -9,15 +9,7 @@ import pytest
 from planted import change_rank, explain_only, run, shares, small_config, trials
 
 from trainscale.questions.explain import explain
-from trainscale.questions.explain.causes import (
-    COMMUNICATION,
-    CONTENTION,
-    CROSSING,
-    INPUT,
-    SERVERS,
-    STRAGGLERS,
-    WORK,
-)
+from trainscale.questions.explain.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
 from trainscale.questions.explain.explain import explain_records
 from trainscale.record.trial import ServerResult, TrialRecord
 from trainscale.spec.config import remove_exchange

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 from factories import failed_record, make_run
-from studied_runs import (
-    STRONG_CONFIG,
-    STRONG_SPEEDS,
-    WEAK_CONFIG,
-    both_ladders,
-    ladder_records,
-    write_study,
-)
+from studied_runs import STRONG_CONFIG, STRONG_SPEEDS, WEAK_CONFIG, both_ladders, ladder_records, write_study
 
 from trainscale import cli
 from trainscale.questions.study.study import make_measuring_command

@@ -446,7 +446,6 @@ def compare_with_leader(values: Sequence[Quantity], more_is_better: bool) -> lis
 
 
 def compute_step_cost(before: Candidate, after: Candidate, price: Price | None = None) -> Step:
-    """Return what a step costs. Without a price, the cost is counted in devices."""
     unit = price or Price(3600.0, "device")
     old, new = (unit.compute_price_per_second(each.devices, each.hosts) for each in (before, after))
     samples = after.speeds, before.speeds
@@ -467,7 +466,6 @@ def compute_step_cost(before: Candidate, after: Candidate, price: Price | None =
 
 
 def _divide(cost: float, gained: Interval) -> Interval:
-    """Return the cost divided by the gain, without an upper limit if the gain may be zero."""
     mean = cost / gained.mean if gained.mean > 0 else math.inf
     if gained.low is None or gained.high is None:
         return Interval(mean)

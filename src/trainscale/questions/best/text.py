@@ -43,7 +43,6 @@ _MEANINGS = {
 
 
 def make_sections(best: BestChoices) -> list[Section]:
-    """Return a section for each network and scaling mode."""
     return [Section(work.title, list_sentences(work), _make_grid(work, best.question)) for work in best.works]
 
 
@@ -73,7 +72,6 @@ def _make_grid(work: Work, question: Question) -> Grid | None:
 
 
 def list_sentences(work: Work) -> list[str]:
-    """Say how sure each answer is, what was left out, and what the last step costs."""
     words = {"numbers": numbers, "wording": wording, "times": _format_times, "cost": _format_cost}
     template = load_template(__package__, "sentences.j2")
     return split_paragraphs(template.render(work=work, name_tied=_name_tied, **words))

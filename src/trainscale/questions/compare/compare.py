@@ -108,7 +108,6 @@ class ComparisonPoint:
 
     @property
     def is_lost(self) -> bool:
-        """Whether only A has a result."""
         return self.a is not None and self.b is None
 
 
@@ -416,7 +415,6 @@ def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
 
 
 def _is_same_version(name: str, a: str, b: str) -> bool:
-    """Return whether two versions of a CUDA library agree as far as both go."""
     if name not in _CUDA_LIBRARIES or _NONE in (a, b):
         return False
 

@@ -125,7 +125,6 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
 
 
 def select_series(sides: Sequence[Side], text: str) -> Side:
-    """Return the only series whose title is, or contains all words of, what a person typed."""
     wanted = text.strip().casefold()
     parts = set(wanted.replace("·", " ").split())
     matching = [side for side in sides if side.title.casefold() == wanted] or [

@@ -29,7 +29,6 @@ _OF_EFFICIENCIES = {**_OF_SPEEDS, FASTER: "higher", SLOWER: "lower"}
 
 
 def make_headline(comparison: RunComparison) -> str:
-    """Return the verdict on all curves in a few words: ``slower``, ``same within ±1.3 %``."""
     return _say("headline", comparison.verdict, comparison.curves)
 
 
@@ -129,7 +128,6 @@ def _format_change_limits(ratio: Interval) -> str:
 
 
 def _format_reach(curves: Sequence[Curve]) -> str:
-    """Format how far intervals reach from 1 in tenths of a per cent, rounded up so that it holds."""
     reach = max(curve.within for curve in curves if curve.within is not None)
     return _format_share(math.ceil(reach * 1000 - 1e-9) / 1000)
 

@@ -195,7 +195,6 @@ def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> R
 
 
 def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
-    """Return the parts of the point's step, in the order of causes. Shares are never negative."""
     means = _draw_means(sources.means)
     known: list[tuple[tuple[str, ...], Any]] = []  # inseparable causes, with the level of the last
     together: list[str] = []

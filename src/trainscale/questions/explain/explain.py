@@ -86,10 +86,8 @@ class Exchange:
 
 @dataclass(frozen=True)
 class BatchAdvice:
-    """With this batch per device the point would reach this efficiency, by the same exchange."""
-
-    batch: int
-    efficiency: float
+    batch: int  # per device
+    efficiency: float  # that the point would reach with it, by the same exchange
     measured_batches: int  # on one device; 1: step times are taken to be proportional
 
 
@@ -200,7 +198,6 @@ def check_can_explain(run: Run) -> None:
 
 
 def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
-    """Explain every synchronous point on more than one device, in order of first appearance."""
     points: dict[PointKey, list[TrialRecord]] = {}
     for record in {record.trial: record for record in records}.values():  # the last one of a trial counts
         if is_measured(record) and not record.trial.short:
@@ -332,7 +329,6 @@ def _decide_verdict(
 
 
 def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Exchange | None:
-    """Return what the ranks of a point exchange in a step. None without a number of parameters."""
     parameters = next((r.parameters for r in sources.records if r.parameters), None)
     if parameters is None:
         return None
@@ -377,19 +373,18 @@ def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return intercept and slope, neither negative, with the least squares of relative errors."""
-    weights = [1 / y**2 for _, y in points]
-    total = math.fsum(weights)
-    x_mean = math.fsum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
-    y_mean = math.fsum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
-    spread = math.fsum(w * (x - x_mean) ** 2 for w, (x, _) in zip(weights, points, strict=True))
-    both = math.fsum(w * (x - x_mean) * (y - y_mean) for w, (x, y) in zip(weights, points, strict=True))
-    slope = both / spread if spread else 0.0
+    import numpy as np
+
+    x, y = np.array(points).T
+    terms, ones = np.column_stack([1 / y, x / y]), np.ones(len(y))
+
+    def solve(columns: list[int]) -> list[float]:
+        return list(map(float, np.linalg.lstsq(terms[:, columns], ones)[0]))
+
+    intercept, slope = solve([0, 1])
     if slope <= 0:
-        return y_mean, 0.0
-    if (intercept := y_mean - slope * x_mean) >= 0:
-        return intercept, slope
-    products = math.fsum(w * x * y for w, (x, y) in zip(weights, points, strict=True))
-    return 0.0, products / math.fsum(w * x * x for w, (x, _) in zip(weights, points, strict=True))
+        return solve([0])[0], 0.0
+    return (intercept, slope) if intercept >= 0 else (0.0, solve([1])[0])
 
 
 # ---- other batches

@@ -55,8 +55,6 @@ class LimitedGpu:
 
 @dataclass(frozen=True)
 class GpuClocks:
-    """Mean SM clocks in MHz: of one GPU alone, and of all that train at once and exchange nothing."""
-
     alone_mhz: float
     together_mhz: float
 
@@ -94,12 +92,10 @@ class SlowRank:
 
     @property
     def has_longer_steps(self) -> bool:
-        """Whether its steps take clearly longer; short windows may show only its share of the core."""
         return self.factor > _SLOWER
 
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
-    """Return the slow ranks of a point whose ranks do not wait for each other, slowest first."""
     records = [record for record in records if len(record.ranks) > 1]
     if not records:
         return ()
@@ -187,7 +183,6 @@ def has_comparable_cores(config: Config) -> bool:
 
 
 def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
-    """Return the CPU seconds of ranks per second of their windows; None if not counted."""
     shares = [rank.cpu_seconds / rank.window_seconds for rank in ranks if rank.cpu_seconds is not None]
     return fmean(shares) if shares else None
 

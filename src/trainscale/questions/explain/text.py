@@ -15,13 +15,7 @@ from ...analyse.titles import find_model_title
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
 from ...report import table
-from ...report.numbers import (
-    THIN,
-    format_duration,
-    format_integer,
-    format_number,
-    format_percent,
-)
+from ...report.numbers import THIN, format_duration, format_integer, format_number, format_percent
 from ...report.table import Grid, escape
 from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
@@ -65,7 +59,6 @@ def format_limits(part: ExplainedPart) -> str:
 
 
 def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
-    """Return whole percentages that add up to 100: the largest remainders are rounded up."""
     exact = [part.share * 100 for part in parts]
     floors = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])

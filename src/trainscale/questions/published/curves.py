@@ -55,12 +55,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Network:
-    """``name`` is that of trainscale's own network if there is one. ``macs`` are of a forward pass."""
-
-    name: str
+    name: str  # that of trainscale's own network if there is one
     title: str
     parameters: int | None = None
-    macs: int | None = None
+    macs: int | None = None  # of a forward pass
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,6 @@ def read_curves() -> tuple[PublishedCurve, ...]:
 
 
 def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves of a table. An InputError says ``where`` and which field is wrong."""
     try:
         values = decode_object(text)
         check_schema(values, SCHEMA, where)
@@ -245,7 +242,6 @@ def select_curves(
 
 
 def parse_years(text: str) -> tuple[int, int]:
-    """Read ``2017`` or ``2015-2018``."""
     match = re.fullmatch(r"\s*([12][0-9]{3})\s*(?:[-–]\s*([12][0-9]{3})\s*)?", text)
     years = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if years[0] > years[1]:

@@ -184,7 +184,6 @@ class NeighbourComparison:
 
 
 def place_run(run: Run, devices: int | None = None, title: str | None = None) -> list[NeighbourComparison]:
-    """Return where the series of a run stand, each at its largest point or at ``devices``."""
     largest = {
         series.title: (series, point)  # the last point of a series is its largest
         for series in run.select(lambda record: not record.trial.short).series
@@ -311,7 +310,6 @@ def describe_comparison(comparison: NeighbourComparison) -> str:
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:
-    """Return the nearest points as pairs of lines: a point, and what differs."""
     lines = []
     for neighbour in comparison.compared[:_MOST_SHOWN] or comparison.neighbours[:_FEW]:
         traits = "; ".join(f"{trait.name}: {trait.published}" for trait in neighbour.traits)

@@ -34,7 +34,6 @@ _SCALE = 2.0  # pixels of a PNG per pixel of the chart, for sharp screens
 
 
 def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
-    """Return a row for each curve. The last columns are left out until all fit; an ID is never cut."""
     header = ("ID", "devices", "efficiency", "network", "device", "scaling", "precision")
     rows = [
         (

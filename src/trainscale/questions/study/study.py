@@ -68,10 +68,8 @@ class Knee:
 
 @dataclass(frozen=True)
 class PredictedSize:
-    """What a size that was not measured would give. ``nodes`` are filled as at the largest point."""
-
     prediction: Prediction
-    nodes: int
+    nodes: int  # filled as at the largest point
     cost: Cost | None
 
 
@@ -199,7 +197,6 @@ def find_knee(points: Sequence[Point], least: float) -> Knee | None:
 
 
 def find_window_seconds(point: Point) -> float | None:
-    """Return the median over repeats of the longest window of a trial. None without a result."""
     return median_over([max(rank.window_seconds for rank in record.ranks) for record in _list_measured(point)])
 
 
@@ -221,7 +218,6 @@ def _predict(series: Series, devices: int, training: Training | None, run: RunIn
 def _compute_cost(
     training: Training | None, speed: Interval | None, devices: int, nodes: int, energy: Interval | None
 ) -> Cost | None:
-    """Return what a training costs at a speed; ``energy`` is that of a sample."""
     if speed is None or training is None:
         return None
     amount = training.total / _SECONDS_PER_HOUR

@@ -41,7 +41,6 @@ _ENERGY_SOURCES = {
 
 
 def make_sections(study: Study, command: str) -> Iterator[Section]:
-    """Yield the sections. The first one has the title. ``command`` measures what is missing."""
     run, grids = study.info, {}
     for ladder in study.ladders:
         grids[_name_ladder(ladder)] = _make_ladder_grid(ladder)
@@ -195,7 +194,6 @@ def _fill(text: str) -> str:
 
 
 def _render_tables(grid: Grid) -> str:
-    """Return a table; one that is too wide becomes several, each with the first column."""
     header, *rows = (tuple(map(convert_to_ascii, row)) for row in (grid.header, *grid.rows))
     tables = []
     for part in split_grid(Grid(grid.title, header, tuple(rows), left=grid.left), COLUMNS):
@@ -221,7 +219,6 @@ def _wrap_command(command: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Escape text. Characters that LaTeX may not know become question marks."""
     text = text.replace("--", f"-{_UNBROKEN}-")  # two hyphens would become a dash
     escaped = "".join(_LATEX.get(character, character) for character in text)
     return escaped.encode("ascii", "replace").decode()
