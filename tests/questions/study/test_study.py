@@ -1,8 +1,13 @@
-"""Ladders by work, the knee of each, and the cost of a training."""
+"""Ladders by work, the knee of each, the cost of a training; and a study in every format."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from factories import failed_record, make_config, make_run
@@ -18,6 +23,7 @@ from studied_runs import (
 )
 
 from trainscale.analyse.series import build_series
+from trainscale.analyse.statistics import Interval
 from trainscale.questions.predict import select_ladders
 from trainscale.questions.study.study import (
     GOOD_EFFICIENCY,
@@ -27,6 +33,15 @@ from trainscale.questions.study.study import (
     find_knee,
     find_window_seconds,
     make_studies,
+)
+from trainscale.questions.study.text import (
+    Section,
+    convert_to_ascii,
+    escape_latex,
+    format_with_error,
+    make_sections,
+    render_document,
+    render_studies,
 )
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
@@ -142,3 +157,188 @@ def test_trials_beside_a_ladder_are_left_out() -> None:
     short = [replace(record, trial=replace(record.trial, short=True)) for record in both_ladders()]
     searched = Run.from_records(RunInfo({}), [*short, *both_ladders()])
     assert select_ladders(searched).records == both_ladders()
+
+
+# ---- as text of 80 columns, Markdown, LaTeX and JSON
+
+COMMAND = "trainscale run -m alexnet:32 --study"
+BOTH = both_ladders()
+COUNTED = list(map(with_energy, BOTH))
+NO_KNEE = ladder_records(WEAK_CONFIG, {1: 100.0, 8: 110.0})
+WITHOUT_LAST = [record for record in BOTH if record.trial.point != (STRONG_CONFIG, 8)]
+FAILED_LAST = [*WITHOUT_LAST, failed_record(STRONG_CONFIG, 8)]
+INFO = replace(make_run(trainscale="0.1.0", command=COMMAND), spec={"warmup": 10, "steps": 100})
+
+
+def study_of(records: list[TrialRecord], training: Training | None = IMAGENET, info: RunInfo = INFO) -> Study:
+    (study,) = make_studies(Run.from_records(info, records), 8, training=training)
+    return study
+
+
+def sections_of(records: list[TrialRecord]) -> list[Section]:
+    return list(make_sections(study_of(records), COMMAND))
+
+
+def section(records: list[TrialRecord], heading: str) -> Section:
+    return next(section for section in sections_of(records) if section.heading.startswith(heading))
+
+
+# ---- what is said
+
+
+def test_the_tables_have_every_point() -> None:
+    grids = [section.grid for section in sections_of(BOTH) if section.grid]
+    weak, strong, cost = ([tuple(map(convert_to_ascii, row)) for row in grid.rows] for grid in grids)
+    assert weak[0] == ("1", "1", "32", "100.0", "0.2 %", "1.00x", "100 %")
+    assert weak[3][:4] == ("8", "2", "256", "720.0")
+    assert weak[3][5] == "7.20x"
+    assert strong[3][:4] == ("8", "2", "8", "400.0")
+    assert strong[3][6] == "50.0 +- 0.1 %"
+    assert [row[:3] for row in cost] == [
+        (scaling, str(devices), "2" if devices > 4 else "1")
+        for scaling in ("weak", "strong")
+        for devices in (1, 2, 4, 8)
+    ]
+    hours = 90 * 1_281_167 / 720 / 3600
+    assert (cost[3][3], cost[3][5], cost[3][6]) == (f"{hours:.1f}", f"{2 * hours:.1f}", f"{8 * hours:.0f}")
+
+
+@pytest.mark.parametrize(
+    ("records", "heading", "text"),
+    [
+        (BOTH, "Efficiency on 8", "90.0 +- 0.2 % efficiency (720.0 images/s, speed-up 7.20x) on 2 nodes."),
+        (WITHOUT_LAST, "Efficiency on 8", "Strong scaling: not measured on 8 devices"),
+        (FAILED_LAST, "Efficiency on 8", "Strong scaling: no result on 8 devices, out of memory"),
+        (FAILED_LAST, "Strong scaling", "8 devices: no result, out of memory"),
+        (BOTH, "Largest size", "Weak scaling: 8 devices (90.0 +- 0.2 %), the largest size measured; where the"),
+        (BOTH, "Largest size", "where the efficiency falls below 70 % was not measured."),
+        (BOTH, "Largest size", "Strong scaling: 4 devices (75.0 +- 0.2 %); 8 devices have 50.0 +- 0.1 %."),
+        (NO_KNEE, "Largest size", "Weak scaling: no measured size on several devices reaches it; the highest is 13"),
+        (BOTH, "Energy", "Not measured: no energy counter of these devices could be read."),
+        (COUNTED, "Energy", "0.500 J/image on 8 devices (weak scaling) and 0.500 J/image on 8 devices (strong scal"),
+        (COUNTED, "Energy", "It is the energy of the GPUs, by their own counters (NVML)"),
+    ],
+)
+def test_every_section_says_what_was_measured(records: list[TrialRecord], heading: str, text: str) -> None:
+    assert text in convert_to_ascii(" ".join(section(records, heading).paragraphs))
+
+
+def test_a_missing_ladder_has_the_command_that_measures_it() -> None:
+    block = section(ladder_records(WEAK_CONFIG, WEAK_SPEEDS), "Strong scaling")
+    assert (block.command, block.grid) == (COMMAND, None)
+
+
+def paragraph(study: Study, heading: str) -> str:
+    (text,) = next(each.paragraphs for each in make_sections(study, COMMAND) if each.heading == heading)
+    return text
+
+
+def test_the_method_has_five_sentences_and_says_what_is_not_proven() -> None:
+    method = paragraph(study_of(BOTH), "Method")
+    assert re.fullmatch(r"([^.]([^.]|\.\d)*\.){5}", method)
+    assert "every point 5 times in fresh processes on 2026-01-02, with 10 warm-up steps" in method
+    assert method.endswith("they agreed.")
+    assert "not proven" in paragraph(study_of([replace(record, witness=None) for record in BOTH]), "Method")
+    by_budget = replace(INFO, spec={"warmup": 10, "steps": 100, "budget": 60.0})
+    method = paragraph(study_of(BOTH, info=by_budget), "Method")
+    assert "at most 100 measured steps" in method
+    assert "wider by" in method
+
+
+def test_what_is_extrapolated_is_said() -> None:
+    with_training = paragraph(study_of(BOTH), "What is extrapolated")
+    assert "none is extrapolated to others" in with_training
+    assert "115,305,030 images divided by the measured speed" in with_training
+    assert "The input was random" in with_training
+    assert "epochs" not in paragraph(study_of(BOTH, training=None), "What is extrapolated")
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(24.6123), "24.6"),
+        (Interval(24.6123, 24.5, 24.72), "24.61\u202f±\u202f0.11"),
+        (Interval(12_345.6, 12_000.0, 12_691.2), "12,346\u202f±\u202f346"),
+        (Interval(5.0, 5.0, 5.0), "5.00"),
+    ],
+)
+def test_a_quantity_has_the_decimals_of_its_error(interval: Interval, text: str) -> None:
+    assert format_with_error(interval) == text
+
+
+# ---- formats
+
+
+def test_text_is_ascii_of_at_most_80_columns() -> None:
+    records = [*BOTH[:-1], failed_record(STRONG_CONFIG, 8, 4, message="no memory " * 20)]
+    long_command = f"{COMMAND} {' '.join(f'--setup line{number}' for number in range(20))}"
+    study = study_of(list(map(with_energy, ladder_records(WEAK_CONFIG, WEAK_SPEEDS))))
+    for sections in (sections_of(records), list(make_sections(study, long_command))):
+        text = render_document([sections], "text")
+        assert text.isascii()
+        assert max(map(len, text.splitlines())) <= 80
+    lines = render_document([sections_of(BOTH)], "text").splitlines()
+    assert lines[:2] == ["Scaling of AlexNet (torch, allreduce)", "====================================="]
+    assert "devices  nodes  global batch  images/s     +-  speed-up     efficiency" in lines
+
+
+def test_no_line_of_text_is_broken_between_a_number_and_its_unit() -> None:
+    for number in range(40, 80):
+        block = Section("Title", (f"{'x' * number} 12\u202f±\u202f3\u202f% and more",))
+        assert "12 +- 3 %" in render_document([[block]], "text")
+
+
+def test_a_wide_table_is_split() -> None:
+    config = replace(WEAK_CONFIG, batch=10**15)
+    speeds = {devices: speed * 1e12 for devices, speed in WEAK_SPEEDS.items()}
+    text = render_document([sections_of(ladder_records(config, speeds))], "text")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_markdown_has_tables() -> None:
+    text = render_document([sections_of(BOTH)], "markdown")
+    assert text.startswith("# Scaling of AlexNet (torch, allreduce)\n")
+    assert "| devices | nodes | global batch | images/s | ± | speed-up | efficiency |" in text
+    assert "## Method" in text
+
+
+def test_latex_has_numbers_for_siunitx_and_escapes_the_rest() -> None:
+    text = render_document([sections_of(BOTH)], "latex")
+    assert r"\SI{50.0 +- 0.1}{\percent} \\" in text
+    assert r"\num{7.20}\(\times\)" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
+    assert text.isascii()
+    assert escape_latex("more --loaders") == "more -{}-loaders"
+    assert escape_latex("a_b & 50 % of {x} ± 1") == r"a\_b \& 50 \% of \{x\} \(\pm\) 1"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="there is no pdflatex here (tests/needs.sh installs it on Debian)"
+)
+def test_latex_compiles(tmp_path: Path) -> None:
+    failed = failed_record(STRONG_CONFIG, 8, 9, message='a_b & c%d {e} ~f^g \\h $i #j <k> "l" é √ …')
+    body = render_document(
+        [sections_of([*BOTH, failed]), sections_of(ladder_records(WEAK_CONFIG, WEAK_SPEEDS))], "latex"
+    )
+    packages = re.findall(r"\\usepackage(?:\[\w+\])?\{\w+\}", body.splitlines()[0])
+    assert len(packages) == 3
+    document = "\n".join([r"\documentclass{article}", *packages, r"\begin{document}", body, r"\end{document}"])
+    (tmp_path / "study.tex").write_text(document)
+    argv = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "study.tex"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "study.pdf").exists()
+    assert "in paragraph" not in "".join(re.findall(r"Overfull .*", done.stdout)), done.stdout  # of a table
+
+
+def test_json_has_full_precision_and_the_sentences() -> None:
+    document = json.loads(render_studies([study_of(BOTH)], "json"))
+    (entry,) = document["studies"]
+    point = entry["ladders"][1]["points"][3]
+    assert (point["devices"], point["nodes"], point["batch_per_device"], point["global_batch"]) == (8, 2, 8, 64)
+    assert point["efficiency"]["mean"] == pytest.approx(0.5, rel=1e-9)
+    assert point["cost"]["node_hours"]["mean"] == pytest.approx(2 * IMAGENET.total / 400 / 3600, rel=1e-5)
+    assert entry["ladders"][1]["knee"] == {"devices": 4, "is_largest": False, "is_uncertain": False, "below": []}
+    assert len(entry["sections"]["Method"]) == 1
+    assert document["command_for_missing"] is None
