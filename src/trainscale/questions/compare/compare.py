@@ -108,6 +108,7 @@ class ComparisonPoint:
 
     @property
     def is_lost(self) -> bool:
+        """Whether only A has a result."""
         return self.a is not None and self.b is None
 
 
