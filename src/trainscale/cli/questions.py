@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
 
@@ -29,13 +30,21 @@ def explain(argv: list[str]) -> int:
     add_formats(parser)
     options = parser.read(argv)
     explanation = runs.explain(Run.open(options.directory, warn_of_damage))
-    if options.json:
-        print(explanation.to_json(), end="")
-    elif options.markdown:
-        print(explanation.to_markdown())
-    else:
-        print(explanation.text, end="")
+    _show(options, lambda: print(explanation.text, end=""), explanation.to_markdown, explanation.to_json)
     return 0
+
+
+def _show(
+    options: argparse.Namespace,
+    show_text: Callable[[], None],
+    render_markdown: Callable[[], str],
+    render_json: Callable[[], str],
+) -> None:
+    if options.json or options.markdown:
+        text = render_json() if options.json else render_markdown()
+        print(text.removesuffix("\n"))
+    else:
+        show_text()
 
 
 def best(argv: list[str]) -> int:
@@ -60,33 +69,26 @@ def best(argv: list[str]) -> int:
         raise InputError(f"--by {options.by}: no trial of these runs has a value: {'; '.join(reasons)}")
     from ..questions.best.text import print_text, render_json
 
-    if options.json:
-        print(render_json(answer), end="")
-    elif options.markdown:
-        print(answer.text, end="")
-    else:
-        print_text(answer)
+    _show(options, lambda: print_text(answer), lambda: answer.text, lambda: render_json(answer))
     return 0
 
 
 def predict(argv: list[str]) -> int:
-    from ..questions.predict import MOST_TIMES
+    from ..questions import predict as question
 
     parser = Parser("predict")
     add_run(parser)
-    devices = f"device counts (default: 2 and {MOST_TIMES} times the largest measured one)"
+    devices = f"device counts (default: 2 and {question.MOST_TIMES} times the largest measured one)"
     parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
     add_formats(parser)
     options = parser.read(argv)
-    from ..questions.predict import print_predictions, render_prediction_json, render_prediction_markdown
-
     predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
-    if options.json:
-        print(render_prediction_json(predicted), end="")
-    elif options.markdown:
-        print(render_prediction_markdown(predicted), end="")
-    else:
-        print_predictions(predicted)
+    _show(
+        options,
+        lambda: question.print_predictions(predicted),
+        lambda: question.render_prediction_markdown(predicted),
+        lambda: question.render_prediction_json(predicted),
+    )
     return 0 if any(series.predictions for series in predicted) else 1
 
 
@@ -152,21 +154,17 @@ def compare(argv: list[str]) -> int:
         " 2 not comparable, or nowhere three repeats on both sides, 3 the gate cannot tell.",
     )
     add = parser.add_argument
-    add(
-        "a",
-        metavar="A",
-        help="the reference: a run, a results.json, DIR:SERIES, or published:ID, wherever it stands",
-    )
+    reference = "the reference: a run, a results.json, DIR:SERIES, or published:ID, wherever it stands"
+    add("a", metavar="A", help=reference)
     add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
     series = "compare only this series; give it twice to compare two series of one run"
     add("--series", action="append", metavar="TITLE", help=series)
     devices = "compare only these device counts (default: all that both have)"
     add("--devices", type=_COUNTS, metavar="N,…", help=devices)
-    gates = parser.add_mutually_exclusive_group()
-    gates.add_argument("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
-    gates.add_argument(
-        "--at-least", metavar="SHARE", help="accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
-    )
+    add_gate = parser.add_mutually_exclusive_group().add_argument
+    add_gate("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
+    at_least = "accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
+    add_gate("--at-least", metavar="SHARE", help=at_least)
     add("--strict", action="store_true", help="exit code 3 where --threshold cannot tell (default: 0)")
     add("--reference", action="append", help=argparse.SUPPRESS)  # of version 0.1
     by = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
@@ -202,12 +200,12 @@ def compare(argv: list[str]) -> int:
         code = _CANNOT_TELL if options.strict or comparison.gate.kind == AT_LEAST else 0
     from ..questions.compare.text import print_text, render_json
 
-    if options.json:
-        print(render_json(comparison, code), end="")
-    elif options.markdown:
-        print(comparison.text, end="")
-    else:
-        print_text(comparison)
+    _show(
+        options,
+        lambda: print_text(comparison),
+        lambda: comparison.text,
+        lambda: render_json(comparison, code),
+    )
     return code
 
 
