@@ -8,6 +8,7 @@ import pytest
 from command import trainscale
 
 from trainscale import cli
+from trainscale.cli.parser import Parser
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 
@@ -192,5 +193,9 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> No
 
 
 def test_a_debug_flag_after_a_double_dash_belongs_to_the_other_program() -> None:
-    assert cli.split_debug(["ssh", "--debug", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], True)
-    assert cli.split_debug(["ssh", "--", "cmd", "--debug"]) == (["ssh", "--", "cmd", "--debug"], False)
+    for argv, is_wanted in ((["--debug", "--", "cmd", "--debug"], True), (["--", "cmd", "--debug"], False)):
+        parser = Parser("cluster ssh", "Log in.")
+        parser.add_argument("command", nargs="*")
+        cli.Debug.is_wanted = False
+        assert parser.read(argv).command == ["cmd", "--debug"]
+        assert cli.Debug.is_wanted is is_wanted

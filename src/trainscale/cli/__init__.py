@@ -64,6 +64,10 @@ examples:
 Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted."""
 
 
+class Debug:
+    is_wanted = False  # by the flag --debug, which parser.py reads
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     if "_ARGCOMPLETE" in os.environ and argv is None:  # a shell wants to complete a line
@@ -75,10 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         outlive_readers(ends_process=False)
         print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
         return 0
-    name = argv[0]
-    # The program that `launch` starts may have a flag --debug of its own, without a -- before it.
-    own = argv[1:] if name == "launch" else split_debug(argv[1:])[0]
-    return guard(argv, lambda: find_command(name)(own))
+    return guard(argv, lambda: find_command(argv[0])(argv[1:]))
 
 
 def find_command(name: str) -> Callable[[list[str]], int]:
@@ -91,16 +92,10 @@ def find_command(name: str) -> Callable[[list[str]], int]:
     return command
 
 
-def split_debug(argv: list[str]) -> tuple[list[str], bool]:
-    """Return the arguments without --debug before any --, and whether it was there."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    own = [argument for argument in argv[:end] if argument != "--debug"]
-    return [*own, *argv[end:]], len(own) < end
-
-
 def guard(argv: list[str], command: Callable[[], int]) -> int:
     """Return the exit code of a command. An error is a message, or a traceback with --debug."""
     outlive_readers(ends_process=argv[:1] in _ENDING_WITH_READER)
+    Debug.is_wanted = False
     try:
         from ..launch import plugins  # the tables must be complete before a command reads them
 
@@ -112,21 +107,13 @@ def guard(argv: list[str], command: Callable[[], int]) -> int:
         print("trainscale: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if _wants_debug(argv):
+        if Debug.is_wanted:
             traceback.print_exc()
         else:
             print(f"trainscale: {_describe_error(error, argv)}", file=sys.stderr)
         if isinstance(error, TrainscaleError):
             return error.exit_code
         return InputError.exit_code if isinstance(error, OSError) and error.errno in _NAME_ERRORS else 1
-
-
-def _wants_debug(argv: list[str]) -> bool:
-    if argv[:1] == ["launch"]:
-        from .launch import select_own_arguments
-
-        argv = select_own_arguments(argv[1:])
-    return split_debug(argv)[1]
 
 
 def _describe_error(error: Exception, argv: list[str]) -> str:

@@ -92,15 +92,6 @@ def main(argv: list[str]) -> int:
 
 
 # fmt: off
-def select_own_arguments(argv: list[str]) -> list[str]:
-    """Return the arguments before the program to launch."""
-    try:
-        options, _ = _make_parser().parse_known_args(argv)
-    except InputError:
-        return argv
-    return argv[: len(argv) - len(options.command)]
-
-
 def _make_parser() -> Parser:
     parser = Parser("launch")
     parser.usage = "trainscale launch -n N [options] COMMAND …"

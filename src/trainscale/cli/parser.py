@@ -14,10 +14,15 @@ from ..launch.launchers.target import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH, SettingValues, ValueType
-from . import COMMANDS
+from . import COMMANDS, Debug
 
 _MOST_SHOWN = 3  # values of a flag that was given several times
 _MANY = ("*", "+", argparse.REMAINDER)  # arguments of any number
+
+
+class _Debug(argparse.Action):
+    def __call__(self, *_: Any) -> None:
+        Debug.is_wanted = True
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,8 +34,7 @@ class Parser(argparse.ArgumentParser):
             description = f"{summary[0].upper()}{summary[1:]}."
         options = {"prog": f"trainscale {command}", **options}
         super().__init__(description=description, allow_abbrev=False, **options)
-        # main() takes it out of any command line before a parser sees it.
-        self.add_argument("--debug", action="store_true", help="show tracebacks")
+        self.add_argument("--debug", action=_Debug, nargs=0, help="show tracebacks")
         self.bare_flags: dict[str, ValueType] = {}  # flags that may stand alone
         self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
         self.by_action: dict[str, Parser] = {}  # the parsers of env create, env list …

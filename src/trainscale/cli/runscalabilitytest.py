@@ -18,7 +18,7 @@ from ..record.files import write_atomically
 from ..runs import Run
 from ..spec.choices import split_model
 from ..worker import models
-from . import guard, split_debug
+from . import guard
 from .parser import Parser
 
 _MODELS = ("alexnet", "inceptionv3")
@@ -54,15 +54,14 @@ _FLAGS = (
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    return guard([argument for argument in argv if argument != "--"], lambda: _main(argv))  # both parts are ours
+    return guard(argv, lambda: _main(argv))
 
 
 def _main(argv: list[str]) -> int:
     from . import run
 
     end = argv.index("--") if "--" in argv else len(argv)
-    options = _read(split_debug(argv[:end])[0])
-    command = translate(options, split_debug(argv[end + 1 :])[0], _find_hosts_file)
+    command = translate(_read(argv[:end]), argv[end + 1 :], _find_hosts_file)
     for note in command.notes:
         print(note)
     print(f"trainscale {shlex.join(['run', *command.argv])}", flush=True)
