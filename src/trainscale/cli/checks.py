@@ -247,7 +247,7 @@ def parity(argv: list[str]) -> int:
         "Prove that frameworks train the same network, in counts, weights, logits and three steps of training."
         " The first framework is the reference. The exit code is 0 if all are proven.",
     )
-    parser.add_argument("--fresh", action="store_true", help="compute cached numbers again")
+    parser.add("--fresh", "", "compute cached numbers again")
     add_experiment(parser, _PARITY_SETTINGS)
     options = parser.read(argv)
     experiment = read_experiment(options)

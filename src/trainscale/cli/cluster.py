@@ -45,34 +45,30 @@ def main(argv: list[str]) -> int:
     parser = Parser("cluster", about, epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
     actions = {}
     for name, (function, about) in _ACTIONS.items():
-        actions[name] = add = parser.add_action(name, function, about).add_argument
-        add("--name", default="trainscale", help="the cluster and its stack (default: %(default)s)")
-        add("--region", help="the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION)")
+        actions[name] = add = parser.add_action(name, function, about).add
+        add("--name", "NAME", "the cluster and its stack (default: %(default)s)", default="trainscale")
+        add("--region", "REGION", "the AWS region (default: AWS_REGION or AWS_DEFAULT_REGION)")
     for action in ("up", "down"):
-        actions[action]("--yes", action="store_true", help="do not ask")
+        actions[action]("--yes", "", "do not ask")
     for action in ("hosts", "ssh"):
-        actions[action]("-i", "--identity", metavar="FILE", help="the private key of the key pair")
+        actions[action]("-i --identity", "FILE", "the private key of the key pair")
     add = actions["up"]
-    add("--nodes", type=typed(whole(1)), required=True, metavar="N", help="the number of workers")
-    add("--type", required=True, help="their EC2 instance type, such as p5.48xlarge")
-    add("--key", required=True, help="the name of an EC2 key pair, for ssh")
-    ssh_from = "addresses that may log in by ssh, such as 203.0.113.7/32"
-    add("--ssh-from", required=True, metavar="CIDR", help=ssh_from)
-    add("--zone", help="the availability zone (default: the first that offers the types)")
-    add("--image", help="the workers' image: ami-…, or a parameter (default: by type)")
-    master_type = "the type of the master (default: %(default)s)"
-    add("--master-type", default="m7i.xlarge", metavar="TYPE", help=master_type)
-    add("--master-image", metavar="IMAGE", help="the image of the master (default: by its type)")
-    add("--user", default="ubuntu", help="the user name in the images (default: %(default)s)")
-    disk = "the disk of every node (default: %(default)s)"
-    add("--disk", type=typed(whole(1)), default=200, metavar="GIB", help=disk)
-    actions["status"]("--wait", action="store_true", help="wait until nothing is in progress")
-    nodes = "the nodes file (default: %(default)s)"
-    actions["hosts"]("-o", "--output", type=Path, default=Path("nodes"), metavar="FILE", help=nodes)
+    add("--nodes", "N", "the number of workers", type=typed(whole(1)), required=True)
+    add("--type", "TYPE", "their EC2 instance type, such as p5.48xlarge", required=True)
+    add("--key", "KEY", "the name of an EC2 key pair, for ssh", required=True)
+    add("--ssh-from", "CIDR", "addresses that may log in by ssh, such as 203.0.113.7/32", required=True)
+    add("--zone", "ZONE", "the availability zone (default: the first that offers the types)")
+    add("--image", "IMAGE", "the workers' image: ami-…, or a parameter (default: by type)")
+    add("--master-type", "TYPE", "the type of the master (default: %(default)s)", default="m7i.xlarge")
+    add("--master-image", "IMAGE", "the image of the master (default: by its type)")
+    add("--user", "USER", "the user name in the images (default: %(default)s)", default="ubuntu")
+    add("--disk", "GIB", "the disk of every node (default: %(default)s)", type=typed(whole(1)), default=200)
+    actions["status"]("--wait", "", "wait until nothing is in progress")
+    actions["hosts"]("-o --output", "FILE", "the nodes file (default: nodes)", type=Path, default=Path("nodes"))
     add = actions["ssh"]
-    add("command", nargs="*", metavar="COMMAND", help="after --; run it there")
-    add("-A", dest="forward", action="store_true", help="forward the ssh agent (default: off)")
-    add("--print", dest="only_print", action="store_true", help="only print the command")
+    add("command", "COMMAND", "after --; run it there", nargs="*")
+    add("-A", "", "forward the ssh agent (default: off)", dest="forward")
+    add("--print", "", "only print the command", dest="only_print")
     options = parser.read(argv)
     if not _NAME.fullmatch(options.name):
         raise InputError(f"--name: {options.name!r}; valid: a letter, then at most 39 letters, digits and hyphens")

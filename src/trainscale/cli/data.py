@@ -30,15 +30,15 @@ _EXAMPLES = """examples:
 
 def main(argv: list[str]) -> int:
     parser = Parser("data", epilog=_EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
-    add = parser.add_action("get", download, "download what is missing of a published data set").add_argument
-    add("name", nargs="?", metavar="NAME", help=", ".join(PUBLISHED))
+    add = parser.add_action("get", download, "download what is missing of a published data set").add
+    add("name", "NAME", ", ".join(PUBLISHED), nargs="?")
     folder = str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
-    add("directory", nargs="?", metavar="DIR", help=f"its folder (default: {folder}/NAME)")
-    add("--from", dest="base", metavar="URL", help="download from this address, such as a mirror")
+    add("directory", "DIR", f"its folder (default: {folder}/NAME)", nargs="?")
+    add("--from", "URL", "download from this address, such as a mirror", dest="base")
     parser.add_action("list", list_published, "list the published data sets and check their files")
     check_all = "check every file of a data set, or of a folder of photographs, and count the images"
-    add = parser.add_action("check", check, check_all).add_argument
-    add("sets", nargs="*", metavar="NAME[:DIR]", help="mnist, cifar10, mnist:DIR, imagefolder:DIR")
+    add = parser.add_action("check", check, check_all).add
+    add("sets", "NAME[:DIR]", "mnist, cifar10, mnist:DIR, imagefolder:DIR", nargs="*")
     options = parser.read(argv)
     return int(options.run(options))
 

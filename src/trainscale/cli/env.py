@@ -33,16 +33,15 @@ _REMEDIES = {
 def main(argv: list[str]) -> int:
     parser = Parser("env", epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
     creating = parser.add_action("create", create, "create environments; continues and updates existing ones")
-    creating.add_argument("names", nargs="*", metavar="NAME", help=", ".join(DEFINITIONS))
+    creating.add("names", "NAME", ", ".join(DEFINITIONS), nargs="*")
     add = creating.add_mutually_exclusive_group().add_argument
     cuda = "packages for NVIDIA GPUs (default: if there are any)"
     add("--cuda", action="store_true", default=None, help=cuda)
     add("--cpu", dest="cuda", action="store_false", help="packages for CPUs, which are smaller")
-    base = "the Python to create them from (default: this one)"
-    creating.add_argument("--base", metavar="PYTHON", help=base)
+    creating.add("--base", "PYTHON", "the Python to create them from (default: this one)")
     parser.add_action("list", list_all, "list the environments with their states and versions")
     removing = parser.add_action("remove", remove, "remove environments and all that is in them")
-    removing.add_argument("names", nargs="*", metavar="NAME", help="as env list names them")
+    removing.add("names", "NAME", "as env list names them", nargs="*")
     options = parser.read(argv)
     return int(options.run(options))
 

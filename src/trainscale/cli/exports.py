@@ -35,15 +35,18 @@ _HOST = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+)", re.AS
 
 def export(argv: list[str]) -> int:
     parser = Parser("export")
-    add = parser.add_argument
-    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
+    add = parser.add
+    add("directories", "DIR", "directories of runs", nargs="+", type=Path)
     further = [name for name in list_exporter_names() if name not in EXPORTERS]
     plugins = f"; of plug-ins: {', '.join(further)}" if further else ""
-    add("--to", metavar="FORMAT", help=f"{', '.join(EXPORTERS)}{plugins}")
-    output = "the file (default: standard output); for mlflow the tracking URI, for wandb the folder"
-    add("-o", "--output", metavar="FILE", help=output)
-    project = f"MLflow's experiment or W&B's project (default: {DEFAULT_PROJECT})"
-    add("--project", default=DEFAULT_PROJECT, metavar="NAME", help=project)
+    add("--to", "FORMAT", f"{', '.join(EXPORTERS)}{plugins}")
+    add("-o --output", "FILE", "the file (default: standard output); for mlflow the tracking URI, for wandb the folder")
+    add(
+        "--project",
+        "NAME",
+        f"MLflow's experiment or W&B's project (default: {DEFAULT_PROJECT})",
+        default=DEFAULT_PROJECT,
+    )
     options = parser.read(argv)
     if options.to is None:
         raise InputError(f"--to: no format is named; valid: {', '.join(list_exporter_names())}")
@@ -62,15 +65,14 @@ def export(argv: list[str]) -> int:
 
 def notebook(argv: list[str]) -> int:
     parser = Parser("notebook")
-    add = parser.add_argument
-    add("directory", type=Path, metavar="DIR", help="a run; with --on HOST, its path there")
-    add("-o", "--output", metavar="FILE", help=f"the notebook (default: DIR/{_FILE})")
-    add("--open", action="store_true", help="start Jupyter and open the notebook")
-    add("--on", metavar="WHERE", help=f"where Jupyter runs: a HOST, over ssh, or {_SLURM} (default: here)")
-    add("--port", type=typed(whole(1, 65535)), metavar="N", help="the port here (default: a free one)")
-    add("--no-browser", action="store_true", help="start no browser")
-    jupyter = "the jupyter to use there (default: next to Python, else on the PATH)"
-    add("--jupyter", default="", metavar="PROGRAM", help=jupyter)
+    add = parser.add
+    add("directory", "DIR", "a run; with --on HOST, its path there", type=Path)
+    add("-o --output", "FILE", f"the notebook (default: DIR/{_FILE})")
+    add("--open", "", "start Jupyter and open the notebook")
+    add("--on", "WHERE", f"where Jupyter runs: a HOST, over ssh, or {_SLURM} (default: here)")
+    add("--port", "N", "the port here (default: a free one)", type=typed(whole(1, 65535)))
+    add("--no-browser", "", "start no browser")
+    add("--jupyter", "PROGRAM", "the jupyter to use there (default: next to Python, else on the PATH)", default="")
     add_settings(parser, _SETTINGS)
     options = parser.read(argv)
     if not options.open:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
@@ -91,42 +92,38 @@ def main(argv: list[str]) -> int:
         host_launcher.close()
 
 
-# fmt: off
 def _make_parser() -> Parser:
     parser = Parser("launch")
     parser.usage = "trainscale launch -n N [options] COMMAND …"
-    add = parser.add_argument
-    add("-n", "--num-workers", type=typed(whole(1, _MOST_PROCESSES)), metavar="N", required=True,
-        help="number of workers")
-    add("-s", "--num-servers", type=typed(whole(0, _MOST_PROCESSES)), metavar="N", default=0,
-        help="number of parameter servers, which run the same command (default: 0)")
-    add("--scheduler", action=argparse.BooleanOptionalAction, default=None,
-        help="start MXNet's scheduler, one more process (default: on if there are servers)")
-    add("--chief", action="store_true", help="make worker 0 the chief in TF_CONFIG; when it ends, everything ends")
-    add("--placement", choices=(FILL, ROUND_ROBIN), default=ROUND_ROBIN, dest="deal",
-        help="round-robin: assign processes to the hosts in turn, servers first; fill: use a host completely before"
-             " the next host (default: round-robin)")
-    add("--gpus", choices=("all", "own"), default="all",
-        help="the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)")
-    add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="set a variable for every process (default value: that of this shell)")
-    add("--env-worker", action="append", default=[], metavar="NAME=VALUE",
-        help="set a variable for workers only; may be repeated")
-    add("--env-server", action="append", default=[], metavar="NAME=VALUE",
-        help="set a variable for servers only; may be repeated")
-    add("--folder", metavar="DIR",
-        help="the folder on every host in which the processes run (default: the current directory)")
-    add("--copy", "--sync-dst-dir", metavar="DIR", dest="copy",
-        help="first copy the current directory to DIR on every host, and run there")
-    add("--timeout", type=typed(DURATION), metavar="TIME", dest="limit",
-        help="end everything after this time (default: never)")
-    add("--hostfile", "--host-file", dest="hosts", action="append", help=argparse.SUPPRESS)  # names in dmlc's launcher
+    add = parser.add
+    count = typed(whole(0, _MOST_PROCESSES))
+    add("-n --num-workers", "N", "number of workers", type=typed(whole(1, _MOST_PROCESSES)), required=True)
+    servers = "number of parameter servers, which run the same command (default: 0)"
+    add("-s --num-servers", "N", servers, type=count, default=0)
+    scheduler = "start MXNet's scheduler, one more process (default: on if there are servers)"
+    add("--scheduler", None, scheduler, action=argparse.BooleanOptionalAction, default=None)
+    add("--chief", "", "make worker 0 the chief in TF_CONFIG; when it ends, everything ends")
+    placement = (
+        "round-robin: assign processes to the hosts in turn, servers first; fill: use a host completely before"
+        " the next host (default: round-robin)"
+    )
+    add("--placement", None, placement, choices=(FILL, ROUND_ROBIN), default=ROUND_ROBIN, dest="deal")
+    gpus = "the GPUs that a worker sees: all of its host, or its own share, numbered from 0 (default: all)"
+    add("--gpus", None, gpus, choices=("all", "own"), default="all")
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    value = "set a variable for every process (default value: that of this shell)"
+    add("--env", "NAME[=VALUE]", value, **repeated)
+    add("--env-worker", "NAME=VALUE", "set a variable for workers only; may be repeated", **repeated)
+    add("--env-server", "NAME=VALUE", "set a variable for servers only; may be repeated", **repeated)
+    add("--folder", "DIR", "the folder on every host in which the processes run (default: the current directory)")
+    copy = "first copy the current directory to DIR on every host, and run there"
+    add("--copy --sync-dst-dir", "DIR", copy, dest="copy")
+    add("--timeout", "TIME", "end everything after this time (default: never)", type=typed(DURATION), dest="limit")
+    # The names in dmlc's launcher.
+    add("--hostfile --host-file", None, argparse.SUPPRESS, dest="hosts", action="append")
     add_settings(parser, (*_SETTINGS, *list_plugin_setting_keys()))
-    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
+    add("command", "COMMAND", "the program and its arguments", nargs=argparse.REMAINDER)
     return parser
-
-
-# fmt: on
 
 
 def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:

@@ -26,17 +26,16 @@ _PIECE = 1 << 16  # characters that are read at once; read_log joins the pieces 
 
 def main(argv: list[str]) -> int:
     parser = Parser("parse-log")
-    add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="logs or directories of runs; - is standard input")
+    add = parser.add
+    add("files", "FILE", "logs or directories of runs; - is standard input", nargs="*")
     reduce = "how metrics of workers are combined (default: average); samples per second are added up"
-    add("--reduce", "--op", choices=REDUCERS, default=AVERAGE, help=reduce)
+    add("--reduce --op", None, reduce, choices=REDUCERS, default=AVERAGE)
     formats = "the format of the tables (default: markdown); none means tsv, as in MXNet's parse_log"
-    add("--format", choices=(*FORMATS, "none"), default=MARKDOWN, help=formats)
-    add("--metrics", "--metric-names", metavar="NAME,…", help="show only these metrics, in this order")
-    add("--columns", metavar="NAME,…", help=f"show only these of {','.join(COLUMNS)}")
-    every = "show only every Nth epoch or step, and the last"
-    add("--every", type=typed(whole(1)), default=1, metavar="N", help=every)
-    add("--merge", action="store_true", help="make one table: the FILEs are the logs of one run's workers")
+    add("--format", None, formats, choices=(*FORMATS, "none"), default=MARKDOWN)
+    add("--metrics --metric-names", "NAME,…", "show only these metrics, in this order")
+    add("--columns", "NAME,…", f"show only these of {','.join(COLUMNS)}")
+    add("--every", "N", "show only every Nth epoch or step, and the last", type=typed(whole(1)), default=1)
+    add("--merge", "", "make one table: the FILEs are the logs of one run's workers")
     options = parser.read(argv)
     if not options.files:
         raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")

@@ -39,6 +39,11 @@ class Parser(argparse.ArgumentParser):
         self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
         self.by_action: dict[str, Parser] = {}  # the parsers of env create, env list …
 
+    def add(self, flags: str, metavar: str | None, about: str, **options: Any) -> None:
+        """Add an argument, or a flag with its spellings, such as ``-o --output``. An empty metavar makes a switch."""
+        value = {"action": "store_true"} if metavar == "" else {"metavar": metavar}
+        self.add_argument(*flags.split(), help=about, **{**value, **options})
+
     def add_action(self, name: str, function: Callable[[argparse.Namespace], int], about: str) -> Parser:
         """Add a parser for an action of this command, such as ``create``. ``read`` returns ``function`` as ``run``."""
         if not self.by_action:
@@ -137,7 +142,7 @@ def typed(kind: ValueType) -> Callable[[str], Any]:
 
 
 def add_run(parser: Parser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of a run")
+    parser.add("directory", "DIR", "the directory of a run", type=Path)
 
 
 def add_formats(parser: Parser) -> None:
@@ -151,8 +156,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     parser.usage = f"{parser.prog} [FILE] [options]"
     parser.add_argument("file", nargs="?", type=Path, help="an experiment file (TOML); flags override it")
     if only is None:
-        output = "the directory for the results (default: runs/NAME)"
-        parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=output)
+        parser.add("-o --output", "DIR", "the directory for the results (default: runs/NAME)", type=Path)
     add_settings(parser, only)
 
 

@@ -51,13 +51,16 @@ def best(argv: list[str]) -> int:
     from ..questions.best.best import COST, CRITERIA, SPEED, TIME
 
     parser = Parser("best")
-    add = parser.add_argument
-    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    by = f"{', '.join(CRITERIA)} (default: {SPEED})"
-    add("--by", choices=CRITERIA, default=SPEED, metavar="CRITERION", help=by)
-    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour or 2.5/device-hour")
-    accuracy = f"validation accuracy for --by {TIME}, such as 0.9 (default: the accuracy of the run)"
-    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
+    add = parser.add
+    add("directories", "DIR", "directories of runs", nargs="+", type=Path)
+    add("--by", "CRITERION", f"{', '.join(CRITERIA)} (default: {SPEED})", choices=CRITERIA, default=SPEED)
+    add("--price", "PRICE", "show costs at a price such as 32.77/host-hour or 2.5/device-hour")
+    add(
+        "--until-accuracy",
+        "SHARE",
+        f"validation accuracy for --by {TIME}, such as 0.9 (default: the accuracy of the run)",
+        type=typed(SETTINGS["until_accuracy"].value_type),
+    )
     add_formats(parser)
     options = parser.read(argv)
     if options.by == COST and options.price is None:
@@ -78,8 +81,12 @@ def predict(argv: list[str]) -> int:
 
     parser = Parser("predict")
     add_run(parser)
-    devices = f"device counts (default: 2 and {question.MOST_TIMES} times the largest measured one)"
-    parser.add_argument("--devices", type=_COUNTS, metavar="N,…", help=devices)
+    parser.add(
+        "--devices",
+        "N,…",
+        f"device counts (default: 2 and {question.MOST_TIMES} times the largest measured one)",
+        type=_COUNTS,
+    )
     add_formats(parser)
     options = parser.read(argv)
     predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
@@ -97,18 +104,20 @@ def study(argv: list[str]) -> int:
 
     parser = Parser("study")
     add_run(parser)
-    add = parser.add_argument
-    add("--for", choices=["proposal"], default="proposal", metavar="PURPOSE", help="proposal (default)")
-    devices = "the number of devices that is requested (default: the most that were measured)"
-    add("--devices", type=_COUNT, metavar="N", help=devices)
-    efficiency = f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)"
-    add("--efficiency", type=_parse_efficiency, default=GOOD_EFFICIENCY, metavar="SHARE", help=efficiency)
-    add("--epochs", type=_COUNT, metavar="N", help="compute the cost of a training of N epochs")
-    size = "samples of an epoch (default: those of the data set of the run)"
-    add("--data-size", type=_COUNT, metavar="N", help=size)
-    add("-o", "--output", type=Path, metavar="FILE", help="the file (default: standard output)")
-    formats = f"{', '.join(FORMATS)} (default: text)"
-    add("--format", choices=FORMATS, default="text", metavar="FORMAT", help=formats)
+    add = parser.add
+    add("--for", "PURPOSE", "proposal (default)", choices=["proposal"], default="proposal")
+    add("--devices", "N", "the number of devices that is requested (default: the most that were measured)", type=_COUNT)
+    add(
+        "--efficiency",
+        "SHARE",
+        f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)",
+        type=_parse_efficiency,
+        default=GOOD_EFFICIENCY,
+    )
+    add("--epochs", "N", "compute the cost of a training of N epochs", type=_COUNT)
+    add("--data-size", "N", "samples of an epoch (default: those of the data set of the run)", type=_COUNT)
+    add("-o --output", "FILE", "the file (default: standard output)", type=Path)
+    add("--format", "FORMAT", f"{', '.join(FORMATS)} (default: text)", choices=FORMATS, default="text")
     options = parser.read(argv)
     if options.epochs is None and options.data_size is not None:
         raise InputError("--data-size: valid together with --epochs")
@@ -153,23 +162,25 @@ def compare(argv: list[str]) -> int:
         "Compare two runs, or two series of one run, point by point. Exit codes: 0 passed, 1 the gate failed,"
         " 2 not comparable, or nowhere three repeats on both sides, 3 the gate cannot tell.",
     )
-    add = parser.add_argument
-    reference = "the reference: a run, a results.json, DIR:SERIES, or published:ID, wherever it stands"
-    add("a", metavar="A", help=reference)
-    add("b", nargs="?", metavar="B", help="what is judged; left out with two --series of one run")
+    add = parser.add
+    add("a", "A", "the reference: a run, a results.json, DIR:SERIES, or published:ID, wherever it stands")
+    add("b", "B", "what is judged; left out with two --series of one run", nargs="?")
     series = "compare only this series; give it twice to compare two series of one run"
-    add("--series", action="append", metavar="TITLE", help=series)
-    devices = "compare only these device counts (default: all that both have)"
-    add("--devices", type=_COUNTS, metavar="N,…", help=devices)
+    add("--series", "TITLE", series, action="append")
+    add("--devices", "N,…", "compare only these device counts (default: all that both have)", type=_COUNTS)
     add_gate = parser.add_mutually_exclusive_group().add_argument
     add_gate("--threshold", metavar="SHARE", help="exit code 1 on a regression beyond this, such as 2%%")
     at_least = "accept B if it reaches this share of A, such as 95%%: 0 yes, 1 no"
     add_gate("--at-least", metavar="SHARE", help=at_least)
-    add("--strict", action="store_true", help="exit code 3 where --threshold cannot tell (default: 0)")
-    add("--reference", action="append", help=argparse.SUPPRESS)  # of version 0.1
-    by = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
-    add("--by", choices=(EFFICIENCY, SPEED), metavar="QUANTITY", help=by)
-    add("--despite", metavar="NAME,…", help=f"compare although these differ: {', '.join(NAMES)}")
+    add("--strict", "", "exit code 3 where --threshold cannot tell (default: 0)")
+    add("--reference", None, argparse.SUPPRESS, action="append")  # of version 0.1
+    add(
+        "--by",
+        "QUANTITY",
+        f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}",
+        choices=(EFFICIENCY, SPEED),
+    )
+    add("--despite", "NAME,…", f"compare although these differ: {', '.join(NAMES)}")
     add_formats(parser)
     options = parser.read(argv)
     if options.reference:
@@ -217,19 +228,18 @@ def published(argv: list[str]) -> int:
     from ..report.table import TerminalGrid
 
     parser = Parser("published")
-    add = parser.add_argument
-    add("id", nargs="?", metavar="ID", help="show this curve: its points, efficiency, source and flags")
-    add("--network", metavar="NAME", help="only curves of this network, such as resnet50")
-    add("--hardware", metavar="NAME", help="only curves on these devices, such as V100 or DGX-1")
-    add("--framework", metavar="NAME", help="only curves of this framework, such as torch")
-    add("--year", metavar="YEAR", help="only curves of this year, or of a range such as 2015-2018")
-    add("--min-devices", type=_COUNT, metavar="N", help="only curves that reach this many devices")
-    add("--like", type=Path, metavar="DIR", help="compare this run with the nearest published points")
-    devices = "with --like: the device count to compare (default: the largest)"
-    add("--devices", type=_COUNT, metavar="N", help=devices)
-    add("--series", metavar="TITLE", help="with --like: compare only this series of the run")
-    add("--output", type=Path, metavar="FILE", help="with ID: draw the curve into this file, .svg or .png")
-    add("--json", action="store_true", help="print JSON")
+    add = parser.add
+    add("id", "ID", "show this curve: its points, efficiency, source and flags", nargs="?")
+    add("--network", "NAME", "only curves of this network, such as resnet50")
+    add("--hardware", "NAME", "only curves on these devices, such as V100 or DGX-1")
+    add("--framework", "NAME", "only curves of this framework, such as torch")
+    add("--year", "YEAR", "only curves of this year, or of a range such as 2015-2018")
+    add("--min-devices", "N", "only curves that reach this many devices", type=_COUNT)
+    add("--like", "DIR", "compare this run with the nearest published points", type=Path)
+    add("--devices", "N", "with --like: the device count to compare (default: the largest)", type=_COUNT)
+    add("--series", "TITLE", "with --like: compare only this series of the run")
+    add("--output", "FILE", "with ID: draw the curve into this file, .svg or .png", type=Path)
+    add("--json", "", "print JSON")
     options = parser.read(argv)
     _check_published(options)
     console = Console(highlight=False)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
+from typing import Any
 
 from ..analyse.throughput import parse_price
 from ..errors import InputError
@@ -28,21 +29,28 @@ _RESULTS = "results.json"
 
 def main(argv: list[str]) -> int:
     parser = Parser("report")
-    add = parser.add_argument
-    add("directories", nargs="+", type=Path, metavar="DIR", help="directories of runs")
-    output = f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)"
-    add("-o", "--output", type=Path, metavar="DIR", help=output)
-    label = "name of a run in a report of several, one for each (default: its directory)"
-    add("--label", action="append", default=[], metavar="NAME", help=label)
-    accuracy = "show the training time to this validation accuracy (default: that of the run)"
-    add("--until-accuracy", type=typed(SETTINGS["until_accuracy"].value_type), metavar="SHARE", help=accuracy)
-    add("--format", metavar="LIST", help="also write charts as files: png, pdf, svg")
-    add("--price", metavar="PRICE", help="show costs at a price such as 32.77/host-hour")
-    add("--show-hosts", action="store_true", help="name hosts in the page, report.md and the pictures")
+    add = parser.add
+    add("directories", "DIR", "directories of runs", nargs="+", type=Path)
+    add("-o --output", "DIR", f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)", type=Path)
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    add("--label", "NAME", "name of a run in a report of several, one for each (default: its directory)", **repeated)
+    add(
+        "--until-accuracy",
+        "SHARE",
+        "show the training time to this validation accuracy (default: that of the run)",
+        type=typed(SETTINGS["until_accuracy"].value_type),
+    )
+    add("--format", "LIST", "also write charts as files: png, pdf, svg")
+    add("--price", "PRICE", "show costs at a price such as 32.77/host-hour")
+    add("--show-hosts", "", "name hosts in the page, report.md and the pictures")
     curve = "add a published curve to the charts; may be repeated"
-    add("--with", dest="overlay", action="append", default=[], metavar="published:ID", help=curve)
-    normalise = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
-    add("--normalise", choices=NORMALISATIONS, metavar="NORMALISATION", help=normalise)
+    add("--with", "published:ID", curve, dest="overlay", **repeated)
+    add(
+        "--normalise",
+        "NORMALISATION",
+        f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})",
+        choices=NORMALISATIONS,
+    )
     options = parser.read(argv)
     if options.normalise and not options.overlay:
         raise InputError("--normalise: valid together with --with published:ID")

@@ -34,18 +34,10 @@ def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> 
 
 def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
-    parser.add_argument(
-        "--fresh", action="store_true", help="measure everything anew, in a new directory, even if results exist"
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="try failed points again")
-    parser.add_argument(
-        "--summary-line",
-        action="store_true",
-        help="print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the batch script that would be submitted to Slurm, then stop"
-    )
+    parser.add("--fresh", "", "measure everything anew, in a new directory, even if results exist")
+    parser.add("--retry-failed", "", "try failed points again")
+    parser.add("--summary-line", "", "print lines 'key: value unit' at the end, for the patterns of ReFrame and JUBE")
+    parser.add("--dry-run", "", "print the batch script that would be submitted to Slurm, then stop")
     add_view_flags(parser)
     add_experiment(parser)
     options = parser.read(argv)

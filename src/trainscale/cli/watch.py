@@ -30,10 +30,8 @@ def main(argv: list[str]) -> int:
         "Show the progress of a run that another process measures: the results so far, the trial that runs now, what is"
         " left, and warnings. It only reads. Exit codes: 0 complete, 1 a trial failed or the run was stopped.",
     )
-    parser.add_argument("directory", metavar="DIR", help="the directory of a run, here or as HOST:DIR on another host")
-    parser.add_argument(
-        "--wait", action="store_true", help="wait until the run is complete, even while no process measures it"
-    )
+    parser.add("directory", "DIR", "the directory of a run, here or as HOST:DIR on another host")
+    parser.add("--wait", "", "wait until the run is complete, even while no process measures it")
     add_view_flags(parser)
     add_settings(parser, ("ssh_config", "forward_agent"))
     options = parser.read(argv)
