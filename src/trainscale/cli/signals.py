@@ -11,10 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 INTERRUPTED = 130
 _REPEAT_SECONDS = 1.0  # a shell and the system, or Slurm's step and job, may both send the same signal
@@ -65,23 +61,31 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _OutputFile(io.FileIO):
-    """A file whose reader may go away. Then it becomes the null device, for child processes as well."""
+class _LastingOutput(io.TextIOWrapper):
+    """Goes on as the null device, for child processes as well, when its reader goes away. Or ends the process."""
 
-    def __init__(self, descriptor: int, ends_process: bool) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self._ends_process = ends_process
+    ends_process = False
 
-    def write(self, data: ReadableBuffer, /) -> int:
+    def write(self, text: str, /) -> int:
         try:
-            return super().write(data)
+            return super().write(text)
         except BrokenPipeError:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self.fileno())
-            os.close(null)
-            if self._ends_process:
-                raise SystemExit(0) from None
-            return memoryview(data).nbytes
+            self._lose_reader()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self._lose_reader()
+            super().flush()
+
+    def _lose_reader(self) -> None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.fileno())
+        os.close(null)
+        if self.ends_process:
+            raise SystemExit(0) from None
 
 
 def outlive_readers(ends_process: bool) -> None:
@@ -90,18 +94,14 @@ def outlive_readers(ends_process: bool) -> None:
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if type(stream) is not io.TextIOWrapper:
-            continue
-        raw = getattr(stream.buffer, "raw", stream.buffer)  # with python -u there is no buffer between them
-        if type(raw) is not io.FileIO:
-            continue
-        stream.flush()
-        file = _OutputFile(stream.fileno(), ends_process)
-        own = io.TextIOWrapper(
-            file if raw is stream.buffer else io.BufferedWriter(file),
-            encoding=stream.encoding,
-            errors=stream.errors,
-            line_buffering=stream.line_buffering,
-            write_through=stream.write_through,
-        )
-        setattr(sys, name, own)
+        if type(stream) is io.TextIOWrapper:
+            stream.flush()
+            own = _LastingOutput(
+                stream.buffer,
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            own.ends_process = ends_process
+            setattr(sys, name, own)
