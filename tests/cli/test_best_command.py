@@ -24,12 +24,6 @@ def write_run(directory: Path, records: list[TrialRecord], run: RunInfo | None =
             journal.append(record)
 
 
-def refusal(folder: Path, *arguments: str) -> str:
-    done = trainscale(folder, "best", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    return done.stderr
-
-
 def test_the_text_fits_100_columns_and_says_how_sure_each_answer_is(tmp_path: Path) -> None:
     write_run(tmp_path / "run", RECORDS)
     done = trainscale(tmp_path, "best", "run", "--price", "3.6/device-hour", columns=100)
@@ -78,19 +72,6 @@ def test_one_configuration_only(tmp_path: Path) -> None:
     assert "only one configuration was measured" in trainscale(tmp_path, "best", "run").stdout
     write_run(tmp_path / "other", [*curve(ALLREDUCE, {2: 190}, 3, 0.01), *curve(SERVERS, {2: None}, 1)])
     assert "no other configuration can be offered" in trainscale(tmp_path, "best", "other").stdout
-
-
-def test_what_cannot_be_answered_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", RECORDS)
-    write_run(tmp_path / "empty", [])
-    assert "nowhere: no run was recorded here" in refusal(tmp_path, "nowhere")
-    assert "empty: no trial of this run has finished" in refusal(tmp_path, "empty")
-    assert "--by cost: no price is given; valid with --price" in refusal(tmp_path, "run", "--by", "cost")
-    assert "--by: unknown criterion 'speed'" in refusal(tmp_path, "run", "--by", "speed")
-    assert "'3' is not a price; valid:" in refusal(tmp_path, "run", "--price", "3")
-    assert "it was not trained to an accuracy" in refusal(tmp_path, "run", "--by", "time-to-accuracy")
-    assert "--markdown: not allowed with argument --json" in refusal(tmp_path, "run", "--json", "--markdown")
-    assert "DIR" in refusal(tmp_path)
 
 
 def test_energy_is_shown_where_every_trial_recorded_it(tmp_path: Path) -> None:

@@ -222,20 +222,3 @@ def test_the_network_of_training_is_the_one_that_is_named(lab: Lab, tmp_path: Pa
     assert "0 of 2 hosts can be used" in stdout
     done = check(lab, tmp_path, "--hosts", "nodes", "--interface", lab.address("node1").rpartition(".")[0] + ".0/24")
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--hosts", "nowhere"], "hosts nowhere: cannot read this hosts file: No such file or directory"),
-        (["--hosts", "nodes", "--hosts-count", "3"], "hosts count 3: nodes has 2; valid: 1 … 2"),
-        (["--hosts", "nodes", "--frameworks", "torche"], "unknown framework 'torche'; did you mean 'torch'"),
-        (["--hosts", "nodes", "--launcher", "telnet"], "unknown launcher 'telnet'"),
-        (["--hosts", "nodes", "--host-count", "3"], "unknown flag '--host-count'; did you mean"),
-    ],
-)
-def test_wrong_input_is_told_before_anything_is_asked(
-    argv: list[str], message: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    hosts_file(tmp_path, ["node1", "node2"])
-    assert message in refused("check", *argv)

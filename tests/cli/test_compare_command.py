@@ -136,11 +136,6 @@ def test_a_point_that_fails_only_in_b_is_a_regression(runs_folder: Path, compare
     assert compare.text("a", "lost", "--threshold", "2%", "--devices", "1,2")
 
 
-def test_a_number_as_a_reference_is_refused_with_what_replaces_it(runs_folder: Path, compare: Compare) -> None:
-    message = compare.refusal("a", "--reference", "365 images/s at 4 devices", "--at-least", "95%")
-    assert "a number is no longer compared; results.json has the 95 % interval of every speed" in message
-
-
 def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> None:
     (runs_folder / "main.json").write_text(render_results_json([Run(runs_folder / "a")]))
     from_file, from_journal = (compare.document(a, "slow") for a in ("main.json", "a"))

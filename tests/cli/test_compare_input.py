@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compared_runs import CONFIG, SPEEDS, TITLE, Compare, records, write
-from factories import failed_record, make_config
+from compared_runs import CONFIG, Compare, records, write
+from factories import make_config
 
-from trainscale.record.journal import read_run
 from trainscale.record.parity import WitnessVerdict
 from trainscale.report.csv_json import render_results_json
 from trainscale.runs import Run
@@ -110,59 +109,6 @@ def test_work_that_is_not_proven_is_refused(runs_folder: Path, compare: Compare)
     write(runs_folder / "unproven", trials)
     assert "A proven  B unproven" in compare.refusal("a", "unproven")
     assert compare.text("a", "unproven", "--despite", "witness")
-
-
-# ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["a", "a"], "A and B have the same series of a; valid: two runs, or two series of one run"),
-        (["a", "./a/"], "A and B have the same series"),
-        (["a"], "one run was given; valid: two runs"),
-        (["a", "nowhere"], "nowhere: there is no such run; valid: the directory of a run"),
-        (["a", "same", "slow"], "unexpected argument 'slow'"),
-        (["a:jax", "same"], f"a: no such series: 'jax'\n  valid: {TITLE}"),
-        (["a", "same", "--series", "vgg"], "no such series: 'vgg'"),
-        (["a", "same", "--series", "torch", "--series", "torch", "--series", "x"], "--series: given 3 times"),
-        (["a", "same", "--threshold", "two"], "--threshold two: this is not a share; valid: such as 2% or 0.02"),
-        (["a", "same", "--threshold", "0"], "--threshold 0: valid: more than 0 and less than 100%"),
-        (["a", "same", "--threshold", "2"], "--threshold 2: valid: more than 0 and less than 100%"),
-        (["a", "same", "--at-least", "0%"], "--at-least 0%: valid: more than 0"),
-        (["a", "same", "--threshold", "2%", "--at-least", "95%"], "not allowed with argument"),
-        (["a", "same", "--json", "--markdown"], "not allowed with argument"),
-        (["a", "same", "--strict"], "--strict: valid together with --threshold or --at-least"),
-        (["a", "same", "--devices", "one"], "--devices: 'one' is not valid; valid: a whole number, 1 or more"),
-        (["a", "same", "--devices", "8"], "--devices 8: not measured in both; valid: 1, 2, 4"),
-        (["a", "same", "--despite", "version"], "--despite: unknown name 'version'; did you mean 'versions'"),
-    ],
-)
-def test_wrong_input_is_one_message(argv: list[str], message: str, runs_folder: Path, compare: Compare) -> None:
-    assert message in compare.refusal(*argv)
-
-
-def test_runs_without_results_are_refused(runs_folder: Path, compare: Compare) -> None:
-    write(runs_folder / "empty", [])
-    assert "empty: no trial of this run has finished" in compare.refusal("a", "empty")
-    write(runs_folder / "failed", [failed_record(CONFIG, devices) for devices in SPEEDS])
-    message = compare.refusal("a", "failed", "--despite", "witness,versions")
-    assert "no device count has a result in both A and B" in message
-    (runs_folder / "nothing").mkdir()
-    assert "no run was recorded here" in compare.refusal("a", "nothing")
-    (runs_folder / "notes.txt").write_text("bread, milk\n")
-    assert "notes.txt: this is not a results.json of trainscale" in compare.refusal("a", "notes.txt")
-    (runs_folder / "list.json").write_text('{"schema": 1, "run": {"spec": {}}, "series": [{"title": "x"}]}')
-    assert "list.json: this is not a results.json of trainscale" in compare.refusal("a", "list.json")
-    (runs_folder / "none.json").write_text('{"schema": 1, "run": {"spec": {}}, "series": []}')
-    assert "none.json: there is no series in it" in compare.refusal("a", "none.json")
-
-
-def test_journals_of_a_newer_schema_are_refused(runs_folder: Path, compare: Compare) -> None:
-    shutil.copytree(runs_folder / "same", runs_folder / "newer")
-    run = read_run(runs_folder / "newer")
-    (runs_folder / "newer" / "run.json").write_text(json.dumps({**asdict(run), "schema": 99}))
-    assert "written by a newer trainscale (schema 99" in compare.refusal("a", "newer")
 
 
 def test_a_journal_of_the_first_schema_is_compared(runs_folder: Path, compare: Compare) -> None:

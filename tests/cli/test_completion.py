@@ -106,14 +106,6 @@ def test_commands_that_read_runs_offer_runs(command: str, runs: Path, monkeypatc
             assert list(find_completer(command, action)(prefix="")) == ["runs/alexnet-1a2b3c", "runs/my run"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["tcsh"], ["bash", "zsh"]])
-def test_wrong_input_is_one_message(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("trainscale: ")
-
-
 # ---- bash
 
 CALL = """

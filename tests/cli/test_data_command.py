@@ -97,31 +97,6 @@ def test_a_disk_that_is_full_is_told(site: Site, tmp_path: Path) -> None:
     assert tree(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "data: no action"),
-        (["fetch"], "unknown action 'fetch'"),
-        (["get"], "data get: which data set?\n  valid: mnist, cifar10"),
-        (["get", "cifar"], "unknown data set 'cifar'; did you mean 'cifar10'?"),
-        (["get", "imagefolder"], "photographs are your own"),
-        (["get", "mnist", "--from", "mirror/mnist"], "--from: 'mirror/mnist' is not an address of a server"),
-        (["get", "mnist", "--from", "http://[::1"], "--from: 'http://[::1' is not an address of a server"),
-        (["get", "mnist", "--from", "http://host:port/"], "--from: 'http://host:port/' is not an address of a server"),
-        (["get", "mnist", "/dev/null/here"], "/dev/null/here cannot be written: Not a directory"),
-        (["check"], "data check: which data set?"),
-        (["check", "synthetic"], "data check: which data set?"),
-        (["check", "imagefolder"], "'imagefolder' has no folder; valid: imagefolder:DIR"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_input_is_answered_with_what_is_valid(argv: list[str], message: str, tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "data", *argv)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert tree(tmp_path) == []
-
-
 def test_the_list_says_which_sets_are_there(tmp_path: Path) -> None:
     write_mnist(tmp_path / "home" / "trainscale" / "data" / "mnist", 30, 7)
     done = trainscale(tmp_path, "data", "list")

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,30 +68,6 @@ def test_one_that_fails_does_not_stop_the_next(
     assert "tiny: ready" in captured.out
     listed = re.sub(r"\s+", " ", run(capsys, "env", "list"))
     assert re.search(r"bad incomplete \d+ MB torch incomplete, run env create bad again", listed)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "env: no action\n  valid: env create, env list, env remove"),
-        (["make"], "unknown action 'make'"),
-        (["--lsit"], "unknown flag '--lsit'"),
-        (["create"], "env create: which environment?\n  main              torch, tensorflow, jax, keras-jax"),
-        (["create", "mxnte"], "unknown environment 'mxnte'; did you mean 'mxnet'?\n  valid: main, torch"),
-        (["create", "main", "nonsense"], "unknown environment 'nonsense'"),
-        (["create", "main", "--cpu", "--cuda"], "not allowed with argument"),
-        (["create", "main", "--base", "no-such-python"], "--base: there is no Python 'no-such-python' on the PATH"),
-        (["create", "main", "--bsae", "x"], "unknown flag '--bsae'; did you mean '--base'"),
-        (["remove", "main"], "env remove: there are no environments in "),
-        (["list", "main"], "unexpected argument 'main'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-@pytest.mark.usefixtures("data")
-def test_wrong_input_is_one_message_and_makes_nothing(
-    argv: list[str], message: str, refused: Callable[..., str]
-) -> None:
-    assert message in refused("env", *argv)
 
 
 @pytest.mark.installs
@@ -162,23 +137,7 @@ def test_removing_says_what_went_and_how_large_it_was(data: Path, capsys: pytest
     (folder / "large").write_bytes(b"x" * 5_000_000)
     assert run(capsys, "env", "remove", "mxnet") == f"removed mxnet: 5 MB, {folder}\n"
     assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["mxnet", "jax"], "environment 'jax' is not there\n  there: mxnet"),
-        (["mxnet", "mxnte"], "unknown environment 'mxnte'; did you mean 'mxnet'?"),
-        ([], "env remove: which environment?\n  mxnet  mxnet"),
-        (["../mxnet"], "unknown environment '../mxnet'"),
-    ],
-)
-def test_an_unknown_name_removes_nothing(
-    argv: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = fabricate("mxnet", ("mxnet",), python="3.11.0")
-    assert message in run(capsys, "env", "remove", *argv, code=2)
-    assert folder.exists()
+    assert "env remove: there are no environments in " in run(capsys, "env", "remove", "mxnet", code=2)
 
 
 # ---- --python
@@ -191,25 +150,6 @@ def script(tmp_path: Path) -> Path:
     path.write_text("#!/bin/sh\nkill -SEGV $$\n")
     path.chmod(0o755)
     return path
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("mxnte=python3", "--python: unknown framework 'mxnte'; did you mean 'mxnet'?"),
-        ("mxnet=/no/such/python", "--python: there is no Python at /no/such/python"),
-        ("mxnet=no-such-python", "--python: there is no Python 'no-such-python' on the PATH"),
-        ("mxnet=", "--python: there is no Python '' on the PATH"),
-        ("mxnet", "--python: 'mxnet' has no framework; valid: FRAMEWORK=PATH"),
-        ("mxnet=/dev/null", "--python: /dev/null is not executable"),
-        ("mxnet=/dev", "--python: /dev is a folder; valid: the Python in it, such as /dev/bin/python"),
-        ("", "--python: the list is empty"),
-        (f"mxnet={sys.executable},mxnet=python3", "--python: two Pythons for mxnet; valid: one"),
-    ],
-)
-@pytest.mark.parametrize("command", ["run", "plan", "check"])
-def test_a_wrong_python_is_one_message(command: str, value: str, message: str, refused: Callable[..., str]) -> None:
-    assert message in refused(command, "--python", value)
 
 
 @pytest.mark.parametrize(
@@ -226,21 +166,6 @@ def test_an_experiment_file_names_pythons_as_text_list_or_table(written: str, sc
     path = tmp_path / "study.toml"
     path.write_text(written.format(sys.executable, script))
     assert read_experiment_file(path) == {"python": (("torch", sys.executable), ("mxnet", str(script)))}
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ("[python]\nmxnet = 3\n", "study.toml: python: 3 is not valid; valid: a table of frameworks and their Pythons"),
-        ("steps = 5\npython = {mxnte = 'python3'}\n", "study.toml: python: unknown framework 'mxnte'"),
-        ("[models]\nalexnet = '8'\n", "study.toml: models: {'alexnet': '8'} is not valid; valid: a list of names"),
-    ],
-)
-def test_a_wrong_table_is_named_with_line_and_key(
-    written: str, message: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    (tmp_path / "study.toml").write_text(written)
-    assert message in refused("plan", "study.toml")
 
 
 def test_a_run_by_another_python_is_the_same_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,15 +48,6 @@ def test_a_run_without_a_finished_trial_is_left_out_and_named(folder: Path) -> N
     assert "no trial of these runs has finished" in refusal(folder, "begun", "--to", "csv")
 
 
-def test_wrong_input_is_refused(folder: Path) -> None:
-    assert "--to: no format is named; valid: parquet, csv, json" in refusal(folder, "runs/first")
-    assert "unknown exporter 'cvs'; did you mean 'csv'" in refusal(folder, "runs/first", "--to", "cvs")
-    assert "no run was recorded here" in refusal(folder, "runs", "--to", "csv")
-    assert "this is a directory" in refusal(folder, "runs/first", "--to", "csv", "-o", "runs")
-    assert "valid with -o" in refusal(folder, "runs/first", "--to", "parquet")
-    assert "has a recipe that makes it from --to csv" in refusal(folder, "runs/first", "--to", "prometheus")
-
-
 def test_exporting_does_not_change_the_run(folder: Path) -> None:
     before = {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()}
     assert trainscale(folder, "export", "runs/first", "--to", "csv").returncode == 0

@@ -214,21 +214,6 @@ def test_kill_9_of_the_launching_command_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["-n", "2"], "no command to launch"),
-        (["-n", "1", ""], "no command to launch"),
-        (["-n", "1000000000", "true"], "--num-workers: '1000000000' is not valid; valid: a whole number, 1 … 65536"),
-        (["ls"], "required: -n/--num-workers"),
-        (["-n", "0", "ls"], "--num-workers: '0' is not valid; valid: a whole number, 1 … 65536"),
-        (["-n", "two", "ls"], "--num-workers: 'two' is not valid"),
-        (["-n", "1", "-s", "-1", "ls"], "--num-servers: '-1' is not valid; valid: a whole number, 0 … 65536"),
-        (["-n", "1", "-H", "nowhere", "ls"], "hosts nowhere: cannot read this hosts file"),
-        (["-n", "1", "--hostfile", "nowhere", "ls"], "hosts nowhere: cannot read this hosts file"),
-        (["-n", "1", "--launcher", "carrier-pigeon", "ls"], "unknown launcher 'carrier-pigeon'"),
-        (["-n", "1", "--launcher", "slurm", "ls"], "a program is launched inside an allocation, such as by: salloc"),
-        (["-n", "1", "--num-slaves", "2", "ls"], "unknown flag '--num-slaves'; did you mean"),
-        (["-n", "1", "--env", "NOT_SET_AT_ALL", "ls"], "--env: NOT_SET_AT_ALL is not set here"),
-        (["-n", "1", "--env-worker", "A", "ls"], "--env-worker: 'A'; valid: NAME=VALUE"),
-        (["-n", "1", "--timeout", "soon", "ls"], "--timeout: 'soon' is not a duration"),
         (
             ["-n", "1", "--folder", "missing", "ls"],
             "missing is not there\n  name a folder that every host has",

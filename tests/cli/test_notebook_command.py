@@ -8,11 +8,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from command import trainscale
-from factories import curve, learning_record, make_run
+from factories import curve, learning_record
 from nbclient import NotebookClient
 from stored_runs import ALLREDUCE, two_series, write_run
-
-from trainscale.record.journal import open_journal
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
@@ -84,16 +82,3 @@ def test_a_notebook_that_somebody_changed_is_not_overwritten(tmp_path: Path) -> 
     done = trainscale(tmp_path, "notebook", "run")
     assert (done.returncode, notebook.read_text()) == (2, changed)
     assert "is not overwritten; name another with -o" in done.stderr
-
-
-def test_wrong_input_is_refused(tmp_path: Path) -> None:
-    open_journal(tmp_path / "begun", make_run()).close()
-    write_run(tmp_path / "run", two_series())
-    for arguments, reason in (
-        (["nowhere"], "no run was recorded here"),
-        (["begun"], "no trial of this run has finished"),
-        (["run", "-o", "book.txt"], "ends with .ipynb"),
-    ):
-        done = trainscale(tmp_path, "notebook", *arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert reason in done.stderr

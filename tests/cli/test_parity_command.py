@@ -28,12 +28,6 @@ def test_two_frameworks_are_proven_and_the_second_time_is_remembered(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache"]
 
 
-def test_one_framework_alone_is_told_that_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "parity", "--frameworks", "torch", "--models", "mnist")
-    assert done.returncode == 2
-    assert "nothing to compare; valid: two frameworks or more" in done.stderr
-
-
 @pytest.mark.framework
 def test_a_framework_that_is_missing_is_no_proof(tmp_path: Path) -> None:
     done = trainscale(
@@ -41,9 +35,3 @@ def test_a_framework_that_is_missing_is_no_proof(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "no module 'mxnet'" in done.stderr
-
-
-def test_a_setting_that_parity_does_not_know_is_refused(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "parity", "--frameworks", "torch,mxnet", "--steps", "5")
-    assert done.returncode == 2
-    assert "--steps" in done.stderr

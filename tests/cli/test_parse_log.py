@@ -155,20 +155,3 @@ def test_a_file_that_is_no_log_is_named_with_what_is_understood_and_nothing_is_p
     assert message.startswith("notes.txt: nothing here is understood; supported are:\n")
     for name in ("MXNet", "trainscale", "tf_cnn_benchmarks", "trials.jsonl"):
         assert name in message
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["nowhere.log"], "nowhere.log: cannot be read: No such file or directory"),
-        (["."], ".: this is a directory, and no run was recorded in it (there is no trials.jsonl)"),
-        ([], "no FILE was given; - is standard input"),
-        (["mxnet.log", "--columns", "tiem"], "unknown column 'tiem'; did you mean 'time'?"),
-        (["mxnet.log", "--metrics", "acuracy"], "unknown metric in mxnet.log 'acuracy'; did you mean 'accuracy'?"),
-        (["mxnet.log", "--every", "0"], "--every: '0' is not valid; valid: a whole number, 1 or more"),
-        (["mxnet.log", "--reduce", "min"], "--reduce: unknown value 'min'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_what_cannot_be_done_is_said_with_what_is_valid(argv: list[str], message: str, folder: Path) -> None:
-    assert refused(folder, *argv).startswith(message)

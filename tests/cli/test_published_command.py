@@ -4,49 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import trainscale
-from factories import make_config, make_run, record_at
+from compared_runs import write_published_runs
 
 from trainscale import cli
-from trainscale.record.journal import open_journal
-from trainscale.record.parity import PROVEN, WitnessVerdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 CURVE = "nvidia2021-resnet50-pytorch-a100-80gb-tf32"
-GPUS = {"cpu": "A CPU", "cores": 64, "gpus": ["NVIDIA A100-SXM4-80GB"] * 8}
-
-
-def write(directory: Path, speeds: Mapping[int, float], machine: Mapping[str, Any] = GPUS, **changes: Any) -> Path:
-    config = make_config(**{"model": "resnet50", "batch": 256, "device": "cuda", "precision": "tf32", **changes})
-    with open_journal(directory, replace(make_run(machine=machine), spec={"warmup": 2, "steps": 3})) as journal:
-        for repeat, factor in enumerate((0.998, 0.999, 1.0, 1.001, 1.002)):
-            for devices, speed in speeds.items():
-                witness = WitnessVerdict(PROVEN)
-                journal.append(
-                    record_at(speed * factor, config, devices, repeat, parameters=25_557_032, witness=witness)
-                )
-    return directory
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    write(tmp_path / "ours", {1: 900.0, 2: 1780.0, 8: 6300.0})
-    write(
-        tmp_path / "laptop",
-        {1: 10.0, 2: 19.0},
-        {"cpu": "A CPU", "cores": 2, "gpus": []},
-        device="cpu",
-        batch=8,
-        precision="fp32",
-    )
+    write_published_runs(tmp_path)
     return tmp_path
 
 
@@ -112,33 +86,6 @@ def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ("mxnet2016-p2-alexnet",),
-            "unknown published curve 'mxnet2016-p2-alexnet'; did you mean 'mxnet2016-",
-        ),
-        (("--network", "resnet5000"), "--network: unknown network 'resnet5000'; did you mean 'resnet50'"),
-        (("--year", "recently"), "--year recently: valid: a year or a range of years"),
-        (("--min-devices", "0"), "--min-devices: '0' is not valid; valid: a whole number, 1 or more"),
-        ((CURVE, "--like", "ours"), "ID shows one curve; --like is valid without it"),
-        ((CURVE, "--year", "2017"), "ID shows one curve; --year is valid without it"),
-        (("--like", "ours", "--network", "alexnet"), "--like looks at all curves; --network is valid without it"),
-        (("--devices", "2"), "--devices: valid together with --like"),
-        (("--output", "a.svg"), "--output: valid together with an ID"),
-        ((CURVE, "--output", "a.pdf"), "--output a.pdf: valid: a name that ends in .svg or .png"),
-        (("--like", "nowhere"), "no run was recorded here"),
-        (("--like", "ours", "--devices", "16"), "there is no efficiency to place"),
-        (("--like", "ours", "--series", "vgg"), "in a series that has 'vgg' in its title"),
-    ],
-)
-def test_wrong_input_is_a_sentence_and_exit_code_2(
-    argv: tuple[str, ...], message: str, folder: Path, refused: Callable[..., str]
-) -> None:
-    assert message in refused("published", *argv)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
         ((CURVE, "--output", "ours/run.json/a.png"), "--output ours/run.json/a.png: cannot be written"),
         (("horovod2018-512-vgg16", "--output", "a.svg"), "its source states an efficiency but no speeds"),
     ],
@@ -180,26 +127,6 @@ def test_the_report_shows_curves_beside_a_run(folder: Path, command: CommandOutp
     assert "published 2021" not in (folder / "ours" / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("--with", CURVE), f"--with {CURVE}: valid: a published curve, published:ID"),
-        (("--with", "published:nothing"), "--with: unknown published curve 'nothing'; did you mean"),
-        (("--with", f"published:{CURVE}", "--normalise", "log"), "--normalise: unknown normalisation 'log'"),
-        (("--normalise", "absolute"), "--normalise: valid together with --with"),
-        (
-            ("--with", "published:torchtitan2024-llama3-8b-fsdp", "--normalise", "absolute"),
-            "--normalise absolute: published:torchtitan2024-llama3-8b-fsdp counts tokens, the run images",
-        ),
-    ],
-)
-def test_curves_that_cannot_be_shown_are_refused(
-    argv: tuple[str, ...], message: str, folder: Path, refused: Callable[..., str]
-) -> None:
-    assert message in refused("report", "ours", *argv)
-    assert not (folder / "ours" / "report.html").exists()
-
-
 # ---- as a reference
 
 
@@ -230,32 +157,6 @@ def test_json_has_efficiencies_and_the_citation(folder: Path, command: CommandOu
     assert curve["a"]["citation"].startswith("NVIDIA DeepLearningExamples")
     (point,) = curve["points"]
     assert point["a"] == {"hosts": 1, "status": "ok", "efficiency": pytest.approx(7248 / 938 / 8), "repeats": None}
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("ours", f"published:{CURVE}"), "because they differ in data:\n    data:        data  A real  B synthetic"),
-        (("laptop", f"published:{CURVE}"), "no device count was measured in both"),
-        (
-            ("laptop", "published:nvidia2020-resnet50-mxnet-v100-16gb-fp32"),
-            "--despite batch,framework,device,data,parity,machine",
-        ),
-        (("ours", "published:nvidia2021"), "unknown published curve 'nvidia2021'; did you mean 'nvidia2021-"),
-        ((f"published:{CURVE}",), "valid together with one run, as in: trainscale compare"),
-        ((f"published:{CURVE}", f"published:{CURVE}"), "valid together with one run"),
-        (("ours", "laptop", "--by", "efficiency"), "--by: valid with a published curve"),
-        (("ours", f"published:{CURVE}", "--by", "luck"), "--by: unknown quantity 'luck'"),
-        (
-            ("ours", "published:mxnet2016-p2-alexnet-b512"),
-            "differ in model, batch, framework, strategy, precision, machine and their parity is not proven:",
-        ),
-    ],
-)
-def test_what_differs_or_is_wrong_is_refused(
-    argv: tuple[str, ...], message: str, folder: Path, refused: Callable[..., str]
-) -> None:
-    assert message in refused("compare", *argv)
 
 
 # ---- documentation

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from command import trainscale
 
-from trainscale import cli
-
 RUN = ("run", "--models", "mnist:8", "--steps", "5", "--warmup", "2", "--repeats", "1", "--devices", "1,2", "-o", "out")
 
 
@@ -58,17 +56,3 @@ def test_a_run_ends_with_its_verdict_and_its_directory(folder: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[-2:-1] == verdict
     assert lines[-1].startswith("results: out/")
-
-
-def test_the_views_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "--json", "--quiet", "-o", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("trainscale: --quiet: not allowed with argument --json")
-    assert cli.main(["run", "--json", "--summary-line", "-o", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("trainscale: --json and --summary-line exclude each other")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("flag", ["--json", "--quiet"])
-def test_a_job_that_is_submitted_is_watched_instead(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", flag, "--launcher", "slurm", "--nodes", "2"]) == 2
-    assert f"valid: trainscale watch DIR {flag}" in capsys.readouterr().err

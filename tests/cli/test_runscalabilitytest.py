@@ -127,35 +127,6 @@ def test_host_names_of_the_older_clusters_are_found(tmp_path: Path, monkeypatch:
     assert (tmp_path / "nodes").read_text() == workers
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--gpus", "4"], "unknown flag '--gpus'; did you mean"),
-        (["-h"], "expected one argument"),
-        (["nodes"], "unexpected argument 'nodes'"),
-        (["-g", "1", "--gpu_per_machine", "2"], "--gpu_per_host: given 2 times, with 1 and 2; valid: once"),
-        (["-h", "no-such-file"], "hosts no-such-file: cannot read this hosts file"),
-        (["-t", "p2.large"], "-t: unknown instance type 'p2.large'; did you mean"),
-        (["-m", ","], "-m: the list is empty"),
-        (["-m", "alexnt"], "unknown model 'alexnt'; did you mean 'alexnet'"),
-        (["-g", "1000"], "devices per host 1000"),
-        (["-x", "0"], "--max-devices: '0' is not valid"),
-        (["--frameworks", "jax"], "jax has no strategy 'ps'; it has"),
-    ],
-)
-def test_wrong_input_is_told_and_nothing_is_written(
-    argv: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert runscalabilitytest.main(argv) == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.processes
 def test_wrong_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", "alexnt")

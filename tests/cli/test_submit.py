@@ -57,11 +57,6 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(
     assert list(folder.iterdir()) == []
 
 
-def test_a_dry_run_of_nothing_to_submit_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "--models", "mnist:8", "--dry-run"]) == 2
-    assert "nothing would be submitted here" in capsys.readouterr().err
-
-
 @pytest.mark.processes
 def test_without_sbatch_it_is_said_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -143,23 +143,6 @@ def test_ctrl_c_leaves_the_run_alone(
     assert err == "the run goes on; the same command watches it again\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "nowhere: no run was recorded here"),
-        (["run", "--json", "--quiet"], "--quiet: not allowed with argument --json"),
-        (["far:run", "--ssh-config", "missing"], "ssh config missing: there is no such file"),
-        ([], "the following arguments are required: DIR"),
-        (["run", "--follow"], "unknown flag '--follow'"),
-    ],
-)
-def test_wrong_input_is_one_message(
-    arguments: list[str], message: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    finished(tmp_path)
-    assert refused("watch", *arguments).startswith(message)
-
-
 # ---- on a terminal
 
 

@@ -44,6 +44,20 @@ def write_runs(folder: Path) -> None:
         write(folder / name, records(factor))
 
 
+def write_published_runs(folder: Path) -> None:
+    """Write a run on GPUs of which published curves are near, and one on a laptop."""
+    gpus = {"cpu": "A CPU", "cores": 64, "gpus": ["NVIDIA A100-SXM4-80GB"] * 8}
+    config = make_config(model="resnet50", batch=256, device="cuda", precision="tf32")
+    _write_resnet(folder / "ours", {1: 900.0, 2: 1780.0, 8: 6300.0}, config, gpus)
+    laptop = make_config(model="resnet50", batch=8, device="cpu", precision="fp32")
+    _write_resnet(folder / "laptop", {1: 10.0, 2: 19.0}, laptop, {"cpu": "A CPU", "cores": 2, "gpus": []})
+
+
+def _write_resnet(directory: Path, speeds: Mapping[int, float], config: Config, machine: Mapping[str, Any]) -> None:
+    trials = records(1.0, (0.998, 0.999, 1.0, 1.001, 1.002), config, speeds)
+    write(directory, [replace(trial, parameters=25_557_032) for trial in trials], machine=machine)
+
+
 class Compare:
     """``trainscale compare`` in this process, which has imported what takes long."""
 

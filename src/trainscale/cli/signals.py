@@ -65,6 +65,7 @@ class _LastingOutput(io.TextIOWrapper):
     """Goes on as the null device, for child processes as well, when its reader goes away. Or ends the process."""
 
     ends_process = False
+    earlier: io.TextIOWrapper | None = None  # would close its buffer, which this one uses, if it were forgotten
 
     def write(self, text: str, /) -> int:
         try:
@@ -104,4 +105,5 @@ def outlive_readers(ends_process: bool) -> None:
                 write_through=stream.write_through,
             )
             own.ends_process = ends_process
+            own.earlier = stream
             setattr(sys, name, own)
