@@ -70,7 +70,7 @@ def running() -> Iterator[RunningTask]:
 
 
 def test_a_very_long_line_is_passed_on_in_parts_that_cut_no_character(running: RunningTask) -> None:
-    text = "é" * 150_000
+    text = "é" * 400_000
     data = text.encode()
     parts = []
     for start in range(0, len(data), 65535):

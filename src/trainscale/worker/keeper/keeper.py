@@ -6,6 +6,7 @@ passes, or on a signal to end, it ends every process that it started, and all th
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import functools
 import json
@@ -33,7 +34,7 @@ _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
 _REPORT = f'"kind":"{ReportPiece.kind}"'
 _LONGEST_IN_TAIL = 1000  # characters
-_LONGEST_LINE = 65536  # bytes: longer ones are passed on in parts. Events are much shorter.
+_LONGEST_LINE = 65536  # characters: longer ones are passed on in parts. Events are much shorter.
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream: others print too
 _CANNOT_START = 127  # the exit code that shells use
 _START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
@@ -45,7 +46,7 @@ class KeeperInput:
 
     def __init__(self) -> None:
         self.has_ended = False  # the controller is done or dead
-        self._incomplete: list[bytes] = []  # pieces of a line
+        self._incomplete = b""
         self._lines: deque[bytes] = deque()
         self.last_read = time.monotonic()
 
@@ -57,19 +58,11 @@ class KeeperInput:
             data = b""
         self.has_ended = self.has_ended or not data
         self.last_read = time.monotonic()
-        first, *others = data.split(b"\n")
-        self._incomplete.append(first)
-        for piece in others:
-            self._lines.append(b"".join(self._incomplete))
-            self._incomplete = [piece]
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
+        self._lines += filter(None, lines)  # empty ones are signs of life
 
     def take_request(self) -> KeeperRequest | None:
-        """Return the next request that has arrived, or None. Empty lines are signs of life."""
-        while self._lines:
-            line = self._lines.popleft()
-            if line:
-                return decode_request(line)
-        return None
+        return decode_request(self._lines.popleft()) if self._lines else None
 
     def wait_for_tasks(self, silence_seconds: float | None = None) -> TasksRequest | None:
         """Answer requests for ports until tasks come; None if the input ends, or is silent for too long."""
@@ -99,7 +92,8 @@ class RunningTask:
         self.exited = False
         # Characters that may still be relayed.
         self.output_left = sys.maxsize if task.most_output is None else task.most_output
-        self._buffers: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self._buffers = {"stdout": "", "stderr": ""}
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._buffers}
         self.streams: dict[str, int] = {}
         self.popen = subprocess.Popen(
             [_SUBSTITUTES.get(argument, argument) for argument in task.command],
@@ -127,19 +121,14 @@ class RunningTask:
         """Return the lines that the data completes, and whether each goes on: a very long line comes
         in parts. No data means the end: return what remains.
         """
-        *lines, remainder = (self._buffers[stream] + data).split(b"\n")
-        parts = [(line, False) for line in lines]
-        if not data and remainder:
-            parts.append((remainder, False))
-            remainder = b""
-        elif len(remainder) > _LONGEST_LINE:
-            # Cut before the last character of UTF-8 text, which may be incomplete.
-            last = range(len(remainder) - 1, len(remainder) - 5, -1)
-            end = next((n for n in last if remainder[n] & 0xC0 != 0x80), len(remainder))
-            parts.append((remainder[:end], True))
-            remainder = remainder[end:]
+        text = self._decoders[stream].decode(data, final=not data)
+        *lines, remainder = (self._buffers[stream] + text).split("\n")
+        parts = [(line.rstrip("\r"), False) for line in lines]
+        if remainder and (not data or len(remainder) > _LONGEST_LINE):
+            parts.append((remainder.rstrip("\r"), bool(data)))
+            remainder = ""
         self._buffers[stream] = remainder
-        return [(part.decode(errors="replace").rstrip("\r"), goes_on) for part, goes_on in parts]
+        return parts
 
     def send_signal(self, number: int) -> None:
         try:
@@ -163,7 +152,16 @@ class Keeper:
         signal_number = 0
         try:
             for task in self._request.tasks:
-                self._start(task)
+                try:
+                    running = RunningTask(task)
+                except OSError as error:
+                    _send(Exit(_CANNOT_START, f"cannot start {task.command[0]}: {error.strerror}"), task.rank)
+                    continue
+                self._running.append(running)
+                if task.uses_gpu:
+                    self._gpus.watch(task.rank, running.popen.pid, task.gpu)
+                for name, descriptor in running.streams.items():
+                    self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
             self._relay()
         except _EndRequested as request:
             (signal_number,) = request.args
@@ -173,18 +171,6 @@ class Keeper:
         differences = {name: now[name] - value for name, value in before.items() if name in now}
         _send(End(**differences, signal=signal_number or None))
         return signal_number
-
-    def _start(self, task: Task) -> None:
-        try:
-            running = RunningTask(task)
-        except OSError as error:
-            _send(Exit(_CANNOT_START, f"cannot start {task.command[0]}: {error.strerror}"), task.rank)
-            return
-        self._running.append(running)
-        if task.uses_gpu:
-            self._gpus.watch(task.rank, running.popen.pid, task.gpu)
-        for name, descriptor in running.streams.items():
-            self._selector.register(descriptor, selectors.EVENT_READ, (running, name))
 
     def _relay(self) -> None:
         """Relay output until all tasks have exited, the deadline passes, or nobody listens."""
