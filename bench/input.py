@@ -25,9 +25,8 @@ from input_clock import measure_batches, parse_arguments
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.hosts import choose_pythons
 from trainscale.spec.data import find_dataset
-from trainscale.worker.data.batches import BatchSettings, load_dataset
 from trainscale.worker.data.facts import DataError
-from trainscale.worker.data.loader import BatchRequest, Loader
+from trainscale.worker.data.loader import BatchRequest, BatchSettings, Loader, load_dataset
 
 HERE = Path(__file__).parent
 AIM = 1.0

@@ -32,7 +32,7 @@ OF_FRAMEWORK = {
 }
 FRAMEWORKS = set().union(*OF_FRAMEWORK.values())
 # What a rank imports for real data only, after it has chosen its cores, and what its loader processes are.
-NEED_NUMPY = ("data/batches.py", "data/dataset.py", "data/loader.py")
+NEED_NUMPY = ("data/dataset.py", "data/loader.py")
 
 
 def is_native(name: str) -> bool:

@@ -94,6 +94,6 @@ def describe_phase(progress: RunProgress) -> str:
     text = f"{kind} {number}/{trial.config.epochs}"
     if kind == _VALIDATION:
         return text
-    # The steps of a rank in an epoch, as worker/data/batches.py counts them.
+    # The steps of a rank in an epoch, as worker/data/loader.py counts them.
     steps = progress.facts.train // trial.config.global_batch(trial.devices)
     return f"{text} · {progress.step}/{steps}"

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainscale.worker.data import batches
-from trainscale.worker.data.batches import SharedArrays, count_steps_per_epoch, count_validation_steps
+from trainscale.worker.data import loader
+from trainscale.worker.data.loader import SharedArrays, count_steps_per_epoch, count_validation_steps
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 3, 32, 32), dtype=np.uint8)
 ALL = np.arange(len(IMAGES))
 _WRITE = """
 import json, sys
-from trainscale.worker.data.batches import SharedArrays
+from trainscale.worker.data.loader import SharedArrays
 shared = SharedArrays(*json.loads(sys.argv[1]))
 shared["b"][1] += int(shared["a"].sum())
 """
@@ -29,7 +29,7 @@ shared["b"][1] += int(shared["a"].sum())
 
 def made(size: int, chance: np.ndarray | None, chosen: np.ndarray = ALL, images: np.ndarray = IMAGES) -> np.ndarray:
     places = np.full((len(chosen), images.shape[1], size, size), 77, np.uint8)
-    batches.write_images(places, images, chosen, chance)
+    loader.write_images(places, images, chosen, chance)
     return places
 
 
@@ -38,15 +38,15 @@ def chances(*triples: tuple[float, float, float]) -> np.ndarray:
 
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
-    draws = batches.draw_numbers(100, 7, 2, 3)
+    draws = loader.draw_numbers(100, 7, 2, 3)
     assert draws.shape == (100, 3)
     assert 0 <= draws.min() < draws.max() < 1
-    assert np.array_equal(draws, batches.draw_numbers(100, 7, 2, 3))
-    assert not np.array_equal(draws, batches.draw_numbers(100, 7, 3, 3))
-    assert not np.array_equal(draws, batches.draw_numbers(100, 8, 2, 3))
+    assert np.array_equal(draws, loader.draw_numbers(100, 7, 2, 3))
+    assert not np.array_equal(draws, loader.draw_numbers(100, 7, 3, 3))
+    assert not np.array_equal(draws, loader.draw_numbers(100, 8, 2, 3))
     chosen = np.array([31, 4, 15])
     assert np.array_equal(made(28, draws[ALL])[chosen], made(28, draws[chosen], chosen))
-    draws = batches.draw_numbers(5000, 1, 0, 3)  # all windows and both mirrors come about equally often
+    draws = loader.draw_numbers(5000, 1, 0, 3)  # all windows and both mirrors come about equally often
     assert np.bincount((draws[:, 0] * 5).astype(int), minlength=5).min() > 900
     assert 2300 < (draws[:, 2] < 0.5).sum() < 2700
 
@@ -95,16 +95,16 @@ def test_validation_takes_the_middle_or_all_of_one_channel_too() -> None:
 
 def of_rank(count: int, batch: int, rank: int, workers: int, epoch: int = 0) -> list[list[int]]:
     """The images of every step."""
-    whole = batches.shuffle_epoch(count, 7, epoch)
+    whole = loader.shuffle_epoch(count, 7, epoch)
     steps = range(count_steps_per_epoch(count, batch, workers))
-    return [batches.select_rank_batch(whole, step, batch, rank, workers).tolist() for step in steps]
+    return [loader.select_rank_batch(whole, step, batch, rank, workers).tolist() for step in steps]
 
 
 def test_an_epoch_is_a_permutation_by_seed_and_epoch() -> None:
-    first = batches.shuffle_epoch(100, 7, 0)
+    first = loader.shuffle_epoch(100, 7, 0)
     assert sorted(first) == list(range(100))
-    assert np.array_equal(first, batches.shuffle_epoch(100, 7, 0))
-    for other in (batches.shuffle_epoch(100, 7, 1), batches.shuffle_epoch(100, 8, 0)):
+    assert np.array_equal(first, loader.shuffle_epoch(100, 7, 0))
+    for other in (loader.shuffle_epoch(100, 7, 1), loader.shuffle_epoch(100, 8, 0)):
         assert sorted(other) == list(range(100))
         assert not np.array_equal(first, other)
 
@@ -131,7 +131,7 @@ def test_every_validation_image_counts_once_and_all_ranks_take_as_many_steps(
 ) -> None:
     steps = count_validation_steps(count, batch, workers)
     parts = [
-        batches.select_validation_batch(count, step, batch, rank, workers)
+        loader.select_validation_batch(count, step, batch, rank, workers)
         for rank in range(workers)
         for step in range(steps)
     ]

@@ -17,8 +17,14 @@ import pytest
 from processes import MARK, marked, until
 from small_sets import write_cifar10, write_folder
 
-from trainscale.worker.data.batches import BatchSettings, count_validation_steps, load_dataset
-from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError
+from trainscale.worker.data.loader import (
+    BatchRequest,
+    BatchSettings,
+    Loader,
+    LoaderError,
+    count_validation_steps,
+    load_dataset,
+)
 from trainscale.worker.data.seen import compute_hash_sum
 
 TRAIN = 50
@@ -189,7 +195,7 @@ def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None
 _RANK = """
 import itertools, json, sys, time
 from trainscale.worker.data.loader import BatchRequest, Loader
-from trainscale.worker.data.batches import BatchSettings, load_dataset
+from trainscale.worker.data.loader import BatchSettings, load_dataset
 folder, end = sys.argv[1:]
 settings = BatchSettings("cifar10", 28, 4, 0, 1, 7, True)
 loader = Loader(load_dataset("cifar10", folder), settings, (3, 28, 28), 2)

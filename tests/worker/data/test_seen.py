@@ -13,8 +13,8 @@ from small_sets import write_cifar10
 from test_source import job, opened
 
 from trainscale.analyse.witness import find_sample_problem
-from trainscale.worker.data import batches, seen
-from trainscale.worker.data.batches import BatchMaker, BatchSettings, load_dataset
+from trainscale.worker.data import loader, seen
+from trainscale.worker.data.loader import BatchMaker, BatchSettings, load_dataset
 from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, pack_flags, unpack_flags
 from trainscale.worker.job import Job
 from trainscale.worker.sample import SamplesSeen, SeenByRank
@@ -83,7 +83,7 @@ def make_epochs(folder: Path, epochs: int = 2) -> list[SeenByRank]:
     for rank in range(WORKERS):
         settings = BatchSettings("cifar10", 28, BATCH, rank, WORKERS, 7, augment=False)
         maker = BatchMaker(load_dataset("cifar10", str(folder)), settings)
-        steps = batches.count_steps_per_epoch(TRAIN, BATCH, WORKERS)
+        steps = loader.count_steps_per_epoch(TRAIN, BATCH, WORKERS)
         tracker = SamplesTracker(TRAIN, steps * BATCH)
         pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)
         for epoch, step in itertools.product(range(epochs), range(steps)):
@@ -130,7 +130,7 @@ def test_a_mistake_in_dealing_out_is_found(
 ) -> None:
     folder = write_cifar10(tmp_path, TRAIN, 5)
     assert find_sample_problem(BATCH, make_epochs(folder)) is None
-    monkeypatch.setattr(batches, name, mistake)
+    monkeypatch.setattr(loader, name, mistake)
     assert find_sample_problem(BATCH, make_epochs(folder))
 
 

@@ -18,10 +18,9 @@ from trials import run_trial
 
 from trainscale.worker.config import Config
 from trainscale.worker.data import dataset, source
-from trainscale.worker.data.batches import load_dataset
 from trainscale.worker.data.dataset import DatasetSource, choose_loader_count, count_updates_per_epoch
 from trainscale.worker.data.facts import KNOWN, DataError
-from trainscale.worker.data.loader import LoaderError
+from trainscale.worker.data.loader import LoaderError, load_dataset
 from trainscale.worker.data.source import Normalization, SyntheticSource
 from trainscale.worker.job import Device, Job, Measure
 

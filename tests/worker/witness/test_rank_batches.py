@@ -10,7 +10,7 @@ import pytest
 import small_sets
 from jobs import make_config, make_job
 
-from trainscale.worker.data import batches, source
+from trainscale.worker.data import loader, source
 from trainscale.worker.data.facts import KNOWN
 from trainscale.worker.data.source import Normalization
 from trainscale.worker.witness.expectation import RankBatches
@@ -35,10 +35,10 @@ def test_real_images_are_those_of_the_rank_and_step(tmp_path: Path, augment: boo
     job = make_job(config=config, workers=2, addresses=("127.0.0.1",) * 2, data_dir=str(folder), batch=6)
     rank_batches = RankBatches(job)
     images, labels = small_sets.pictures(500, 3, 32, seed=1)
-    order = batches.shuffle_epoch(500, job.seed, 0)
+    order = loader.shuffle_epoch(500, job.seed, 0)
     normalization = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
     for rank, step in ((1, 0), (0, 0), (0, 1), (1, 1)):
-        chosen = batches.select_rank_batch(order, step, 6, rank, 2)
+        chosen = loader.select_rank_batch(order, step, 6, rank, 2)
         samples, truth = rank_batches.make_batch(rank, step)
         assert (truth == labels[chosen]).all()
         assert samples.shape == (6, 3, 32, 32)

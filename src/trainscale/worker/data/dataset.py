@@ -13,9 +13,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..job import Job
-from .batches import BatchSettings, count_steps_per_epoch, count_validation_steps, load_dataset
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
-from .loader import BatchRequest, LoadedBatch, Loader, LoaderError
+from .loader import (
+    BatchRequest,
+    BatchSettings,
+    LoadedBatch,
+    Loader,
+    LoaderError,
+    count_steps_per_epoch,
+    count_validation_steps,
+    load_dataset,
+)
 from .seen import SamplesTracker
 from .source import Normalization
 

@@ -2,33 +2,59 @@
 
 The rank requests batches in the order in which it will use them; each of n processes makes every
 n-th and answers in order. A process ends when its standard input closes, and so with its rank.
+
+An epoch is a permutation of all training images by seed and epoch. Step k of n ranks with batch
+b takes the k-th n·b of them, and rank r the r-th b of those: n ranks see what one device sees
+with a batch of n·b. Which images are left over differs from epoch to epoch.
+
+The random numbers by which an image is changed depend on seed, epoch and image alone. Images
+are written one by one, which is faster than whole arrays: those do not fit into a cache.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..events import claim_stdout
 from ..start import end_with_parent
-from .batches import BatchMaker, BatchSettings, PhotoBatchMaker, SharedArrays
-from .facts import FOLDER, DataError, parse_data_kind
+from ..type_aliases import NamedArrays
+from . import folder, published_files
+from .facts import FOLDER, KNOWN, TRAIN, VALID, DataError, parse_data_kind
 from .seen import compute_hash_sum
 
 _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out: steps may still be reading them.
 _IN_USE = 4
 _ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
+SHIFT_SHARE = 0.1  # of an image's side, in each direction
+_ALIGNMENT = 64  # of shared arrays, in bytes
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    data: str
+    image_size: int
+    batch: int
+    rank: int
+    workers: int
+    seed: int
+    augment: bool
 
 
 class LoaderError(RuntimeError):
@@ -182,3 +208,216 @@ def main(arguments: list[str]) -> int:
         except OSError:
             return 1  # the rank has ended
     return 0
+
+
+# ---- what a loader process does: choose the images of one batch, write them in 8 bits, and their labels
+
+
+class BatchMaker:
+    """Makes batches of images that are all in memory and all of one size."""
+
+    draws_per_image = 3
+
+    def __init__(self, stored: SharedArrays, settings: BatchSettings) -> None:
+        self._settings = settings
+        self._stored = {name: stored[name] for name in stored.layout}
+        self._epoch = -1
+        self._order: Any = None
+        self._draws: Any = None
+
+    def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
+        """Return the numbers of the samples."""
+        own = self._settings
+        if epoch != self._epoch:
+            count, self._epoch = len(self._stored[f"{TRAIN} labels"]), epoch
+            self._order = shuffle_epoch(count, own.seed, epoch)
+            self._draws = draw_numbers(count, own.seed, epoch, self.draws_per_image) if own.augment else None
+        chosen = select_rank_batch(self._order, step, own.batch, own.rank, own.workers)
+        draws = None if self._draws is None else self._draws[chosen]
+        self._write(TRAIN, chosen, draws, pixels, labels)
+        return chosen
+
+    def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
+        """Return how many of the images count; the others are black."""
+        own, count = self._settings, len(self._stored[f"{VALID} labels"])
+        chosen = select_validation_batch(count, step, own.batch, own.rank, own.workers)
+        counted = len(chosen)
+        self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
+        pixels[counted:], labels[counted:] = 0, 0
+        return counted
+
+    def _write(self, split: str, chosen: Any, draws: Any | None, pixels: Any, labels: Any) -> None:
+        write_images(pixels, self._stored[f"{split} images"], chosen, draws)
+        labels[...] = self._stored[f"{split} labels"][chosen]
+
+
+class PhotoBatchMaker(BatchMaker):
+    """Makes batches of photographs, which it decodes."""
+
+    draws_per_image = 5  # area, shape, column, row, mirror
+
+    def _write(self, split: str, chosen: Any, draws: Any | None, pixels: Any, labels: Any) -> None:
+        names, ends = self._stored[f"{split} names"], self._stored[f"{split} ends"]
+        for row, index in enumerate(chosen):
+            first = int(ends[index - 1]) if index else 0
+            path = os.fsdecode(names[first : int(ends[index])].tobytes())
+            folder.decode_photograph(pixels[row], path, None if draws is None else draws[row])
+        labels[...] = self._stored[f"{split} labels"][chosen]
+
+
+def load_dataset(data: str, directory: str) -> SharedArrays:
+    """Check a data set and read it: images, or names of photographs. Raises DataError."""
+    kind = parse_data_kind(data)
+    if kind == FOLDER:
+        arrays: NamedArrays = {}
+        for split in (TRAIN, VALID):
+            photographs = folder.list_photographs(directory, split)
+            names = [os.fsencode(path) for path in photographs.paths]
+            arrays[f"{split} names"] = np.frombuffer(b"".join(names), np.uint8)
+            arrays[f"{split} ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+            arrays[f"{split} labels"] = np.asarray(photographs.labels, np.int64)
+        return SharedArrays.from_arrays(arrays)
+
+    known = KNOWN[kind]
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for split, count in published_files.count_images(kind, directory).items():
+        shapes[f"{split} images"] = ("|u1", (count, known.channels, known.image_size, known.image_size))
+        shapes[f"{split} labels"] = ("<i8", (count,))
+    shared = SharedArrays.allocate(shapes)
+    for split in (TRAIN, VALID):
+        first = 0
+        for images, labels in published_files.read_files(kind, directory, split):
+            last = first + len(images)
+            shared[f"{split} images"][first:last] = images
+            shared[f"{split} labels"][first:last] = labels
+            first = last
+    return shared
+
+
+def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
+    """Return the permutation of an epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def count_steps_per_epoch(count: int, batch: int, workers: int) -> int:
+    return count // (batch * workers)
+
+
+def select_rank_batch(order: Any, step: int, batch: int, rank: int, workers: int) -> Any:
+    first = (step * workers + rank) * batch
+    return order[first : first + batch]
+
+
+def count_validation_steps(count: int, batch: int, workers: int) -> int:
+    # As many on every rank, because a sharded network needs all ranks in each step.
+    return math.ceil(math.ceil(count / workers) / batch)
+
+
+def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
+    """Return a rank's images of one step: fewer than ``batch``, or none, at the end."""
+    low, high = count * rank // workers, count * (rank + 1) // workers
+    first = min(low + step * batch, high)
+    return np.arange(first, min(first + batch, high))
+
+
+def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
+    """Return ``each`` numbers in [0, 1) for every image of an epoch."""
+    return np.random.default_rng([seed, epoch, each]).random((count, each), dtype=np.float32)
+
+
+def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
+    """Write the ``chosen`` images of ``stored`` to ``out`` (images, channels, size, size).
+
+    ``draws`` (row, column and mirror of each image) is for training. A larger stored image is
+    cropped at random and mirrored, as in MXNet's CIFAR-10 example; validation takes the centre.
+    One of the same size is shifted by up to a tenth and mirrored, as in Keras' example. A
+    smaller one is enlarged without randomness, as in the Keras-MXNet profile.
+    """
+    size, side = out.shape[-1], stored.shape[-1]
+    if size > side:
+        enlarge(out, stored, chosen)
+    elif draws is None:
+        first = (side - size) // 2
+        out[...] = stored[chosen, :, first : first + size, first : first + size]
+    elif size < side:
+        crop(out, stored, chosen, draws)
+    else:
+        shift(out, stored, chosen, draws)
+
+
+def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Write a random window of each image, every other one mirrored."""
+    size = out.shape[-1]
+    offsets = stored.shape[-1] - size + 1
+    tops, lefts = np.minimum((draws[:, :2] * offsets).astype(np.int64), offsets - 1).T.tolist()
+    mirrored = (draws[:, 2] < 0.5).tolist()
+    for target, index, top, left, mirror in zip(out, np.asarray(chosen).tolist(), tops, lefts, mirrored):
+        window = stored[index, :, top : top + size, left : left + size]
+        target[...] = window[:, :, ::-1] if mirror else window
+
+
+def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
+    """Move each image, repeating its edge, and mirror every other one."""
+    margin = int(stored.shape[-1] * SHIFT_SHARE)
+    padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
+    crop(out, padded, np.arange(len(chosen)), draws)
+
+
+def enlarge(out: Any, stored: Any, chosen: Any) -> None:
+    """Repeat each pixel as often as fits, and leave the border black."""
+    size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
+    times = size // side
+    first, length = (size - side * times) // 2, side * times
+    inside = slice(first, first + length)
+    for border in (slice(0, first), slice(first + length, size)):
+        out[:, :, border] = 0
+        out[:, :, :, border] = 0
+    for target, index in zip(out, np.asarray(chosen).tolist()):
+        # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
+        rows = target[:, inside, inside].reshape(channels, side, times, length)
+        rows[...] = stored[index].repeat(times, axis=2)[:, :, None]
+
+
+class SharedArrays:
+    """Arrays in a file without a name, which other processes open by its descriptor and ``layout``."""
+
+    def __init__(self, descriptor: int, layout: Mapping[str, Any]) -> None:
+        self.descriptor, self.layout = descriptor, dict(layout)
+        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+
+    def __getitem__(self, name: str) -> Any:
+        dtype, shape, offset = self.layout[name]
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._memory, np.dtype(dtype), count, offset).reshape(shape)
+
+    def close(self) -> None:
+        """Close the file. Arrays that were read from it stay valid."""
+        os.close(self.descriptor)
+
+    @classmethod
+    def allocate(cls, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> SharedArrays:
+        layout, end = {}, 0
+        for name, (dtype, shape) in shapes.items():
+            layout[name] = (dtype, list(shape), end)
+            end += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            end += -end % _ALIGNMENT
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("trainscale")
+        else:  # on disk: containers often have only 64 MB of /dev/shm
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        try:
+            # Reserve the memory now. A page that is missing later would be a bus error.
+            os.posix_fallocate(descriptor, 0, max(1, end))
+        except OSError as error:
+            os.close(descriptor)
+            size = f"{end / 2**20:,.0f} MiB of shared memory"
+            raise MemoryError(f"cannot allocate {size}: {error.strerror}") from None
+        return cls(descriptor, layout)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> SharedArrays:
+        shared = cls.allocate({name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+        for name, array in arrays.items():
+            shared[name][...] = array
+        return shared
