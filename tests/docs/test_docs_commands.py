@@ -21,6 +21,8 @@ from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.inspection.host import HostFacts
 
+LINKING = [*PAGES, *(page for folder in ("bench", "examples", "results") for page in (ROOT / folder).rglob("*.md"))]
+
 
 @pytest.fixture(autouse=True)
 def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +142,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if "://" in link:
