@@ -10,28 +10,21 @@ from trainscale.worker import plugins
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import PluginReference
 
-# Comparisons of frameworks have really contained these mistakes.
-MISTAKES = (
-    "no_decay", "other_eps", "transposed", "wider", "other_init", "dies", "nearly_the_eps", "other_momentum",
-    "other_dropout", "unscaled_dropout", "frozen_biases", "missing_biases", "relu6", "wrong_pixels", "hidden_bf16",
-    "hidden_tf32", "no_update_in_fp32", "frozen_scale_in_fp32", "other_momentum_in_fp32",
-)  # fmt: skip
 
-
-def _framework(mistake: str) -> Any:
-    adapter = f"mistaken_frameworks.adapters:{mistake}"
-    name = f"torch-{mistake.replace('_', '-')}"
+def __getattr__(mistake: str) -> Any:
+    """Return the framework with this mistake: the name of an adapter in adapters.py, in capitals."""
+    if not mistake.isupper():
+        raise AttributeError(mistake)
+    adapter = f"{__name__}.adapters:{mistake.lower()}"
+    name = f"torch-{mistake.lower().replace('_', '-')}"
     return replace(FRAMEWORKS["torch"], name=name, adapter=adapter, layouts={"cpu": ("nchw",)})
-
-
-globals().update({mistake.upper(): _framework(mistake) for mistake in MISTAKES})
 
 
 def register(mistake: str) -> str:
     """Add the framework with this mistake to the catalog and return its name."""
     name = f"torch-{mistake.replace('_', '-')}"
-    reference = f"mistaken_frameworks:{mistake.upper()}"
-    folder = str(Path(__file__).parent.parent)
     if name not in FRAMEWORKS:
+        folder = str(Path(__file__).parent.parent)
+        reference = f"{__name__}:{mistake.upper()}"
         plugins.add(PluginReference("framework", name, reference, folder))
     return name

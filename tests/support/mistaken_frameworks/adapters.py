@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,85 +15,121 @@ from trainscale.worker.frameworks.torch.adapter import TorchAdapter
 from trainscale.worker.frameworks.torch.network import SwitchableDropout
 
 
-class _Changed(TorchAdapter):
-    """PyTorch of which something is changed after it was built: its modules, unless ``change_all`` says otherwise."""
+def changed(change: Callable[[Any], object], precision: str = "") -> type[TorchAdapter]:
+    """Return PyTorch's adapter that is changed after its build, in one precision or in all."""
 
-    def build(self) -> int:
-        count = super().build()
-        self.change_all()
-        return count
+    class Changed(TorchAdapter):
+        def build(self) -> int:
+            count = super().build()
+            if precision in ("", self.config.precision):
+                change(self)
+            return count
 
-    def change_all(self) -> None:
-        for module in list(self.network.module.modules()):
-            self.change(module)
-
-    def change(self, module: nn.Module) -> None:
-        raise NotImplementedError
+    return Changed
 
 
-class no_decay(_Changed):
-    """Applies no weight decay to the parameters of batch norm, as some frameworks do by default."""
+def changed_modules(kind: Any, change: Callable[[Any], object], precision: str = "") -> type[TorchAdapter]:
+    def change_all(adapter: TorchAdapter) -> None:
+        for module in list(adapter.network.module.modules()):
+            if isinstance(module, kind):
+                change(module)
 
-    def change_all(self) -> None:
-        groups = self._optimizer.param_groups
-        flat = [p for p in groups[0]["params"] if p.ndim == 1]
-        groups[0]["params"] = [p for p in groups[0]["params"] if p.ndim > 1]
-        self._optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
-
-
-class other_eps(_Changed):
-    """Uses another framework's epsilon in batch norm."""
-
-    factor = 2.0
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, nn.BatchNorm2d):
-            module.eps *= self.factor
+    return changed(change_all, precision)
 
 
-class nearly_the_eps(other_eps):
-    factor = 1.001
+def multiply(attribute: str, factor: float) -> Callable[[Any], object]:
+    return lambda module: setattr(module, attribute, factor * getattr(module, attribute))
 
 
-class frozen_biases(_Changed):
-    """Leaves the biases of convolutions out of the optimizer."""
-
-    kind, parameter = nn.Conv2d, "bias"
-
-    def change_all(self) -> None:
-        modules = [module for module in self.network.module.modules() if isinstance(module, self.kind)]
-        frozen = {id(getattr(module, self.parameter)) for module in modules}
-        (group,) = self._optimizer.param_groups
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in frozen]
+other_eps = changed_modules(nn.BatchNorm2d, multiply("eps", 2.0))
+nearly_the_eps = changed_modules(nn.BatchNorm2d, multiply("eps", 1.001))
+other_momentum = changed_modules(nn.BatchNorm2d, multiply("momentum", 2.0))
+other_momentum_in_fp32 = changed_modules(nn.BatchNorm2d, multiply("momentum", 2.0), "fp32")
+other_dropout = changed_modules(SwitchableDropout, multiply("rate", 1.05))
+relu6 = changed_modules(nn.ReLU, lambda module: setattr(module, "forward", functional.relu6))
+hidden_bf16 = changed(lambda adapter: setattr(adapter, "_autocast", torch.bfloat16), "fp32")
+no_update_in_fp32 = changed(lambda adapter: setattr(adapter._optimizer, "step", lambda *_, **__: None), "fp32")
 
 
-class frozen_scale_in_fp32(frozen_biases):
-    """Does not train the scale of batch norm, except in float64."""
-
-    kind, parameter = nn.BatchNorm2d, "weight"
-
-    def change_all(self) -> None:
-        if self.config.precision == "fp32":
-            super().change_all()
+def _decay_no_vectors(adapter: TorchAdapter) -> None:
+    """Apply no weight decay to the parameters of batch norm, as some frameworks do by default."""
+    (group,) = adapter._optimizer.param_groups
+    flat = [p for p in group["params"] if p.ndim == 1]
+    group["params"] = [p for p in group["params"] if p.ndim > 1]
+    adapter._optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
 
 
-class transposed(_Changed):
-    """Exchanges height and width of kernels, which changes the network but no count."""
+no_decay = changed(_decay_no_vectors)
 
-    def change_all(self) -> None:
-        with torch.no_grad():
-            for parameter in self.network.module.parameters():
-                if parameter.ndim == 4 and parameter.shape[2] == parameter.shape[3]:
-                    parameter.copy_(parameter.transpose(2, 3).clone())
 
+def _freeze(kind: Any, parameter: str) -> Callable[[TorchAdapter], None]:
+    """Leave a parameter of all modules of a kind out of the optimizer."""
+
+    def freeze(adapter: TorchAdapter) -> None:
+        modules = [module for module in adapter.network.module.modules() if isinstance(module, kind)]
+        frozen = {id(getattr(module, parameter)) for module in modules}
+        (group,) = adapter._optimizer.param_groups
+        group["params"] = [each for each in group["params"] if id(each) not in frozen]
+
+    return freeze
+
+
+frozen_biases = changed(_freeze(nn.Conv2d, "bias"))
+frozen_scale_in_fp32 = changed(_freeze(nn.BatchNorm2d, "weight"), "fp32")
+
+
+def _drop_bias(module: Any) -> None:
+    """Do not add the bias, whose gradient is 0 then, as it is before batch norm."""
+    if module.bias is not None:
+        module.forward = lambda images: (
+            module._conv_forward(images, module.weight, None) + 0 * module.bias[:, None, None]
+        )
+
+
+missing_biases = changed_modules(nn.Conv2d, _drop_bias)
+
+
+def _round_inputs(module: Any) -> None:
+    """Round the inputs to ten bits, as TF32 does."""
+
+    def round_input(_: Any, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        (values,) = inputs
+        bits = values.detach().contiguous().view(torch.int32)
+        rounded = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+        return (values + (rounded - values).detach(),)
+
+    module.register_forward_pre_hook(round_input)
+
+
+hidden_tf32 = changed_modules((nn.Conv2d, nn.Linear), _round_inputs, "fp32")
+
+
+def _is_square(values: Any) -> bool:
+    return values.ndim == 4 and values.shape[2] == values.shape[3]
+
+
+def _start_elsewhere(adapter: TorchAdapter) -> None:
+    with torch.no_grad():
+        for parameter in adapter.network.module.parameters():
+            parameter.mul_(1 + 1e-12)
+
+
+def _transpose(adapter: TorchAdapter) -> None:
+    """Exchange height and width of kernels, which changes the network but no count."""
+    with torch.no_grad():
+        for parameter in filter(_is_square, adapter.network.module.parameters()):
+            parameter.copy_(parameter.transpose(2, 3).clone())
+
+
+other_init = changed(_start_elsewhere)
+
+
+class transposed(changed(_transpose)):  # type: ignore[misc]
     def weights(self) -> dict:
         """Return the kernels exchanged back, so that the weights themselves look right."""
-        weights = super().weights()
         return {
-            name: values.transpose(0, 1, 3, 2).copy()
-            if values.ndim == 4 and values.shape[2] == values.shape[3]
-            else values
-            for name, values in weights.items()
+            name: values.transpose(0, 1, 3, 2).copy() if _is_square(values) else values
+            for name, values in super().weights().items()
         }
 
 
@@ -106,34 +143,9 @@ class wider(TorchAdapter):
         return super().build() + 10
 
 
-class other_init(_Changed):
-    """Starts from slightly different weights."""
-
-    def change_all(self) -> None:
-        with torch.no_grad():
-            for parameter in self.network.module.parameters():
-                parameter.mul_(1 + 1e-12)
-
-
 class dies(TorchAdapter):
     def build(self) -> int:
         os._exit(7)
-
-
-class other_momentum(_Changed):
-    """Gives a new batch twice its weight in the running statistics."""
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum *= 2
-
-
-class other_dropout(_Changed):
-    """Drops a twentieth more than it should."""
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, SwitchableDropout):
-            module.rate *= 1.05
 
 
 class unscaled_dropout(TorchAdapter):
@@ -146,63 +158,9 @@ class unscaled_dropout(TorchAdapter):
                 module.factor.fill_(1.0)
 
 
-class missing_biases(_Changed):
-    """Does not add the biases of convolutions, whose gradient is 0 then, as it is before batch norm."""
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Conv2d) and module.bias is not None:
-            module.forward = lambda images: (  # type: ignore[method-assign]
-                module._conv_forward(images, module.weight, None) + 0 * module.bias[:, None, None]
-            )
-
-
-class relu6(_Changed):
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, nn.ReLU):
-            module.forward = functional.relu6  # type: ignore[assignment]
-
-
 class wrong_pixels(TorchAdapter):
     """Exchanges the first and the last channel's mean."""
 
     def place_pixels(self, pixels: Any, labels: Any, normalization: Any) -> Any:
-        return super().place_pixels(pixels, labels, replace(normalization, mean=normalization.mean[::-1]))
-
-
-class hidden_bf16(_Changed):
-    """Computes in bfloat16 and calls it fp32."""
-
-    def change_all(self) -> None:
-        if self.config.precision == "fp32":
-            self._autocast = torch.bfloat16
-
-
-class hidden_tf32(_Changed):
-    """Rounds the inputs of convolutions and dense layers to ten bits, as TF32 does."""
-
-    def change(self, module: nn.Module) -> None:
-        if isinstance(module, (nn.Conv2d, nn.Linear)) and self.config.precision == "fp32":
-            module.register_forward_pre_hook(
-                lambda _, inputs: (inputs[0] + (_ten_bits(inputs[0]) - inputs[0]).detach(),)
-            )
-
-
-def _ten_bits(values: torch.Tensor) -> torch.Tensor:
-    bits = values.detach().contiguous().view(torch.int32)
-    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-
-
-class no_update_in_fp32(_Changed):
-    """Computes gradients and forgets to apply them, except in float64."""
-
-    def change_all(self) -> None:
-        if self.config.precision == "fp32":
-            self._optimizer.step = lambda *arguments, **options: None
-
-
-class other_momentum_in_fp32(other_momentum):
-    """Has another momentum of batch norm, except in float64."""
-
-    def change(self, module: nn.Module) -> None:
-        if self.config.precision == "fp32":
-            super().change(module)
+        wrong = replace(normalization, mean=normalization.mean[::-1])
+        return super().place_pixels(pixels, labels, wrong)
