@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trials import TrialOutcome, run_trial
@@ -14,22 +17,15 @@ pytestmark = pytest.mark.framework
 
 @pytest.fixture(autouse=True)
 def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TF_XLA_FLAGS"):
+    for name in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TF_XLA_FLAGS", "TRITON_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "trainscale" / "compiled"
 
 
 def train(folder: Path, framework: str, strategy: str = "local", **settings: object) -> TrialOutcome:
-    outcome = run_trial(
-        folder,
-        framework=framework,
-        strategies=(strategy,),
-        models=("plain-graph:8",),
-        timeout_seconds=280.0,
-        stall_seconds=200.0,
-        **settings,  # type: ignore[arg-type]
-    )
+    options: Any = {"models": ("plain-graph:8",), "timeout_seconds": 280.0, "stall_seconds": 200.0, **settings}
+    outcome = run_trial(folder, framework=framework, strategies=(strategy,), **options)
     assert outcome.record.ok, outcome.record.failure
     return outcome
 
@@ -38,21 +34,28 @@ def digests(outcome: TrialOutcome) -> set[str | None]:
     return {rank.weights_digest for rank in outcome.record.ranks}
 
 
-CASES = [
-    pytest.param("jax", "local", {}, id="jax"),
-    pytest.param("jax", "allreduce", {"devices": 2}, id="jax-2"),
-    pytest.param("keras-jax", "local", {}, id="keras-jax"),
-    pytest.param("tensorflow", "local", {"compile": True}, id="tensorflow"),
-    pytest.param("keras-tensorflow", "local", {"compile": True}, id="keras-tensorflow", marks=pytest.mark.slow),
-    pytest.param("torch", "local", {"compile": True}, id="torch", marks=pytest.mark.slow),
-    pytest.param("jax", "sharded", {"devices": 2}, id="jax-sharded", marks=pytest.mark.slow),
-    pytest.param("keras-jax", "allreduce", {"devices": 2}, id="keras-jax-2", marks=pytest.mark.slow),
-    pytest.param("tensorflow", "allreduce", {"compile": True, "devices": 2}, id="tensorflow-2", marks=pytest.mark.slow),
-    pytest.param("torch", "allreduce", {"compile": True, "devices": 2}, id="torch-2", marks=pytest.mark.slow),
-]
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("framework", "strategy", "settings"), CASES)
+COMPILED = {"compile": True}
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "settings"),
+    [
+        ("jax", "local", {}),
+        ("jax", "allreduce", {"devices": 2}),
+        ("keras-jax", "local", {}),
+        ("tensorflow", "local", COMPILED),
+        slow("keras-tensorflow", "local", COMPILED),
+        slow("torch", "local", COMPILED),
+        slow("jax", "sharded", {"devices": 2}),
+        slow("keras-jax", "allreduce", {"devices": 2}),
+        slow("tensorflow", "allreduce", {**COMPILED, "devices": 2}),
+        slow("torch", "allreduce", {**COMPILED, "devices": 2}),
+    ],
+)
 def test_the_second_trial_reads_what_the_first_compiled_and_computes_the_same(
     tmp_path: Path, user_cache: Path, framework: str, strategy: str, settings: dict[str, object]
 ) -> None:
@@ -67,12 +70,7 @@ def test_the_second_trial_reads_what_the_first_compiled_and_computes_the_same(
 
 
 @pytest.mark.parametrize(
-    ("framework", "settings"),
-    [
-        ("jax", {}),
-        pytest.param("tensorflow", {"compile": True}, marks=pytest.mark.slow),
-        pytest.param("torch", {"compile": True}, marks=pytest.mark.slow),
-    ],
+    ("framework", "settings"), [("jax", {}), slow("tensorflow", COMPILED), slow("torch", COMPILED)]
 )
 def test_without_a_cache_every_trial_compiles(
     tmp_path: Path, user_cache: Path, framework: str, settings: dict[str, object]
@@ -95,3 +93,21 @@ def test_ranks_that_write_at_once_and_a_damaged_file_do_no_harm(tmp_path: Path, 
     largest.write_bytes(largest.read_bytes()[:100])
     assert train(tmp_path / "damaged", "jax", **settings).record.compilation == COLD
     assert train(tmp_path / "again", "jax", **settings).record.compilation == WARM
+
+
+@pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="there is no NVIDIA GPU here")
+@pytest.mark.parametrize(("framework", "compiled"), [("torch", True), ("jax", False)])
+def test_on_a_gpu_the_second_trial_reads_what_the_first_compiled(
+    tmp_path: Path, framework: str, compiled: bool
+) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"this Python has no {framework}")
+    sizes = {"models": ("resnet50:32",), "image_size": 224, "classes": 1000}
+    states, seconds = [], []
+    for number, cache in enumerate((True, True, False)):
+        settings = {**sizes, "device": "cuda", "compile": compiled, "cache": cache, "timeout_seconds": 400.0}
+        record = train(tmp_path / str(number), framework, stall_seconds=300.0, **settings).record
+        states.append(record.compilation)
+        seconds.append(max(rank.first_step_seconds for rank in record.ranks))
+    print(framework, states, seconds)
+    assert states == [COLD, WARM, COLD]

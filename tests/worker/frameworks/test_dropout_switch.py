@@ -29,26 +29,18 @@ MODEL = PluginReference("model", "every-kind", "graph_nets:EVERY_KIND", str(SUPP
 NUMPY = PluginReference("framework", "numpy", "trainscale_example.frameworks:NUMPY", str(EXAMPLE))
 
 SLOW = pytest.mark.slow
+FAST = ("torch", "tensorflow", "jax", "keras-torch", "keras-tensorflow", "mxnet", "numpy")
+OTHERS = {
+    "torch": ("allreduce", "sharded", "ps", "ps-async"),
+    "tensorflow": ("allreduce", "ps", "ps-async"),
+    "jax": ("sharded",),
+    "keras-jax": ("local",),
+    "keras-tensorflow": ("allreduce",),
+    "mxnet": ("ps", "ps-async"),
+}
 ONE_WORKER = [
-    ("torch", "local"),
-    ("tensorflow", "local"),
-    ("jax", "local"),
-    ("keras-torch", "local"),
-    ("keras-tensorflow", "local"),
-    pytest.param("keras-jax", "local", marks=SLOW),
-    ("mxnet", "local"),
-    ("numpy", "local"),
-    *(
-        pytest.param(framework, strategy, marks=SLOW)
-        for framework, strategies in {
-            "torch": ("allreduce", "sharded", "ps", "ps-async"),
-            "tensorflow": ("allreduce", "ps", "ps-async"),
-            "jax": ("sharded",),
-            "keras-tensorflow": ("allreduce",),
-            "mxnet": ("ps", "ps-async"),
-        }.items()
-        for strategy in strategies
-    ),
+    *((framework, "local") for framework in FAST),
+    *(pytest.param(name, strategy, marks=SLOW) for name, each in OTHERS.items() for strategy in each),
 ]
 TWO_WORKERS = [
     ("tensorflow", "allreduce"),
@@ -99,19 +91,11 @@ def _ranks(job: Job) -> list[Job]:
 
 
 def job_of(framework: str, strategy: str, workers: int = 1, dropout: bool = True, **values: Any) -> Job:
-    config = make_config(
-        strategy,
-        framework=framework,
-        model="every-kind",
-        image_size=33,
-        classes=7,
-        servers=int("ps" in strategy),
-        **values,
-    )
+    network = {"model": "every-kind", "image_size": 33, "classes": 7}
+    config = make_config(strategy, framework=framework, servers=int("ps" in strategy), **network, **values)
     used = (MODEL, NUMPY) if framework == "numpy" else (MODEL,)
-    return make_job(
-        config=config, workers=workers, servers=config.servers, plugins=used, dropout=dropout, interface="lo"
-    )
+    ranks = {"workers": workers, "servers": config.servers, "interface": "lo"}
+    return make_job(config=config, plugins=used, dropout=dropout, **ranks)
 
 
 @pytest.fixture(scope="module")

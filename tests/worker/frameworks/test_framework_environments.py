@@ -52,15 +52,12 @@ def test_memory_of_a_gpu_is_taken_as_it_is_needed(framework: str, job: Job | Non
         assert variables["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_threads_are_as_many_as_the_cores_of_the_rank() -> None:
-    job = make_job(device=Device("cpu", 0, (2, 3, 5)))
-    assert make_tensorflow_variables("tensorflow", job)["TF_NUM_INTRAOP_THREADS"] == "3"
-    assert make_mxnet_variables("mxnet", job)["OMP_NUM_THREADS"] == "3"
-
-
-def test_without_cores_of_its_own_a_rank_leaves_threads_to_the_framework() -> None:
-    job = make_job(device=Device("cpu"))
-    assert "TF_NUM_INTRAOP_THREADS" not in make_tensorflow_variables("tensorflow", job)
+@pytest.mark.parametrize(("cores", "threads"), [((2, 3, 5), "3"), ((), None)])
+def test_threads_are_as_many_as_the_cores_of_the_rank(cores: tuple[int, ...], threads: str | None) -> None:
+    """Without cores of its own a rank leaves them to the framework."""
+    job = make_job(device=Device("cpu", 0, cores))
+    assert make_tensorflow_variables("tensorflow", job).get("TF_NUM_INTRAOP_THREADS") == threads
+    assert make_mxnet_variables("mxnet", job).get("OMP_NUM_THREADS") == threads
 
 
 @pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("", "1"), ("4,7", "7"), ("GPU-aa,GPU-bb", "GPU-bb")])
@@ -94,31 +91,26 @@ def test_a_probe_of_tensorflow_changes_nothing_but_its_messages_and_memory() -> 
 # ---- the network
 
 
-def make_job_of_hosts(interface: str | None) -> Job:
-    return make_job("allreduce", workers=3, addresses=HOSTS, interface=interface)
+DIRECTLY = {"no_grpc_proxy": "10.0.0.1,10.0.0.2"}
 
 
-def test_gloo_and_nccl_are_told_the_interface_by_its_whole_name() -> None:
-    """NCCL would take eth10 for eth1 without the sign. test_frameworks_over_hosts.py tests the effect."""
-    variables = make_network_variables(make_job_of_hosts("eth1"))
-    assert variables == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
-
-
-@pytest.mark.parametrize("proxies", [{}, {"http_proxy": ""}], ids=["none", "empty"])
-def test_without_an_interface_and_a_proxy_nothing_is_set(
-    monkeypatch: pytest.MonkeyPatch, proxies: dict[str, str]
+@pytest.mark.parametrize(
+    ("interface", "environment", "variables"),
+    [
+        # NCCL would take eth10 for eth1 without the sign. test_frameworks_over_hosts.py tests the effect.
+        ("eth1", {}, {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}),
+        (None, {}, {}),
+        (None, {"http_proxy": ""}, {}),
+        *((None, {name: "http://proxy.example:3128"}, DIRECTLY) for name in PROXIES),
+    ],
+)
+def test_libraries_are_told_the_interface_and_to_call_peers_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, interface: str | None, environment: dict[str, str], variables: dict[str, str]
 ) -> None:
-    for name, value in proxies.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert make_network_variables(make_job_of_hosts(None)) == {}
-
-
-@pytest.mark.parametrize("name", PROXIES)
-def test_peers_are_called_directly_where_the_environment_names_a_proxy(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv(name, "http://proxy.example:3128")
-    assert make_network_variables(make_job_of_hosts(None)) == {"no_grpc_proxy": "10.0.0.1,10.0.0.2"}
+    job = make_job("allreduce", workers=3, addresses=HOSTS, interface=interface)
+    assert make_network_variables(job) == variables
 
 
 # ---- MXNet's cluster
@@ -162,32 +154,26 @@ def job_of(framework: str, compiled: bool = False, **values: object) -> Job:
     return make_job(config=make_config(framework=framework, compile=compiled), **values)
 
 
-def test_a_rank_that_compiles_has_the_users_cache_folder(user_cache: Path) -> None:
+def test_a_rank_that_compiles_has_the_users_cache_folder_and_no_other_rank(user_cache: Path) -> None:
+    for job in (job_of("torch"), job_of("mxnet"), job_of("torch", compiled=True, role="server")):
+        with open_cache(job) as same:
+            assert same == job
+    assert not user_cache.exists()
     with open_cache(job_of("jax")) as job:
         assert job.compiled_folder == str(user_cache)
     assert user_cache.is_dir()
 
 
-def test_a_rank_that_compiles_nothing_has_no_folder(user_cache: Path) -> None:
-    for job in (job_of("torch"), job_of("mxnet"), job_of("torch", compiled=True, role="server")):
-        with open_cache(job) as same:
-            assert same == job
-    assert not user_cache.exists()
-
-
 def test_without_a_cache_the_folder_is_empty_and_removed_even_after_an_error(user_cache: Path) -> None:
-    folders = []
-
-    def fail() -> None:
-        with open_cache(job_of("jax", keeps_compiled=False)) as job:
-            folders.append(Path(job.compiled_folder))
-            assert list(folders[0].iterdir()) == []
-            (folders[0] / "program").touch()
-            raise ValueError
-
-    with pytest.raises(ValueError):  # noqa: PT011
-        fail()
-    assert not folders[0].exists()
+    with (  # noqa: PT012
+        pytest.raises(ValueError, match="in a step"),
+        open_cache(job_of("jax", keeps_compiled=False)) as job,
+    ):
+        folder = Path(job.compiled_folder)
+        assert list(folder.iterdir()) == []
+        (folder / "program").touch()
+        raise ValueError("in a step")
+    assert not folder.exists()
     assert not user_cache.exists()
 
 

@@ -51,14 +51,9 @@ def graph(request: pytest.FixtureRequest) -> Graph:
     return build(request.param)
 
 
-def test_every_model_has_a_known_parameter_count() -> None:
-    assert set(PARAMETERS) == set(MODELS)
-
-
-@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
-def test_parameter_count_is_the_published_one(name: str, count: int) -> None:
-    assert build(name).parameter_count == count
-    assert build(name).gradient_bytes == 4 * count
+def test_parameter_counts_are_the_published_ones(graph: Graph) -> None:
+    assert graph.parameter_count == PARAMETERS[graph.name]
+    assert graph.gradient_bytes == 4 * graph.parameter_count
 
 
 @pytest.mark.parametrize(("name", "giga_macs"), GIGA_MACS.items())
@@ -71,36 +66,26 @@ def test_known_intermediate_maps(name: str, layer: str, shape: tuple[int, ...]) 
     assert build(name).layer(layer).shape == shape
 
 
-def test_layers_come_after_what_they_use(graph: Graph) -> None:
+def test_every_graph_is_well_formed(graph: Graph) -> None:
+    """Layers come after what they use, all lead to a head, and adapters can name them and read their options."""
     seen: set[str] = set()
     for layer in graph.layers:
         assert set(layer.inputs) <= seen, layer
         seen.add(layer.name)
-    assert [layer.name for layer in graph.layers if not layer.inputs] == ["input"]
-    assert graph.layers[0].shape == graph.input_shape
-
-
-def test_every_layer_but_the_heads_is_used(graph: Graph) -> None:
-    used = {name for layer in graph.layers for name in layer.inputs}
-    assert {layer.name for layer in graph.layers} - used == {head.layer for head in graph.heads}
-
-
-def test_layer_names_are_unique_identifiers_even_without_dots(graph: Graph) -> None:
-    identifiers = [layer.identifier for layer in graph.layers]
-    assert len(set(identifiers)) == len(identifiers)
-    assert all(text.isidentifier() and not keyword.iskeyword(text) for text in identifiers)
-
-
-def test_layers_are_of_known_kinds_and_plain_options(graph: Graph) -> None:
-    assert {layer.kind for layer in graph.layers} <= set(KINDS)
-    for layer in graph.layers:
+        assert layer.kind in KINDS
         for key in ("kernel", "stride", "padding"):
             value = layer.options.get(key, (0, 0))
             assert isinstance(value, tuple), (layer.name, key)
             assert len(value) == 2, (layer.name, key)
+    assert [layer.name for layer in graph.layers if not layer.inputs] == ["input"]
+    assert graph.layers[0].shape == graph.input_shape
 
+    used = {name for layer in graph.layers for name in layer.inputs}
+    assert seen - used == {head.layer for head in graph.heads}
+    identifiers = [layer.identifier for layer in graph.layers]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(text.isidentifier() and not keyword.iskeyword(text) for text in identifiers)
 
-def test_heads_give_one_logit_for_each_class_and_the_main_one_counts_full(graph: Graph) -> None:
     assert graph.heads[0].loss_weight == 1.0
     assert all(graph.layer(head.layer).shape == (graph.classes,) for head in graph.heads)
     assert all(graph.layer(head.layer).kind == "dense" for head in graph.heads)

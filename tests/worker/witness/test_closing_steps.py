@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,7 @@ RATES = (0.1, 0.1, 0.05)
 NAMES = list(START)
 
 
-class Alone:
-    """One worker: everybody has arrived."""
-
-    def exchange(self, name: str, value: Any = None) -> list[Any]:
-        return [value]
-
-
-ALONE = Alone()
+ALONE: Any = SimpleNamespace(exchange=lambda name, value=None: [value])  # one worker: everybody has arrived
 
 
 class QuadraticAdapter:
@@ -35,13 +30,10 @@ class QuadraticAdapter:
 
     def __init__(self, has_servers: bool = False) -> None:
         self.updates_restored_weights = not has_servers
-        self.weights_used = {name: values.copy() for name, values in START.items()}
-        self.weights_updated = self.weights_used
-        if has_servers:
-            self.weights_updated = {name: values.copy() for name, values in START.items()}
+        self.weights_used = copy.deepcopy(START)
+        self.weights_updated = copy.deepcopy(START) if has_servers else self.weights_used
         self.velocity = {name: np.zeros_like(values) for name, values in START.items()}
-        self.rate = 0.1
-        self.taken = 0
+        self.rate, self.taken = 0.1, 0
 
     def gradients(self) -> dict[str, Any]:
         return {name: self.weights_used[name] - TARGET[name] for name in START}
@@ -69,9 +61,15 @@ class QuadraticAdapter:
         return self.weights_used
 
     def restore(self, weights: dict[str, Any]) -> None:
-        self.weights_used = {name: values.copy() for name, values in weights.items()}
+        self.weights_used = copy.deepcopy(weights)
         if self.updates_restored_weights:
             self.weights_updated = self.weights_used
+
+
+EXPECTED = sketch_weights(
+    {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}, NAMES
+)  # the gradient of each tensor
+LENGTH = np.linalg.norm(EXPECTED)
 
 
 def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any], float]:
@@ -81,21 +79,17 @@ def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any]
     return take_closing_steps(adapter, rendezvous, NAMES, sketch_weights(START, NAMES), START, None, RATES)
 
 
-def expected_gradient() -> Any:
-    """Of each tensor."""
-    gradient = {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}
-    return sketch_weights(gradient, NAMES)
+def first_loss() -> float:
+    first = QuadraticAdapter()
+    first.step(None)
+    return first.loss()
 
 
 @pytest.mark.parametrize("has_servers", [False, True])
 def test_the_gradient_and_the_losses_are_those_of_the_first_step(has_servers: bool) -> None:
-    first = QuadraticAdapter()
-    first.step(None)
     losses, gradients, _ = close(QuadraticAdapter(has_servers))
-    assert losses == [pytest.approx(first.loss())] * 3
-    assert len(gradients) == 2
-    for gradient in gradients:
-        assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
+    assert losses == [pytest.approx(first_loss())] * 3
+    assert gradients == [pytest.approx(EXPECTED, rel=1e-9, abs=1e-9)] * 2
 
 
 def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_does_not_matter() -> None:
@@ -106,7 +100,7 @@ def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_doe
             super().restore(weights)
 
     _, (gradient,), _ = close(Disturbed(has_servers=True), rendezvous=None)
-    assert gradient == pytest.approx(expected_gradient(), rel=1e-9, abs=1e-9)
+    assert gradient == pytest.approx(EXPECTED, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("skipped", [(11,), (12,), (13,), (11, 13), (11, 12, 13)])
@@ -117,7 +111,7 @@ def test_an_update_that_is_left_out_shows(skipped: tuple[int, ...]) -> None:
                 super().update(gradients)
 
     _, gradients, _ = close(Skipping())
-    assert max(np.linalg.norm(g - expected_gradient()) for g in gradients) > 0.1 * np.linalg.norm(expected_gradient())
+    assert max(np.linalg.norm(gradient - EXPECTED) for gradient in gradients) > 0.1 * LENGTH
 
 
 def test_a_gradient_of_half_the_size_shows() -> None:
@@ -127,22 +121,16 @@ def test_a_gradient_of_half_the_size_shows() -> None:
             return {name: factor * values for name, values in super().gradients().items()}
 
     losses, gradients, _ = close(Halving())
-    first = QuadraticAdapter()
-    first.step(None)
-    assert losses[0] == pytest.approx(first.loss() / 4)
-    assert np.linalg.norm(gradients[0] - expected_gradient()) > 0.4 * np.linalg.norm(expected_gradient())
+    assert losses[0] == pytest.approx(first_loss() / 4)
+    assert np.linalg.norm(gradients[0] - EXPECTED) > 0.4 * LENGTH
 
 
 def test_the_longest_update_is_known() -> None:
-    velocity: dict[str, Any] = {}
-
-    class Noting(QuadraticAdapter):
-        def restore(self, weights: dict[str, Any]) -> None:
-            velocity.update(velocity or self.velocity)
-            super().restore(weights)
-
-    adapter = Noting()
-    _, _, longest = close(adapter)
-    kept = {name: CONFIG.momentum * velocity[name] for name in NAMES}
-    first = sketch_weights(kept, NAMES) + expected_gradient()
+    alike = QuadraticAdapter()
+    for _ in range(10):
+        alike.step(None)
+        alike.wait(None)
+    kept = {name: CONFIG.momentum * values for name, values in alike.velocity.items()}
+    first = sketch_weights(kept, NAMES) + EXPECTED
+    _, _, longest = close(QuadraticAdapter())
     assert longest >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)

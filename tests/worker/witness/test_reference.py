@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import graph_nets
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from trainscale.worker import models
 from trainscale.worker.data import source
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
+from trainscale.worker.type_aliases import NamedArrays
 from trainscale.worker.witness.reference import Arrays, ReferenceNetwork, ReferenceOptimizer
 
 Steps = tuple[list[float], dict[str, np.ndarray]]  # losses, and the weights after the last step
@@ -18,11 +21,22 @@ Steps = tuple[list[float], dict[str, np.ndarray]]  # losses, and the weights aft
 
 def make_fp64_job(model: str, image_size: int, classes: int, batch: int, channels: int = 3) -> Job:
     graph_nets.register()
-    config = make_config(
-        model=model, image_size=image_size, classes=classes, channels=channels, precision="fp64", batch=batch,
-        weight_decay=1e-2,
-    )  # fmt: skip
+    sizes = {"image_size": image_size, "classes": classes, "channels": channels, "batch": batch}
+    config = make_config(model=model, precision="fp64", weight_decay=1e-2, **sizes)
     return make_job(config=config, batch=batch, dropout=False, python_path=(graph_nets.__file__.rpartition("/")[0],))
+
+
+def make_network(job: Job, arrays: Arrays) -> tuple[ReferenceNetwork, NamedArrays, tuple[Any, Any]]:
+    """Return the network of a job, its initial weights, and samples with their labels."""
+    config = job.config
+    graph = models.build(config.model, config.image_size, config.classes)
+    initial = models.initial_weights(graph, job.seed)
+    weights = {name: arrays.make_array(values) for name, values in initial.items()}
+    return (
+        ReferenceNetwork(graph, arrays),
+        weights,
+        source.make_samples(1, 0, job.batch, graph.input_shape, config.classes),
+    )
 
 
 def reference_steps(job: Job, steps: int) -> Steps:
@@ -79,32 +93,22 @@ def test_two_steps_are_those_of_pytorch(model: str, image_size: int, classes: in
 
 
 def test_the_gradient_is_the_derivative_of_the_loss_of_all_heads() -> None:
-    job = make_fp64_job("every-kind", 33, 7, 3)
-    graph, arrays = models.build("every-kind", 33, 7), Arrays()
-    samples, labels = source.make_samples(1, 0, 3, (3, 33, 33), 7)
-    weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
-    network = ReferenceNetwork(graph, arrays)
-    _, gradients = network.compute_gradients(weights, samples, labels)
+    network, weights, batch = make_network(make_fp64_job("every-kind", 33, 7, 3), Arrays())
+    _, gradients = network.compute_gradients(weights, *batch)
     assert list(weights) == [name for name in weights if name in gradients]
     random = np.random.default_rng(5)
     direction = {name: random.standard_normal(values.shape) for name, values in weights.items()}
     slope = sum((gradients[name] * direction[name]).sum() for name in weights)
-    losses = [
-        network.compute_gradients({name: weights[name] + step * direction[name] for name in weights}, samples, labels)[
-            0
-        ]
+    below, above = (
+        network.compute_gradients({name: weights[name] + step * direction[name] for name in weights}, *batch)[0]
         for step in (-1e-7, 1e-7)
-    ]
-    assert (losses[1] - losses[0]) / 2e-7 == pytest.approx(slope, rel=1e-5)
+    )
+    assert (above - below) / 2e-7 == pytest.approx(slope, rel=1e-5)
 
 
 def test_samples_in_two_batches_give_the_mean_of_their_gradients() -> None:
     """Without batch norm, so that samples do not see each other."""
-    job = make_fp64_job("plain-graph", 16, 10, 4)
-    graph, arrays = models.build("plain-graph", 16, 10), Arrays()
-    weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, job.seed).items()}
-    samples, labels = source.make_samples(1, 0, 4, (3, 16, 16), 10)
-    network = ReferenceNetwork(graph, arrays)
+    network, weights, (samples, labels) = make_network(make_fp64_job("plain-graph", 16, 10, 4), Arrays())
     loss, gradients = network.compute_gradients(weights, samples, labels)
     halves = [network.compute_gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
     assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=1e-12)
@@ -123,15 +127,10 @@ def test_momentum_and_weight_decay() -> None:
 
 @pytest.mark.parametrize(("precision", "least", "most"), [("fp32", 1e-8, 1e-4), ("bf16", 1e-3, 0.3)])
 def test_a_precision_is_off_by_as_much_as_its_rounding(precision: str, least: float, most: float) -> None:
-    job = make_fp64_job("every-kind", 33, 7, 4)
-    graph = models.build("every-kind", 33, 7)
-    samples, labels = source.make_samples(1, 0, 4, (3, 33, 33), 7)
-    initial = models.initial_weights(graph, job.seed)
-    gradients = {}
+    gradients = []
     for arithmetic in ("fp64", precision):
-        arrays = Arrays(arithmetic)
-        weights = {name: arrays.make_array(values) for name, values in initial.items()}
-        gradients[arithmetic] = ReferenceNetwork(graph, arrays).compute_gradients(weights, samples, labels)[1]
-    exact, rounded = (gradients[name]["logits.weight"] for name in ("fp64", precision))
+        network, weights, batch = make_network(make_fp64_job("every-kind", 33, 7, 4), Arrays(arithmetic))
+        gradients.append(network.compute_gradients(weights, *batch)[1]["logits.weight"])
+    exact, rounded = gradients
     assert rounded.dtype == np.float32
     assert least < np.linalg.norm(exact - rounded) / np.linalg.norm(exact) < most

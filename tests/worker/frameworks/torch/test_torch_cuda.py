@@ -33,9 +33,7 @@ def test_every_strategy_trains_on_one_gpu(tmp_path: Path, strategy: str) -> None
     outcome = run_trial(tmp_path, strategies=(strategy,), device="cuda", measure=Measure(3, 30))
     assert outcome.record.ok, outcome.record.failure
     rank = outcome.record.ranks[0]
-    assert rank.first_loss is not None
-    assert rank.last_loss is not None
-    assert rank.last_loss < rank.first_loss
+    assert rank.last_loss < rank.first_loss  # type: ignore[operator]
     assert rank.device_peak_bytes
 
 
