@@ -15,10 +15,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from .campaign import CampaignSettings, Outcome, run_campaign
+from .campaign import CampaignSettings, Outcome, count_faults, run_campaign
 from .faults import FAULTS, LAUNCHERS
 from .places import unavailable
-from .report import Result, append_result, count_faults, count_violations, markdown, outcome_line, read_results
+from .report import append_outcome, count_violations, markdown, outcome_line, read_outcomes
+from .scenario import Scenario
 
 
 def main() -> int:
@@ -36,20 +37,20 @@ def main() -> int:
         print("no fault or no launcher is left", file=sys.stderr)
         return 2
 
-    def report(outcome: Outcome) -> None:
-        print(outcome_line(outcome), flush=True)
+    def report(scenario: Scenario, outcome: Outcome, seconds: float) -> None:
+        print(outcome_line(scenario, outcome, seconds), flush=True)
         if options.results:
-            append_result(options.results, Result.of(outcome))
+            append_outcome(options.results, outcome)
 
     seconds = options.minutes * 60
     settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, options.patience, report)
     outcomes = run_campaign(_seeds(options), settings)
-    results = read_results(options.results) if options.results else [Result.of(outcome) for outcome in outcomes]
-    text = markdown(results, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
+    outcomes = read_outcomes(options.results) if options.results else outcomes
+    text = markdown(outcomes, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
     if options.report:
         options.report.write_text(text)
-    print(f"\n{text}\n{count_faults(results)} faults, {count_violations(results)} violations")
-    return int(count_violations(results) > 0)
+    print(f"\n{text}\n{count_faults(outcomes)} faults, {count_violations(outcomes)} violations")
+    return int(count_violations(outcomes) > 0)
 
 
 def _parser() -> argparse.ArgumentParser:

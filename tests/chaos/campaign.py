@@ -16,15 +16,26 @@ from .perform import Interrupted, Performance
 from .places import Place
 from .scenario import Scenario, make_scenario
 
+_LONGEST_ERROR = 200
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """``error`` says why the scenario could not be performed: the lab did not do its part."""
+    """What is kept of a scenario: the faults that happened, and what was broken, with the number of its fault.
 
-    scenario: Scenario
-    observation: Observation | None
-    seconds: float
+    ``error`` says why the scenario could not be performed: the lab did not do its part.
+    """
+
+    seed: int
+    launcher: str
+    faults: Sequence[str] = ()
+    broken: Sequence[tuple[int, str]] = ()
     error: str = ""
+
+
+def judge(scenario: Scenario, seen: Observation) -> Outcome:
+    broken = [(item.hit, item.problem) for item in violations(seen)] if seen.hits else []
+    return Outcome(scenario.seed, scenario.launcher, [hit.fault.name for hit in seen.hits], broken)
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,7 @@ class CampaignSettings:
     seconds: float | None = None
     most_faults: int | None = None  # that happen altogether
     patience: int = 1  # multiplies the time limits of runs
-    report: Callable[[Outcome], None] = lambda _: None
+    report: Callable[[Scenario, Outcome, float], None] = lambda *_: None
 
 
 @dataclass
@@ -48,23 +59,23 @@ class Worker:
 
     def perform(self, scenario: Scenario) -> Outcome | None:
         """Return None if the campaign was interrupted meanwhile."""
-        began = time.monotonic()
         try:
             if scenario.launcher not in self.places:
                 self.places[scenario.launcher] = Place(scenario.launcher, self.patience)
             performance = Performance(scenario, self.places[scenario.launcher], self.interrupted)
             try:
-                observation = performance.run()
+                outcome = judge(scenario, performance.run())
             finally:
                 performance.close()
         except Interrupted:
             return None
         except Exception as error:
             self._drop(scenario.launcher)
-            return Outcome(scenario, None, time.monotonic() - began, f"{type(error).__name__}: {error}")
-        if observation.hits and violations(observation):
+            message = f"{type(error).__name__}: {error}".splitlines()[0][:_LONGEST_ERROR]
+            return Outcome(scenario.seed, scenario.launcher, error=message)
+        if outcome.broken:
             self._drop(scenario.launcher)  # what went wrong may still be there
-        return Outcome(scenario, observation, time.monotonic() - began)
+        return outcome
 
     def _drop(self, launcher: str) -> None:
         place = self.places.pop(launcher, None)
@@ -90,7 +101,7 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
             return True
         if deadline is not None and time.monotonic() > deadline:
             return True
-        return settings.most_faults is not None and count_hits(outcomes) >= settings.most_faults
+        return settings.most_faults is not None and count_faults(outcomes) >= settings.most_faults
 
     def work() -> None:
         worker = Worker(interrupted, settings.patience)
@@ -100,12 +111,14 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
                     seed = None if is_over() else next(seeds, None)
                 if seed is None:
                     return
-                outcome = worker.perform(make_scenario(seed, settings.launchers, settings.faults))
+                began = time.monotonic()
+                scenario = make_scenario(seed, settings.launchers, settings.faults)
+                outcome = worker.perform(scenario)
                 if outcome is None:
                     return
                 with lock:
                     outcomes.append(outcome)
-                    settings.report(outcome)
+                    settings.report(scenario, outcome, time.monotonic() - began)
         finally:
             worker.close()
 
@@ -118,5 +131,5 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
     return outcomes
 
 
-def count_hits(outcomes: Sequence[Outcome]) -> int:
-    return sum(len(outcome.observation.hits) for outcome in outcomes if outcome.observation)
+def count_faults(outcomes: Sequence[Outcome]) -> int:
+    return sum(len(outcome.faults) for outcome in outcomes)

@@ -5,77 +5,46 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from .campaign import Outcome
 from .faults import FAULTS, LAUNCHERS
-from .judge import violations
-
-_LONGEST_ERROR = 200
+from .scenario import Scenario
 
 
-@dataclass(frozen=True)
-class Result:
-    """What is kept of a scenario: the faults that happened, and what was broken, with the number of its fault."""
-
-    seed: int
-    launcher: str
-    faults: tuple[str, ...]
-    broken: tuple[tuple[int, str], ...] = ()
-    error: str = ""  # why it was not performed
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> Result:
-        seed, launcher, seen = outcome.scenario.seed, outcome.scenario.launcher, outcome.observation
-        if seen is None:
-            return cls(seed, launcher, (), error=outcome.error.splitlines()[0][:_LONGEST_ERROR])
-        broken = violations(seen) if seen.hits else []
-        names = tuple(hit.fault.name for hit in seen.hits)
-        return cls(seed, launcher, names, tuple((item.hit, item.problem) for item in broken))
-
-
-def append_result(path: Path, result: Result) -> None:
+def append_outcome(path: Path, outcome: Outcome) -> None:
     with path.open("a") as file:
-        file.write(json.dumps(asdict(result)) + "\n")
+        file.write(json.dumps(asdict(outcome)) + "\n")
 
 
-def read_results(path: Path) -> list[Result]:
-    rows = map(json.loads, path.read_text().splitlines())
-    return [
-        Result(row["seed"], row["launcher"], tuple(row["faults"]), tuple(map(tuple, row["broken"])), row["error"])
-        for row in rows
-    ]
+def read_outcomes(path: Path) -> list[Outcome]:
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def outcome_line(outcome: Outcome) -> str:
+def outcome_line(scenario: Scenario, outcome: Outcome, seconds: float) -> str:
     """Return one line about a scenario, and one for each violation."""
-    result = Result.of(outcome)
-    head = f"{outcome.seconds:5.0f} s  {outcome.scenario}"
-    if result.error:
-        return f"{head}\n         NOT PERFORMED: {result.error}"
-    lines = [f"{head}: {len(result.faults)} of {len(outcome.scenario.faults)} happened"]
-    lines += [f"         VIOLATION: {result.faults[number]}: {problem}" for number, problem in result.broken]
+    head = f"{seconds:5.0f} s  {scenario}"
+    if outcome.error:
+        return f"{head}\n         NOT PERFORMED: {outcome.error}"
+    lines = [f"{head}: {len(outcome.faults)} of {len(scenario.faults)} happened"]
+    lines += [f"         VIOLATION: {outcome.faults[number]}: {problem}" for number, problem in outcome.broken]
     return "\n".join(lines)
 
 
-def count_violations(results: Sequence[Result]) -> int:
-    return sum(len(result.broken) for result in results)
+def count_violations(outcomes: Sequence[Outcome]) -> int:
+    return sum(len(outcome.broken) for outcome in outcomes)
 
 
-def count_faults(results: Sequence[Result]) -> int:
-    return sum(len(result.faults) for result in results)
-
-
-def markdown(results: Sequence[Result], command: str) -> str:
+def markdown(outcomes: Sequence[Outcome], command: str) -> str:
     tried, broken = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for result in results:
-        tried.update((result.launcher, name) for name in result.faults)
-        broken.update((result.launcher, result.faults[number]) for number in {number for number, _ in result.broken})
+    for outcome in outcomes:
+        tried.update((outcome.launcher, name) for name in outcome.faults)
+        broken.update((outcome.launcher, outcome.faults[number]) for number in {number for number, _ in outcome.broken})
     launchers = [name for name in LAUNCHERS if any(launcher == name for launcher, _ in tried)]
     total = sum(tried.values())
     lines = [
-        f"`{command}`: {total} faults in {len(results)} runs; {total - sum(broken.values())} of them broke no promise."
+        f"`{command}`: {total} faults in {len(outcomes)} runs; {total - sum(broken.values())} of them broke no promise."
         " A cell is the number of tries.",
         "",
         f"| fault | {' | '.join(launchers)} |",
@@ -85,7 +54,7 @@ def markdown(results: Sequence[Result], command: str) -> str:
         if any((name, fault.name) in tried for name in launchers):
             cells = [_cell(tried[name, fault.name], broken[name, fault.name]) for name in launchers]
             lines.append(f"| {fault.name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, *_details(results)]) + "\n"
+    return "\n".join([*lines, *_details(outcomes)]) + "\n"
 
 
 def _cell(tried: int, broken: int) -> str:
@@ -94,12 +63,12 @@ def _cell(tried: int, broken: int) -> str:
     return f"{tried}, {broken} broke" if broken else str(tried)
 
 
-def _details(results: Sequence[Result]) -> list[str]:
+def _details(outcomes: Sequence[Outcome]) -> list[str]:
     lines = [
-        f"- seed {result.seed}, {result.launcher}, {result.faults[number]}: {problem}"
-        for result in results
-        for number, problem in result.broken
+        f"- seed {outcome.seed}, {outcome.launcher}, {outcome.faults[number]}: {problem}"
+        for outcome in outcomes
+        for number, problem in outcome.broken
     ]
-    failed = [f"- seed {result.seed}: {result.error}" for result in results if result.error]
+    failed = [f"- seed {outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error]
     headed = ["", "Broken promises:", "", *lines] if lines else []
     return [*headed, *(["", "Not performed, because the lab failed:", "", *failed] if failed else [])]

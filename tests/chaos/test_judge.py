@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from .campaign import Outcome
+from .campaign import Outcome, judge
 from .faults import BY_NAME, FAULTS, LAUNCHERS
 from .judge import Hit, Observation, violations
-from .report import Result, append_result, markdown, read_results
+from .report import append_outcome, markdown, read_outcomes
 from .scenario import make_scenario
 
 HOSTS = {0: "node1", 1: "node2"}
@@ -121,10 +121,10 @@ def test_a_seed_gives_the_same_scenario_again_and_seeds_reach_every_fault_of_eve
 
 def test_the_report_counts_what_was_tried_and_names_the_seed_of_a_violation(tmp_path: Path) -> None:
     scenario = make_scenario(3, ["ssh"])
-    outcomes = [Outcome(scenario, seen, 1.0) for seen in (GOOD, replace(GOOD, exit_code=0))]
-    for outcome in (*outcomes, Outcome(scenario, None, 1.0, "no lab")):
-        append_result(tmp_path / "results", Result.of(outcome))
-    text = markdown(read_results(tmp_path / "results"), "x")
+    outcomes = [judge(scenario, seen) for seen in (GOOD, replace(GOOD, exit_code=0))]
+    for outcome in (*outcomes, Outcome(3, "ssh", error="no lab")):
+        append_outcome(tmp_path / "results", outcome)
+    text = markdown(read_outcomes(tmp_path / "results"), "x")
     assert "`x`: 2 faults in 3 runs; 1 of them broke no promise" in text
     assert "| rank: kill -9 | 2, 1 broke |" in text
     assert "- seed 3, ssh, rank: kill -9: exit code 0, expected [1]" in text
