@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import until
@@ -48,8 +50,12 @@ def test_what_a_host_writes_stays_on_its_disk(lab: Lab) -> None:
         assert not Path(file).exists()
 
 
-def test_a_disk_is_as_large_as_asked(make_lab: Callable[..., Lab]) -> None:
-    small = make_lab(1, disk="8m")
+def test_a_disk_is_as_large_as_asked_and_a_bound_folder_is_the_machines_own(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    small = make_lab(1, disk="8m", bind=[tmp_path])
+    small.on("node1", f"echo here > {tmp_path}/file", check=True)
+    assert (tmp_path / "file").read_text() == "here\n"
     full = small.on("node1", "head -c 16000000 /dev/zero > /var/much")
     assert "No space left" in full.stderr
     assert small.on("node1", "rm /var/much; head -c 4000000 /dev/zero > /var/less").returncode == 0
@@ -61,19 +67,10 @@ def test_the_shared_folder_is_the_same_everywhere(lab: Lab) -> None:
     assert lab.run(f"cat {lab.shared}/names").stdout.split() == lab.hosts
 
 
-def test_a_bound_folder_is_the_machines_own(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    bound = make_lab(1, bind=[tmp_path])
-    bound.on("node1", f"echo here > {tmp_path}/file", check=True)
-    assert (tmp_path / "file").read_text() == "here\n"
-
-
-def test_a_host_sees_only_its_own_processes(lab: Lab) -> None:
+def test_a_host_sees_only_its_own_processes_and_runs_this_projects_python(lab: Lab) -> None:
     seen = lab.on("node1", "ps -e -o comm=").stdout.split()
     assert seen[0] == "host.sh"
     assert "python" not in " ".join(seen)
-
-
-def test_this_projects_python_runs_on_hosts(lab: Lab) -> None:
     done = lab.run(["ssh", "node2", f"{sys.executable} -c 'import trainscale, socket; print(socket.gethostname())'"])
     assert (done.stdout, done.stderr) == ("node2\n", "")
 
@@ -82,9 +79,6 @@ def test_the_controller_has_the_machines_files_and_a_network_of_its_own(lab: Lab
     assert lab.run("hostname > name; pwd", cwd=tmp_path).stdout.strip() == str(tmp_path)
     assert (tmp_path / "name").read_text().strip() == CONTROLLER
     assert lab.controller_address in lab.run("ip -4 address show eth0").stdout
-
-
-def test_a_process_at_the_controller_is_the_command_itself(lab: Lab) -> None:
     process = lab.popen("echo $$", stdout=subprocess.PIPE, text=True)
     assert int(process.communicate()[0]) == process.pid
 
@@ -92,27 +86,22 @@ def test_a_process_at_the_controller_is_the_command_itself(lab: Lab) -> None:
 # ssh
 
 
-def test_ssh_works_from_the_controller_with_and_without_naming_the_configuration(lab: Lab) -> None:
+def test_ssh_works_from_the_controller_with_and_without_naming_the_configuration_and_between_hosts(lab: Lab) -> None:
     for name in lab.hosts:
         assert lab.run(["ssh", name, "hostname"]).stdout.strip() == name
         assert lab.run(["ssh", "-F", str(lab.ssh_config), lab.address(name), "hostname"]).stdout.strip() == name
-
-
-def test_ssh_works_between_hosts(lab: Lab) -> None:
     assert lab.run(["ssh", "node1", "ssh node3 ssh node2 hostname"]).stdout == "node2\n"
 
 
-def test_a_host_that_shows_anothers_key_is_refused(lab: Lab) -> None:
-    done = lab.run(["ssh", "-o", "HostKeyAlias=node2", "node1", "hostname"])
-    assert done.returncode == 255
-    assert "Host key verification failed" in done.stderr
-
-
-def test_ssh_without_the_key_is_refused(lab: Lab) -> None:
+def test_a_host_with_anothers_key_and_a_user_without_a_key_are_refused(lab: Lab) -> None:
     known = f"UserKnownHostsFile={lab.folder}/keys/known_hosts"
-    done = lab.run(["ssh", "-F", "/dev/null", "-o", known, "-o", "BatchMode=yes", "root@node1", "true"])
-    assert done.returncode == 255
-    assert "Permission denied" in done.stderr
+    for options, reason in (
+        (["-o", "HostKeyAlias=node2", "node1"], "Host key verification failed"),
+        (["-F", "/dev/null", "-o", known, "-o", "BatchMode=yes", "root@node1"], "Permission denied"),
+    ):
+        done = lab.run(["ssh", *options, "true"])
+        assert done.returncode == 255
+        assert reason in done.stderr
 
 
 def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
@@ -186,12 +175,6 @@ def test_a_lossy_link_loses_some_but_not_all(lab: Lab) -> None:
     assert 0 < received < 90
 
 
-def test_all_links_are_shaped_as_the_lab_was_asked(make_lab: Callable[..., Lab]) -> None:
-    shaped = make_lab(2, rate="1gbit", delay="20ms")
-    assert round_trip(shaped) >= 40
-    assert "rate 1Gbit" in shaped.on("node1", "tc qdisc show dev eth0").stdout
-
-
 def test_a_connection_lives_through_a_change_of_shape_and_a_cut(lab: Lab) -> None:
     talk = lab.popen(["ssh", "node1", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert talk.stdin is not None
@@ -261,18 +244,15 @@ def test_processes_tells_what_was_left_behind(lab: Lab) -> None:
     until(lambda: lab.processes("node1") == [], "its end")
 
 
-def test_slurm_runs_a_task_on_each_host(lab: Lab, slurm: Slurm) -> None:
-    done = lab.run("srun -N2 hostname", env={**os.environ, **slurm.environment})
-    assert len(set(done.stdout.split()) & set(lab.hosts)) == 2
-    assert done.returncode == 0
+@pytest.fixture
+def under_slurm(lab: Lab, slurm: Slurm) -> Callable[..., subprocess.CompletedProcess[str]]:
+    return functools.partial(lab.run, env={**os.environ, **slurm.environment})
 
 
-def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, slurm: Slurm) -> None:
+def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, under_slurm: Any) -> None:
     script = "#!/bin/sh\n#SBATCH --nodes=3\nscontrol show hostnames $SLURM_JOB_NODELIST; srun hostname\nexit 7\n"
     output = lab.shared / "batch.txt"
-    done = lab.run(
-        ["sbatch", "--parsable", "--wait", f"--output={output}"], input=script, env={**os.environ, **slurm.environment}
-    )
+    done = under_slurm(["sbatch", "--parsable", "--wait", f"--output={output}"], input=script)
     assert done.stdout.strip().isdigit()
     assert done.returncode == 7
     hostnames = output.read_text().split()
@@ -280,22 +260,18 @@ def test_slurm_runs_a_batch_job_under_the_hosts_own_names(lab: Lab, slurm: Slurm
     assert sorted(hostnames[3:]) == lab.hosts
 
 
-def test_slurm_gives_out_gpus_that_are_not_there(lab: Lab, slurm: Slurm) -> None:
-    command = ["srun", "-N1", "--gres=gpu:1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    assert lab.run(command, env={**os.environ, **slurm.environment}).stdout == "0\n"
-    command[2] = "--gres=gpu:2"
-    assert lab.run(command, env={**os.environ, **slurm.environment}).stdout == "0,1\n"
-    command[2] = "--gres=gpu:3"
-    assert lab.run(command, env={**os.environ, **slurm.environment}).returncode == 1
+def test_slurm_gives_out_gpus_that_are_not_there(under_slurm: Any) -> None:
+    for gpus, shown, code in ((1, "0\n", 0), (2, "0,1\n", 0), (3, "", 1)):
+        done = under_slurm(["srun", "-N1", f"--gres=gpu:{gpus}", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])
+        assert (done.stdout, done.returncode) == (shown, code)
 
 
-def test_slurm_takes_a_rebooted_host_back(lab: Lab, slurm: Slurm) -> None:
+def test_slurm_takes_a_rebooted_host_back(lab: Lab, slurm: Slurm, under_slurm: Any) -> None:
     lab.kill("node3")
     lab.boot("node3")
     slurm.start("node3")
     slurm.wait_for(lab.hosts)
-    done = lab.run("srun -w node3 hostname", env={**os.environ, **slurm.environment})
-    assert done.stdout == "node3\n"
+    assert under_slurm("srun -w node3 hostname").stdout == "node3\n"
 
 
 def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Slurm) -> None:
@@ -305,8 +281,10 @@ def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Sl
     assert lab.processes("node1") == lab.processes(CONTROLLER) == []
 
 
-def test_two_labs_do_not_meet(lab: Lab, make_lab: Callable[..., Lab]) -> None:
-    other = make_lab(1)
+def test_links_are_shaped_as_the_lab_was_asked_and_two_labs_do_not_meet(lab: Lab, make_lab: Callable[..., Lab]) -> None:
+    other = make_lab(2, rate="1gbit", delay="20ms")
+    assert round_trip(other) >= 40
+    assert "rate 1Gbit" in other.on("node1", "tc qdisc show dev eth0").stdout
     assert other.address("node1") != lab.address("node1")
     assert other.run(f"ping -c1 -W1 {lab.address('node1')}").returncode != 0
     assert other.run("ssh node1 hostname").stdout == "node1\n"
