@@ -1,5 +1,5 @@
-"""Predictions of a framework's network, outside of training. The interpreter that has the framework runs
-this program, which prints one line of JSON.
+"""Predictions of a framework's network, outside of training. The interpreter that has the framework runs this program,
+which prints one line of JSON. Differences of logits are relative to the largest.
 """
 
 from __future__ import annotations
@@ -7,12 +7,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).parent
 _BATCH, _SIZE, _CLASSES = 8, 33, 7
 
 
@@ -61,19 +59,6 @@ def main(framework: str, layout: str) -> dict[str, float]:
         "a second time, with dropout": difference(first, second),
         "between new and old statistics": difference(first, used),
     }
-
-
-def run(framework: str, layout: str = "nhwc") -> dict[str, float]:
-    """Run this program in the interpreter that has the framework. Differences of logits are relative to the largest."""
-    import subprocess
-
-    from environments import python_for
-
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE)])}
-    command = [python_for(framework), __file__, framework, layout]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 if __name__ == "__main__":
