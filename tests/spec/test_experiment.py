@@ -34,14 +34,11 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_without_flags_and_file_all_settings_have_their_defaults() -> None:
-    assert make_experiment({}) == Experiment()
-
-
 def test_a_file_gives_settings_over_the_defaults_and_flags_win_over_it(write) -> None:
     path = write('models = ["mnist:8"]\nmax-devices = 2\nstall_timeout = "10s"\nsteps = 20\n')
     values = {"models": ("mnist:8",), "max_devices": 2, "stall_timeout": 10.0}
     assert make_experiment({"steps": 30}, path) == Experiment.of(**values, steps=30)
+    assert make_experiment({}) == Experiment()
 
 
 def test_the_file_that_make_run_uses_is_read() -> None:
@@ -58,23 +55,25 @@ def test_an_unknown_key_is_named_with_file_and_the_nearest(write) -> None:
     assert message.endswith("see: trainscale run --help; a flag --max-devices is the key max_devices")
 
 
-@pytest.mark.parametrize("text", ["[care]\ntimeout = 5\n", "care.timeout = 5\n", '"care" = 5\n', "[[care]]\na = 1\n"])
-def test_an_unknown_key_is_refused_in_every_spelling(write, text: str) -> None:
-    path = write(text)
-    assert refusal(path).startswith(f"{path}: unknown key 'care'")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        *((text, "unknown key 'care'") for text in ("[care]\ntimeout = 5\n", "care.timeout = 5\n")),
+        *((text, "unknown key 'care'") for text in ('"care" = 5\n', "[[care]]\na = 1\n")),
         ("steps = 20\nwarmup = true\n", "warmup: True is not valid; valid: a whole number, 2 or more"),
         ("steps = 20\nwarmup = \n", "not TOML: Invalid value (at line 2, column 10)"),
         (b"steps = \xff\xfe\n", "this experiment file is not UTF-8 text"),
+        ("steps = 3\n[training]\n\nepocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("steps = 3\ntraining.epocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("training = { epocs = 5 }\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
+        ("[training]\nsteps = 5\n", "unknown key of [training] 'steps'"),
+        ("[work]\nseed = 3\n[training]\nepochs = 0\n", "epochs: 0 is not valid"),
+        ("epochs = 3\n[training]\nepochs = 5\n", "epochs is set twice"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_the_reason(write, content: str | bytes, message: str) -> None:
     path = write(content)
-    assert refusal(path) == f"{path}: {message}"
+    assert refusal(path).startswith(f"{path}: {message}")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -89,14 +88,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ({"devices": (1, 2), "max_devices": 2}, "devices and max devices exclude each other"),
         ({"budget": 60.0, "epochs": 3}, "an epoch is not cut"),
         ({"budget": 60.0, "until_accuracy": 0.9}, "an epoch is not cut"),
-        ({"search": "lists", "budget": 60.0}, "exclude each other: a search"),
-        ({"search": "lists", "epochs": 1}, "exclude each other: a search"),
-        ({"search": "lists", "until_accuracy": 0.9}, "exclude each other: a search"),
         *(
-            ({"study": True, **other}, "exclude each other: a s")
-            for other in (
-                *({"scaling": "strong"}, {"budget": 60.0}, {"until_interval": 0.01}, {"search": "lists"}),
-                *({"epochs": 3}, {"until_accuracy": 0.9}),
+            ({"search": "lists", **other}, "exclude each other: a search")
+            for other in ({"budget": 60.0}, {"epochs": 1}, {"until_accuracy": 0.9})
+        ),
+        *(
+            ({"until_interval": 0.01, other: 3}, "exclude each other")
+            for other in ("repeats", "epochs", "until_accuracy", "search")
+        ),
+        *(
+            ({"study": True, other: value}, "exclude each other: a s")
+            for other, value in (
+                *(("scaling", "strong"), ("budget", 60.0), ("until_interval", 0.01), ("search", "lists")),
+                *(("epochs", 3), ("until_accuracy", 0.9)),
             )
         ),
     ],
@@ -106,10 +110,6 @@ def test_settings_that_exclude_each_other(values: dict[str, Any], message: str) 
         make_experiment(values)
 
 
-def test_a_study_that_is_switched_off_excludes_nothing() -> None:
-    assert make_experiment({"study": False, "scaling": "strong"}).measurement.scaling == "strong"
-
-
 def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
     by_budget = make_experiment({"budget": 60.0}, write("repeats = 3\ndevices = [1, 2]\n"))
     measurement, devices = by_budget.measurement, by_budget.resources.devices
@@ -117,46 +117,17 @@ def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
     by_repeats = make_experiment({"repeats": 3, "max_devices": 4}, write('budget = "5m"\ndevices = [1, 2]\n'))
     measurement, devices = by_repeats.measurement, by_repeats.resources.devices
     assert (measurement.budget, measurement.repeats, devices) == (None, 3, None)
+    # A study that is switched off excludes nothing
+    assert make_experiment({"study": False, "scaling": "strong"}).measurement.scaling == "strong"
 
 
 def test_a_file_may_have_a_table_for_each_group(write) -> None:
-    grouped = """
-seed = 7
-[work]
-models = ["alexnet:8"]
-[training]
-epochs = 3
-learning-rate = 0.05
-[slurm]
-partition = "gpu"
-"""
-    flat = """
-seed = 7
-models = ["alexnet:8"]
-epochs = 3
-learning-rate = 0.05
-partition = "gpu"
-"""
+    work, training, slurm = 'models = ["alexnet:8"]\n', "epochs = 3\nlearning-rate = 0.05\n", 'partition = "gpu"\n'
     groups = list_launcher_groups()
-    assert make_experiment({}, write(grouped), launcher_groups=groups) == make_experiment(
-        {}, write(flat), launcher_groups=groups
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("steps = 3\n[training]\n\nepocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("steps = 3\ntraining.epocs = 5\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("training = { epocs = 5 }\n", "unknown key of [training] 'epocs'; did you mean 'epochs'?"),
-        ("[training]\nsteps = 5\n", "unknown key of [training] 'steps'"),
-        ("[work]\nseed = 3\n[training]\nepochs = 0\n", "epochs: 0 is not valid"),
-        ("epochs = 3\n[training]\nepochs = 5\n", "epochs is set twice"),
-    ],
-)
-def test_a_wrong_key_in_a_table_is_named_with_its_file(write, text: str, message: str) -> None:
-    path = write(text)
-    assert refusal(path).startswith(f"{path}: {message}")
+    grouped = write(f"seed = 7\n[work]\n{work}[training]\n{training}[slurm]\n{slurm}")
+    in_tables = make_experiment({}, grouped, launcher_groups=groups)
+    flat = write(f"seed = 7\n{work}{training}{slurm}")
+    assert make_experiment({}, flat, launcher_groups=groups) == in_tables
 
 
 @dataclass(frozen=True)
@@ -186,12 +157,6 @@ def test_a_launcher_may_not_declare_a_flag_that_exists() -> None:
         make_experiment({}, launcher_groups=(Clash,))
 
 
-def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
-    path = folder / "experiment.toml"
-    path.write_text(format_experiment(experiment))
-    return make_experiment({}, path, launcher_groups=(SlurmSettings,))
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -215,7 +180,9 @@ def written_and_read(experiment: Experiment, folder: Path) -> Experiment:
 )
 def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
     experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
-    assert written_and_read(experiment, tmp_path) == experiment
+    path = tmp_path / "experiment.toml"
+    path.write_text(format_experiment(experiment))
+    assert make_experiment({}, path, launcher_groups=(SlurmSettings,)) == experiment
 
 
 # Every key that an experiment file could have before settings had groups, all at the top level.
