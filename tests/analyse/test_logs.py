@@ -7,6 +7,7 @@ import math
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,34 +39,49 @@ TWO_WORKERS = """\
 """
 
 
-@pytest.mark.parametrize("text", [TWO_WORKERS, TWO_WORKERS.replace("Node[0] ", "").replace("Node[1] ", "INFO:root:")])
-def test_the_values_of_several_workers_are_averaged(text: str) -> None:
-    (row,) = epochs(text)
-    assert (row.epoch, row.seconds) == (1, 11.0)
-    assert (row.train["accuracy"], row.valid["accuracy"]) == pytest.approx((0.6, 0.5))
+BY_ANYBODY = TWO_WORKERS.replace("Node[0] ", "").replace("Node[1] ", "INFO:root:")
+SEVERAL_EPOCHS = (
+    "Epoch[1] Train-accuracy=0.8\nEpoch[1] Time cost=9\nEpoch[1] Time cost=10\nEpoch[3] Validation-accuracy=0.75\n"
+)
+METRICS = (
+    "Epoch[0] Train-accuracy=0.5\nEpoch[0] Train-top_k_accuracy_5=0.9\nEpoch[0] Train-cross-entropy=1e-05\n"
+    "Epoch[0] Validation-multi-accuracy_0=1\n"
+)
+COLOURS = "\x1b[32mINFO:root:\x1b[0mEpoch[0] \x1b[1mTrain-accuracy=0.5\x1b[0m\r\n\ufffd\x00Epoch[0] Time cost=3.5\r\n"
 
 
-def test_the_largest_of_the_workers_is_of_metrics_alone() -> None:
-    (row,) = epochs(TWO_WORKERS, reduce=MAXIMUM)
-    assert (row.train["accuracy"], row.valid["accuracy"], row.seconds) == (0.7, 0.6, 11.0)
-
-
-def test_workers_may_be_missing_in_an_epoch_and_so_may_whole_fields() -> None:
-    more = (
-        "Epoch[1] Train-accuracy=0.8\nEpoch[1] Time cost=9\nEpoch[1] Time cost=10\nEpoch[3] Validation-accuracy=0.75\n"
-    )
-    _, second, fourth = epochs(TWO_WORKERS + more)
-    assert second == EpochRow(2, {"accuracy": 0.8}, {}, 9.5)
-    assert fourth == EpochRow(4, {}, {"accuracy": 0.75})
-
-
-def test_metrics_are_kept_apart_by_their_names() -> None:
-    (row,) = epochs(
-        "Epoch[0] Train-accuracy=0.5\nEpoch[0] Train-top_k_accuracy_5=0.9\nEpoch[0] Train-cross-entropy=1e-05\n"
-        "Epoch[0] Validation-multi-accuracy_0=1\n"
-    )
-    assert row.train == {"accuracy": 0.5, "top_k_accuracy_5": 0.9, "cross-entropy": 1e-5}
-    assert row.valid == {"multi-accuracy_0": 1.0}
+@pytest.mark.parametrize(
+    ("text", "options", "rows"),
+    [
+        (TWO_WORKERS, {}, [EpochRow(1, {"accuracy": 0.6}, {"accuracy": 0.5}, 11.0)]),
+        (BY_ANYBODY, {}, [EpochRow(1, {"accuracy": 0.6}, {"accuracy": 0.5}, 11.0)]),
+        (TWO_WORKERS, {"reduce": MAXIMUM}, [EpochRow(1, {"accuracy": 0.7}, {"accuracy": 0.6}, 11.0)]),
+        (SEVERAL_EPOCHS, {}, [EpochRow(2, {"accuracy": 0.8}, {}, 9.5), EpochRow(4, {}, {"accuracy": 1.0})]),
+        (
+            METRICS,
+            {},
+            [EpochRow(1, {"accuracy": 0.5, "top_k_accuracy_5": 0.9, "cross-entropy": 1e-5}, {"multi-accuracy_0": 1.0})],
+        ),
+        (
+            "INFO:root:Epoch[0] Train-accuracy=0.500000INFO:root:Epoch[0] Train-accuracy=0.700000\n",
+            {},
+            [EpochRow(1, {"accuracy": 0.6})],
+        ),
+        # What Speedometer says of the last batches is not the epoch's accuracy
+        (
+            "Epoch[0] Batch [30]\tSpeed: 59.61 samples/sec\tTrain-accuracy=0.001000\n",
+            {},
+            [EpochRow(1, samples_per_second=59.61)],
+        ),
+        (COLOURS, {}, [EpochRow(1, {"accuracy": 0.5}, seconds=3.5)]),
+    ],
+    ids=["averages", "nameless workers", "largest", "epochs", "metrics", "one line", "Speedometer", "colours"],
+)
+def test_the_epochs_of_all_workers_are_rows(text: str, options: dict[str, str], rows: list[EpochRow]) -> None:
+    for found, row in zip(epochs(text, **options), rows, strict=True):
+        assert (found.epoch, found.seconds) == (row.epoch, row.seconds)
+        assert (dict(found.train), dict(found.valid)) == (pytest.approx(row.train), pytest.approx(row.valid))
+        assert found.samples_per_second == pytest.approx(row.samples_per_second)
 
 
 def test_a_worker_that_says_nan_does_not_hide_the_largest() -> None:
@@ -74,17 +90,6 @@ def test_a_worker_that_says_nan_does_not_hide_the_largest() -> None:
     assert first.train["accuracy"] == 0.5
     assert math.isnan(second.train["accuracy"])
     assert math.isnan(epochs(text)[0].train["accuracy"])
-
-
-def test_two_workers_that_wrote_into_one_line_are_both_heard() -> None:
-    (row,) = epochs("INFO:root:Epoch[0] Train-accuracy=0.500000INFO:root:Epoch[0] Train-accuracy=0.700000\n")
-    assert row.train["accuracy"] == pytest.approx(0.6)
-
-
-def test_what_speedometer_says_of_the_last_batches_is_not_the_epochs_accuracy() -> None:
-    (row,) = epochs("Epoch[0] Batch [30]\tSpeed: 59.61 samples/sec\tTrain-accuracy=0.001000\n")
-    assert (row.epoch, row.train, row.valid, row.seconds) == (1, {}, {}, None)
-    assert row.samples_per_second == pytest.approx(59.61)
 
 
 SPEEDS = [(0, 10, 40.0), (1, 10, 20.0), (1, 20, 20.0), (0, 20, 60.0)]
@@ -105,15 +110,16 @@ def test_speeds_are_those_of_all_workers_together(head: str, form: str) -> None:
     assert row.samples_per_second == pytest.approx(expected)
 
 
-def test_nameless_workers_that_drift_apart_stay_as_many_as_they_are() -> None:
-    batches = [10, 20, 10, 30, 20, 40, 30, 40]  # one is ahead of the other, by one line and then by two
+@pytest.mark.parametrize(
+    ("batches", "workers"),
+    [
+        ([10, 20, 10, 30, 20, 40, 30, 40], 2),  # one is ahead of the other, by one line and then by two
+        (range(5000, 0, -1), 5000),
+    ],
+)
+def test_nameless_workers_that_drift_apart_stay_as_many_as_they_are(batches: Sequence[int], workers: int) -> None:
     lines = [f"Epoch[0] Batch [{batch}]\tSpeed: 50.00 samples/sec\n" for batch in batches]
-    assert epochs("".join(lines))[0].samples_per_second == pytest.approx(100)
-
-
-def test_colours_carriage_returns_and_bytes_that_are_no_text_do_not_matter() -> None:
-    text = "\x1b[32mINFO:root:\x1b[0mEpoch[0] \x1b[1mTrain-accuracy=0.5\x1b[0m\r\n\ufffd\x00Epoch[0] Time cost=3.5\r\n"
-    assert epochs(text) == (EpochRow(1, {"accuracy": 0.5}, seconds=3.5),)
+    assert epochs("".join(lines))[0].samples_per_second == pytest.approx(50 * workers)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "root:x:0:0\n", "Epoch[0] loss 0.5\nEpoch 1: accuracy=0.5\n"])
@@ -153,13 +159,13 @@ def test_a_benchmarks_log_has_its_steps_its_total_and_what_was_trained() -> None
     assert tenth.extras == {"total_loss": 7.593}
     assert (total.step, total.images_per_second, total.uncertainty) == (None, 133.81, None)
 
-
-def test_further_columns_of_a_benchmarks_log_have_the_names_of_its_heading() -> None:
     (section,) = read(
         "Step\tImg/sec\ttotal_loss\ttop_1_accuracy\ttop_5_accuracy\n"
         "1\timages/sec: 133.2 +/- 0.0 (jitter = 0.0)\t8.170\t0.001\t0.005\n"
     )
     assert section.steps[0].extras == {"total_loss": 8.17, "top_1_accuracy": 0.001, "top_5_accuracy": 0.005}
+    (cut_short,) = read(HEADER + STEPS)
+    assert [row.step for row in cut_short.steps] == [1, 10]
 
 
 def test_speeds_of_mixed_workers_add_up_while_their_totals_are_each_of_the_cluster() -> None:
@@ -178,11 +184,6 @@ def test_runs_after_one_another_are_told_apart_unless_they_are_workers_of_one() 
     assert [row.workers for row in merged.steps] == [2, 2, 2]
 
 
-def test_a_benchmark_that_was_cut_short_has_no_total() -> None:
-    (section,) = read(HEADER + STEPS)
-    assert [row.step for row in section.steps] == [1, 10]
-
-
 # ---- the journal
 
 EPOCH = Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103)
@@ -198,11 +199,8 @@ def test_every_trial_of_a_journal_that_trained_for_epochs_is_a_section() -> None
     assert second.title == "AlexNet · torch · allreduce · 2 devices · repeat 2"
     assert first.epochs == (EpochRow(1, {"accuracy": 0.9}, {"accuracy": 0.8}, 2.0, 50.0),)
     assert len(second.epochs) == 2
-
-
-def test_a_failed_trial_shows_the_epochs_it_had_and_why_it_ended() -> None:
-    text = line(epochs=(EPOCH,), status=CRASH, failure=Failure(CRASH, "rank 1 ended\nmore"))
-    assert read(text)[0].title.endswith(" · repeat 1 · crash: rank 1 ended")
+    failed = line(epochs=(EPOCH,), status=CRASH, failure=Failure(CRASH, "rank 1 ended\nmore"))
+    assert read(failed)[0].title.endswith(" · repeat 1 · crash: rank 1 ended")
 
 
 def test_of_a_trial_measured_again_the_last_counts_and_a_torn_line_not_at_all() -> None:
@@ -211,20 +209,24 @@ def test_of_a_trial_measured_again_the_last_counts_and_a_torn_line_not_at_all() 
     assert len(section.epochs) == 2
 
 
-def test_a_run_without_epochs_is_told_what_would_have_some() -> None:
-    with pytest.raises(InputError, match=r"some\.log: no trial of this run trained for epochs; .*--epochs N"):
-        read(line())
+NEWER = line(epochs=(EPOCH,)).replace(f'"schema":{SCHEMA}', '"schema":99')
 
 
-@pytest.mark.parametrize("damaged", ["{}\n", "precious\n", '{"schema":1}\n', "[]\n"])
-def test_a_damaged_line_of_a_journal_is_named(damaged: str) -> None:
-    with pytest.raises(InputError, match=r"some\.log:2: this line is damaged"):
-        read(line(epochs=(EPOCH,)) + damaged)
-
-
-def test_a_journal_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(InputError, match=r"some\.log:1: written by a newer trainscale \(schema 99,"):
-        read(line(epochs=(EPOCH,)).replace(f'"schema":{SCHEMA}', '"schema":99'))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (line(), ": no trial of this run trained for epochs; trainscale run --epochs N does"),
+        (NEWER, ":1: written by a newer trainscale (schema 99,"),
+        *(
+            (line(epochs=(EPOCH,)) + damaged, ":2: this line is damaged")
+            for damaged in ("{}\n", "precious\n", '{"schema":1}\n', "[]\n")
+        ),
+    ],
+)
+def test_a_journal_without_epochs_or_with_other_lines_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert str(caught.value).startswith(f"some.log{message}")
 
 
 # ---- lines and numbers of any length: linear time, bounded memory, and a message
@@ -261,12 +263,6 @@ def read_or_refuse(line: str) -> str:
 def test_reading_takes_time_in_proportion_to_the_length(line: str) -> None:
     message = read_or_refuse(line)
     assert not message or message.startswith("some.log:1: ")
-
-
-def test_batches_that_decrease_are_those_of_as_many_workers() -> None:
-    lines = [f"Epoch[0] Batch [{batch}] Speed: 1.0 samples/sec\n" for batch in range(5000, 0, -1)]
-    (section,) = read_log(lines, "some.log")
-    assert section.epochs[0].samples_per_second == pytest.approx(5000)
 
 
 @pytest.mark.parametrize(

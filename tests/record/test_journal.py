@@ -72,12 +72,21 @@ def test_a_new_run_is_begun_in_a_new_directory(journal: Journal, directory: Path
     assert journal.records == []
     assert read_run(directory) == RUN_INFO
     assert sorted(contents(directory)) == [RUN, TRIALS]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        journal.append(record(seconds=float("nan")))
+    assert (directory / TRIALS).read_bytes() == b""
 
 
-def test_an_empty_directory_is_as_good_as_a_new_one(tmp_path: Path) -> None:
+def test_an_empty_directory_is_as_good_as_a_new_one_and_keeps_the_first_provenance(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run was recorded here"):
+        read_run(tmp_path)
     assert check_directory(tmp_path, SPEC) is False
     open_journal(tmp_path, RUN_INFO).close()
     assert check_directory(tmp_path, SPEC) is True
+    with open_journal(tmp_path, RunInfo(SPEC, {"date": "2027-12-31"})) as again:
+        assert again.run.provenance == {"date": "2026-01-02"}
+    (tmp_path / TRIALS).unlink()
+    assert read_trials(tmp_path) == []
 
 
 def test_records_come_back_as_they_were_appended(directory: Path) -> None:
@@ -99,30 +108,12 @@ def test_each_append_is_one_line_on_the_disk_at_once(journal: Journal, directory
         assert json.loads(text.splitlines()[-1])["repeat"] == count
 
 
-def test_what_is_not_a_number_is_never_written(journal: Journal, directory: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        journal.append(record(seconds=float("nan")))
-    assert (directory / TRIALS).read_bytes() == b""
-
-
 def test_the_last_record_of_a_repeated_trial_counts(journal: Journal, directory: Path) -> None:
     journal.append(record(0, status="crash"))
     journal.append(record(1))
     journal.append(record(0))
     for records in (journal.records, read_trials(directory)):
         assert [(stored.trial.repeat, stored.status) for stored in records] == [(1, "ok"), (0, "ok")]
-
-
-def test_a_run_without_trials_is_read_as_such(directory: Path) -> None:
-    open_journal(directory, RUN_INFO).close()
-    (directory / TRIALS).unlink()
-    assert read_trials(directory) == []
-
-
-def test_continuing_keeps_the_first_provenance(directory: Path) -> None:
-    open_journal(directory, RUN_INFO).close()
-    with open_journal(directory, RunInfo(SPEC, {"date": "2027-12-31"})) as again:
-        assert again.run.provenance == {"date": "2026-01-02"}
 
 
 # ---- after a crash
@@ -144,9 +135,12 @@ def test_a_torn_last_line_is_cut_and_its_trial_forgotten(directory: Path, length
     assert [stored.trial.repeat for stored in read_trials(directory)] == [0, 1, 2]
 
 
-def test_a_journal_that_is_one_torn_line_starts_from_nothing(directory: Path) -> None:
-    open_journal(directory, RUN_INFO).close()
-    (directory / TRIALS).write_bytes(b'{"schema":1,"ke')
+@pytest.mark.parametrize("name", [TRIALS, f".{RUN}.12345"])
+def test_of_a_run_whose_first_line_or_run_json_was_half_written_nothing_remains(directory: Path, name: str) -> None:
+    if name == TRIALS:
+        open_journal(directory, RUN_INFO).close()
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_bytes(b'{"schema":1,"ke')
     with open_journal(directory, RUN_INFO) as again:
         assert again.records == []
     assert (directory / TRIALS).read_bytes() == b""
@@ -175,50 +169,36 @@ def test_a_damaged_line_in_the_middle_is_named_by_file_and_line(directory: Path,
         assert refusal(directory).startswith(f"{directory / TRIALS}:2: this line is damaged")
 
 
-def test_a_begun_run_of_which_only_half_a_run_json_was_written_can_be_begun_again(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    (directory / f".{RUN}.12345").write_text('{"spec"')  # the controller was killed while it wrote
-    with open_journal(directory, RUN_INFO) as journal:
-        assert journal.records == []
-
-
 # ---- where a run does not belong
 
 
-def test_another_runs_directory_is_refused_with_what_differs(directory: Path) -> None:
-    open_journal(directory, RUN_INFO).close()
-    message = refusal(directory, RunInfo({**SPEC, "steps": 100}))
-    assert message.startswith(f"output {directory}: this directory holds another run, which differs in")
-    assert "steps (there 3, here 100)" in message
-    assert "warmup" not in message
+OTHER = replace(CONFIG, model="alexnet", image_size=224, batch=16).to_dict()
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"budget": 60.0, "repeats": None}, ("repeats (there 2, here null)", "budget (there null, here 60.0)")),
-        ({"series": [{**CONFIG.to_dict(), "strategy": "sharded", "ladder": [1, 2]}]}, ("allreduce", "sharded")),
-        ({"series": [{**CONFIG.to_dict(), "ladder": [1, 2, 4]}]}, ("ladder", "[1, 2, 4]")),
+        ({"steps": 100}, "steps (there 3, here 100)"),
+        ({"budget": 60.0, "repeats": None}, "repeats (there 2, here null), budget (there null, here 60.0)"),
+        (
+            {"series": [{**CONFIG.to_dict(), "strategy": "sharded", "ladder": [1, 2]}]},
+            "strategy (there allreduce, here sharded)",
+        ),
+        ({"series": [{**CONFIG.to_dict(), "ladder": [1, 2, 4]}]}, "ladder (there [1, 2], here [1, 2, 4])"),
+        (
+            {"series": [{**CONFIG.to_dict(), "ladder": [1, 2]}, {**OTHER, "ladder": [1, 2]}]},
+            "model (there mnist, here mnist, alexnet), batch (there 8, here 8, 16),"
+            " image_size (there 28, here 28, 224)",
+        ),
     ],
-    ids=["budget in place of repeats", "another strategy", "a longer ladder"],
+    ids=["steps", "budget in place of repeats", "another strategy", "a longer ladder", "further series"],
 )
-def test_a_difference_is_said_so_that_one_sees_it(
-    directory: Path, changes: dict[str, object], words: tuple[str, ...]
+def test_another_runs_directory_is_refused_with_what_differs(
+    directory: Path, changes: dict[str, object], words: str
 ) -> None:
     open_journal(directory, RUN_INFO).close()
-    message = refusal(directory, RunInfo({**SPEC, **changes}))
-    assert all(word in message for word in words)
-
-
-def test_other_series_are_named_by_what_differs(directory: Path) -> None:
-    open_journal(directory, RUN_INFO).close()
-    other = replace(CONFIG, model="alexnet", image_size=224, batch=16).to_dict()
-    series = [{**CONFIG.to_dict(), "ladder": [1, 2]}, {**other, "ladder": [1, 2]}]
-    message = refusal(directory, RunInfo({**SPEC, "series": series}))
-    assert (
-        "differs in model (there mnist, here mnist, alexnet), batch (there 8, here 8, 16),"
-        " image_size (there 28, here 28, 224); name a new one"
-    ) in message
+    start = f"output {directory}: this directory holds another run, which differs in {words}; name a new one"
+    assert refusal(directory, RunInfo({**SPEC, **changes})).startswith(start)
 
 
 @pytest.mark.parametrize("name", [RUN, TRIALS])
@@ -252,23 +232,23 @@ def test_what_is_no_directory_for_a_run_is_refused(tmp_path: Path) -> None:
     assert "output /proc/trainscale" in refusal(Path("/proc/trainscale"))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"schema": 1}', '{"spec": 1, "schema": "x"}'])
-def test_a_run_json_that_is_none_is_refused(directory: Path, text: str) -> None:
+NEWER = json.dumps(replace(RUN_INFO, schema=SCHEMA + 1).to_dict())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *(
+            (text, "cannot be read as a run")
+            for text in ("", "{", "[]", "{}", "null", '{"schema": 1}', '{"spec": 1, "schema": "x"}')
+        ),
+        (NEWER, f"written by a newer trainscale (schema {SCHEMA + 1}, this one knows {SCHEMA})"),
+    ],
+)
+def test_a_run_json_that_is_none_is_refused(directory: Path, text: str, message: str) -> None:
     directory.mkdir(parents=True)
     (directory / RUN).write_text(text)
-    assert refusal(directory).startswith(f"{directory / RUN}: cannot be read as a run")
-
-
-def test_a_newer_schema_is_refused(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    (directory / RUN).write_text(json.dumps(replace(RUN_INFO, schema=SCHEMA + 1).to_dict()))
-    message = refusal(directory)
-    assert f"written by a newer trainscale (schema {SCHEMA + 1}, this one knows {SCHEMA})" in message
-
-
-def test_a_directory_without_a_run_has_none_to_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no run was recorded here"):
-        read_run(tmp_path)
+    assert refusal(directory).startswith(f"{directory / RUN}: {message}")
 
 
 # ---- two writers
