@@ -56,7 +56,7 @@ COLOURS = "\x1b[32mINFO:root:\x1b[0mEpoch[0] \x1b[1mTrain-accuracy=0.5\x1b[0m\r\
         (TWO_WORKERS, {}, [EpochRow(1, {"accuracy": 0.6}, {"accuracy": 0.5}, 11.0)]),
         (BY_ANYBODY, {}, [EpochRow(1, {"accuracy": 0.6}, {"accuracy": 0.5}, 11.0)]),
         (TWO_WORKERS, {"reduce": MAXIMUM}, [EpochRow(1, {"accuracy": 0.7}, {"accuracy": 0.6}, 11.0)]),
-        (SEVERAL_EPOCHS, {}, [EpochRow(2, {"accuracy": 0.8}, {}, 9.5), EpochRow(4, {}, {"accuracy": 1.0})]),
+        (SEVERAL_EPOCHS, {}, [EpochRow(2, {"accuracy": 0.8}, {}, 9.5), EpochRow(4, {}, {"accuracy": 0.75})]),
         (
             METRICS,
             {},

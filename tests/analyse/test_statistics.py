@@ -14,7 +14,6 @@ from trainscale.analyse.statistics import (
     count_repeats,
     jitter,
     make_estimate,
-    make_exact,
     mean_interval,
     ratio,
     ratio_interval,
@@ -128,10 +127,10 @@ def test_more_confidence_is_a_wider_interval() -> None:
 
 
 def test_an_exact_number_adds_no_error() -> None:
-    result, alone = ratio([estimate(B)], [make_exact(100.0)], 0.95), mean_interval(B)
+    result, alone = ratio([estimate(B)], [Estimate(100.0, None, 0.0)], 0.95), mean_interval(B)
     assert result.mean == pytest.approx(alone.mean / 100)
     assert result.relative == pytest.approx(alone.relative, rel=1e-3)
-    assert ratio([make_exact(2.0)], [make_exact(1.0)], 0.95).low == 2.0
+    assert ratio([Estimate(2.0, None, 0.0)], [Estimate(1.0, None, 0.0)], 0.95).low == 2.0
 
 
 def test_the_spread_is_that_of_single_repeats_whatever_the_rule() -> None:

@@ -66,14 +66,11 @@ Measure = Callable[[ParityNumbers, ParityNumbers, str], tuple[float, str]]
 def compare(
     reference: tuple[ParityNumbers, ParityNumbers], other: tuple[ParityNumbers, ParityNumbers]
 ) -> tuple[Check, ...]:
-    """Return all checks. Each side gives its numbers in float64 and in float32.
-
-    All are compared with the reference's float64; ``baseline`` is its own float32.
-    """
+    """Return all checks. Each side gives its numbers in float64 and in float32."""
     (exact, baseline), (double, single) = reference, other
 
     def check_as_close(name: str, measure: Measure, part: str, allowance: Allowance) -> Check:
-        """Check that float32 is as close to float64 as the reference's, and the reverse."""
+        """Check that float32 is as close to float64 as the reference's, and vice versa."""
         first, own = (_check(name, measure, exact, side, part, allowance.most) for side in (baseline, single))
         if own.difference is None or first.difference is None:
             return own if own.difference is None else first
@@ -87,25 +84,27 @@ def compare(
         words = f"differ by {own.difference:.1e} from float64, tolerance {of_own:.0e}"
         return Check(name, own.difference, of_own, words)
 
+    def check(name: str, measure: Measure, part: str, tolerance: float) -> Check:
+        side = single if name.endswith("float32") else double
+        return _check(name, measure, exact, side, part, tolerance)
+
     return (
         _check_count("parameters", exact.parameters, double.parameters),
         _check_count("multiply-adds", exact.macs, double.macs),
-        _check("initial weights", _measure_largest, exact, double, "before/", 0.0),
-        _check("initial weights, float32", _measure_largest, exact, single, "before/", 0.0),
-        _check("logits, float64", _measure_largest, exact, double, "logits/", LOGITS_64),
-        _check("weights after 3 steps, float64", _measure_worst_change, exact, double, "after/", WEIGHTS_64),
-        _check("losses of 3 steps, float64", _measure_largest, exact, double, "losses", LOSSES_64),
-        _check("running statistics, float64", _measure_largest, exact, double, "statistics/", STATISTICS_64),
+        check("initial weights", _measure_largest, "before/", 0.0),
+        check("initial weights, float32", _measure_largest, "before/", 0.0),
+        check("logits, float64", _measure_largest, "logits/", LOGITS_64),
+        check("weights after 3 steps, float64", _measure_worst_change, "after/", WEIGHTS_64),
+        check("losses of 3 steps, float64", _measure_largest, "losses", LOSSES_64),
+        check("running statistics, float64", _measure_largest, "statistics/", STATISTICS_64),
         check_as_close("logits, float32", _measure_largest, "logits/", LOGITS_32),
         check_as_close("first loss, float32", _measure_first, "losses", FIRST_LOSS_32),
         check_as_close("first running statistics, float32", _measure_largest, "first-statistics/", FIRST_STATISTICS_32),
         check_as_close("closest tensor after the first step, float32", _measure_closest, "first/", CLOSEST_TENSOR_32),
-        _check("weights after the first step, float32", _measure_total, exact, single, "first/", FIRST_UPDATE_32),
-        _check(
-            "each tensor after the first step, float32", _measure_worst_change, exact, single, "first/", FIRST_TENSOR_32
-        ),
-        _check("losses of 3 steps, float32", _measure_largest, exact, single, "losses", LOSSES_32),
-        _check("weights after 3 steps, float32", _measure_total, exact, single, "after/", WEIGHTS_32),
+        check("weights after the first step, float32", _measure_total, "first/", FIRST_UPDATE_32),
+        check("each tensor after the first step, float32", _measure_worst_change, "first/", FIRST_TENSOR_32),
+        check("losses of 3 steps, float32", _measure_largest, "losses", LOSSES_32),
+        check("weights after 3 steps, float32", _measure_total, "after/", WEIGHTS_32),
         *_check_dropout(baseline, single),
         *_check_pixels(single),
     )

@@ -132,11 +132,6 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
     return Estimate(interval.mean, repeats, half / quantile / interval.mean, is_sequential)
 
 
-def make_exact(value: float) -> Estimate:
-    """Return a number without error, such as a speed in a contract."""
-    return Estimate(value, None, 0.0)
-
-
 def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
     """Return ``value / other * factor``, with the fewer repeats of the two."""
     counts = [part.repeats for part in (value, other) if part.repeats is not None]

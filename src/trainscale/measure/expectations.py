@@ -39,7 +39,7 @@ from .context import RunContext
 _SECONDS = 3600.0  # that computing an expectation may take
 _CODE = ("witness", "models", "data")  # folders of the worker that the numbers come from
 
-# Sustained by the reference in float64; for estimates only. A core: Inception v3 with a batch of 4 takes 6 s a step.
+# Sustained by the reference in float64; for estimates only.
 _CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
 _TRAINING_FLOPS_PER_MAC = 6
 
@@ -51,7 +51,7 @@ Report = Callable[[str], None]
 
 
 class Expectations:
-    """Computes and remembers expectations. ``report`` is given a line for each computation."""
+    """Computes and remembers expectations. ``report`` gets lines."""
 
     def __init__(self, context: RunContext, report: Report) -> None:
         self._context, self._report = context, report
@@ -175,7 +175,10 @@ def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ..
 def find_numbers_file(
     kind: str, name: str, identity: JsonObject, plugins: Iterable[PluginReference], code: Sequence[str] = ("",)
 ) -> Path:
-    """Return the file of a set of numbers. Its name depends on all that the numbers depend on."""
+    """Return the file of a set of numbers, named by all that they depend on, in the cache if it can be written.
+
+    Numbers that were not used for three months are deleted there.
+    """
     hashes = [_compute_code_hash(_WORKER / folder) for folder in code]
     for plugin in plugins:
         package = Path(plugin.folder) / plugin.package
@@ -183,23 +186,18 @@ def find_numbers_file(
             hashes.append(_compute_code_hash(package))
         else:
             hashes.append(hashlib.sha256(package.with_suffix(".py").read_bytes()).hexdigest())
-    return _prepare_folder(kind) / f"{name}-{compute_digest({**identity, 'code': hashes})}"
-
-
-def _prepare_folder(kind: str) -> Path:
-    """Return the folder of a kind of numbers, without those that were not used for three months.
-
-    A temporary folder stands in where the user's cache cannot be written.
-    """
     folder = find_cache_folder() / kind
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():
             if time.time() - entry.stat().st_mtime > KEEP_SECONDS:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()  # earlier versions made folders
+        is_writable = os.access(folder, os.W_OK)
     except OSError:
-        return _make_temporary_folder(kind)
-    return folder if os.access(folder, os.W_OK) else _make_temporary_folder(kind)
+        is_writable = False
+    if not is_writable:
+        folder = _make_temporary_folder(kind)
+    return folder / f"{name}-{compute_digest({**identity, 'code': hashes})}"
 
 
 @cache

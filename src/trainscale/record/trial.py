@@ -120,8 +120,16 @@ class TrialRecord:
             values = _convert_schema_1(values)
         text = repr(values.get("config"))
         trial = convert({**values, "config": _configs[text]} if text in _configs else values, Trial)
-        _configs[text] = trial.config
-        _check_counts(trial)
+        config = _configs[text] = trial.config
+        counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
+        for name, count in counts.items():
+            if not 1 <= count <= MOST:
+                raise DecodingError(f"{name}: Expected a number from 1 to {MOST}, got {count}")
+        if config.scaling not in (WEAK, STRONG):
+            raise DecodingError(f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}")
+        if config.batch_per_device(trial.devices) < 1:
+            most = config.batch
+            raise DecodingError(f"devices: Expected at most the global batch of {most}, got {trial.devices}")
         return convert({**values, "trial": trial}, cls)
 
 
@@ -137,20 +145,6 @@ def decode_record(line: str | bytes, where: str) -> TrialRecord:
         return TrialRecord.from_dict(values)
     except DecodingError as error:
         raise DamagedLine(f"{where}: this line is damaged: {error}") from None
-
-
-def _check_counts(trial: Trial) -> None:
-    """Refuse counts that no statistic can use."""
-    config = trial.config
-    counts = {"devices": trial.devices, "config.batch": config.batch, "config.classes": config.classes}
-    for name, count in counts.items():
-        if not 1 <= count <= MOST:
-            raise DecodingError(f"{name}: Expected a number from 1 to {MOST}, got {count}")
-    if config.scaling not in (WEAK, STRONG):
-        raise DecodingError(f"config.scaling: Expected {WEAK} or {STRONG}, got {config.scaling!r:.40}")
-    if config.batch_per_device(trial.devices) < 1:
-        batch = config.batch
-        raise DecodingError(f"devices: Expected at most the global batch of {batch}, got {trial.devices}")
 
 
 def _convert_schema_1(values: JsonObject) -> JsonObject:

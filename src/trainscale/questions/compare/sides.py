@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analyse.checks import OTHER_CORES, make_busy_flag
 from ...analyse.series import Point, Series
-from ...analyse.statistics import Estimate, Interval, make_estimate, make_exact, quotient
+from ...analyse.statistics import Estimate, Interval, make_estimate, quotient
 from ...errors import InputError
 from ...record.decoding import MOST_BYTES, DecodingError, check_schema, convert, decode_object
 from ...record.run import RecordedMachine, RunInfo
@@ -283,7 +283,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
         if count in side.points and (by_speed or count != baseline):
             hosts = curve.count_hosts(point) or side.points[count].hosts
             points[count] = replace(side.points[count], hosts=hosts, samples_per_second=Interval(speed), failures=())
-            exact[count] = make_exact(speed if by_speed else curve.compute_efficiency(point))
+            exact[count] = Estimate(speed if by_speed else curve.compute_efficiency(point), None, 0.0)
             value = side.values[count]
             if value and own_baseline and not by_speed:
                 value = quotient(value, own_baseline, baseline / count)
