@@ -16,9 +16,19 @@ def state(*speeds: Sequence[float], rounds: int = ROUNDS) -> RaceState[int]:
     return replay_race([Entry(number, tuple(values)) for number, values in enumerate(speeds)], rounds)
 
 
-def test_the_first_round_needs_a_trial_of_every_candidate() -> None:
-    race = state([], [100.0], [])
-    assert (race.round, race.waiting, race.winner) == (1, (0, 2), None)
+@pytest.mark.parametrize(
+    ("speeds", "end"),
+    [
+        (([], [100.0], []), (1, (0, 1, 2), (0, 2), None)),  # the first round needs a trial of each
+        (([100.0], [10.0]), (1, (0,), (), 0)),  # the last one left has won
+        (([],), (1, (0,), (), 0)),
+        # After the last round the highest mean wins, and the others are still in the race
+        (([100.0, 90, 110, 95], [101.0, 92, 112, 97], [99.0, 91, 111, 96]), (4, (0, 1, 2), (), 1)),
+    ],
+)
+def test_a_race_goes_on_until_one_has_won(speeds: Sequence[Sequence[float]], end: tuple[object, ...]) -> None:
+    race = state(*speeds)
+    assert (race.round, race.running, race.waiting, race.winner) == end
 
 
 def test_after_one_trial_only_those_below_half_of_the_leader_leave() -> None:
@@ -47,29 +57,12 @@ def test_a_candidate_that_varies_more_than_the_others_stays_longer() -> None:
     assert state(*steady, [70.0, 99.0]).departures == ()
 
 
-def test_the_last_one_left_has_won_without_further_rounds() -> None:
-    race = state([100.0], [10.0])
-    assert (race.winner, race.waiting, race.round) == (0, (), 1)
-
-
-def test_after_the_last_round_the_highest_mean_wins_and_the_others_are_still_in_the_race() -> None:
-    race = state([100.0, 90, 110, 95], [101.0, 92, 112, 97], [99.0, 91, 111, 96])
-    assert (race.winner, race.running, race.waiting) == (1, (0, 1, 2), ())
-
-
-def test_a_candidate_alone_wins_without_a_trial() -> None:
-    assert state([]).winner == 0
-
-
 def test_a_candidate_that_cannot_go_on_leaves_with_its_reason() -> None:
     entries = [Entry(0, (100.0, 100.0)), Entry(1, (99.0, 98.0)), Entry(2, (100.0,), "oom: too large")]
     race = replay_race(entries, ROUNDS)
     assert [(d.key, d.round, d.reason, d.ratio) for d in race.departures] == [(2, 2, "oom: too large", None)]
-
-
-def test_if_nobody_can_go_on_nobody_wins() -> None:
-    race = replay_race([Entry(0, (), "crash"), Entry(1, (), "crash")], ROUNDS)
-    assert (race.winner, race.running, len(race.departures)) == (None, (), 2)
+    nobody = replay_race([Entry(0, (), "crash"), Entry(1, (), "crash")], ROUNDS)
+    assert (nobody.winner, nobody.running, len(nobody.departures)) == (None, (), 2)
 
 
 def test_trials_of_later_rounds_do_not_change_who_left_before() -> None:

@@ -43,6 +43,8 @@ def test_one_or_two_values_have_a_mean_but_no_interval() -> None:
     assert mean_interval([5.0, 6.0, 7.0]).low is not None
     assert Interval(5.0).half_width is None
     assert Interval(5.0).relative is None
+    assert Interval(4.0, 2.0, 6.0).scaled(0.5) == Interval(2.0, 1.0, 3.0)
+    assert Interval(4.0).scaled(0.5) == Interval(2.0)
 
 
 def test_ratio_interval_by_hand_with_equal_spreads() -> None:
@@ -53,19 +55,13 @@ def test_ratio_interval_by_hand_with_equal_spreads() -> None:
     assert ratio.high == pytest.approx(2 * math.exp(reach))
 
 
-def test_swapping_a_ratio_inverts_its_limits() -> None:
-    tops, bottoms = [190.0, 200.0, 215.0], [99.0, 101.0, 104.0, 98.0]
-    ratio, inverse = ratio_interval(tops, bottoms), ratio_interval(bottoms, tops)
-    assert ratio.low is not None
-    assert inverse.high is not None
-    assert inverse.high == pytest.approx(1 / ratio.low)
-
-
-def test_a_ratio_needs_three_values_on_both_sides_for_an_interval() -> None:
+def test_a_ratio_needs_three_values_on_both_sides_for_an_interval_which_its_inverse_inverts() -> None:
     three = [1.0, 1.1, 1.2]
     assert ratio_interval([2.0, 2.1], three).low is None
     assert ratio_interval(three, [2.0, 2.1]).low is None
-    assert ratio_interval(three, three).low is not None
+    assert ratio_interval([2.0] * 3, [1.0] * 3) == Interval(2.0, 2.0, 2.0)
+    tops, bottoms = [190.0, 200.0, 215.0], [99.0, 101.0, 104.0, 98.0]
+    assert ratio_interval(bottoms, tops).high == pytest.approx(1 / ratio_interval(tops, bottoms).low)
 
 
 def test_an_interval_is_wider_where_the_values_decided_how_many_there_are() -> None:
@@ -85,19 +81,10 @@ def test_a_sequential_ratio_by_hand_has_the_degrees_of_freedom_of_the_smaller_si
     assert ratio.high == pytest.approx(2 * math.exp(4.30265273 * math.sqrt(first + second)))
 
 
-def test_identical_repeats_give_a_ratio_without_width() -> None:
-    assert ratio_interval([2.0] * 3, [1.0] * 3) == Interval(2.0, 2.0, 2.0)
-
-
 def test_jitter_ignores_an_outlier() -> None:
     assert jitter([9.0, 10.0, 11.0]) == pytest.approx(1.4826)
     assert jitter([9.0, 10.0, 10.0, 11.0, 1000.0]) == pytest.approx(1.4826)
     assert jitter([5.0]) == 0
-
-
-def test_scaling_an_interval_keeps_missing_limits_missing() -> None:
-    assert Interval(4.0, 2.0, 6.0).scaled(0.5) == Interval(2.0, 1.0, 3.0)
-    assert Interval(4.0).scaled(0.5) == Interval(2.0)
 
 
 # ---- estimates
@@ -109,21 +96,13 @@ def estimate(values: list[float], is_sequential: bool = False) -> Estimate:
     return make_estimate(mean_interval(values, is_sequential), len(values), is_sequential)
 
 
-def test_at_95_percent_the_ratio_is_that_of_run_means() -> None:
-    ours, theirs = ratio([estimate(B)], [estimate(A)], 0.95), ratio_interval(B, A)
-    assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high), rel=1e-12)
-
-
-def test_one_sequential_side_widens_the_interval() -> None:
-    plain = ratio([estimate(B)], [estimate(A)], 0.95)
+def test_an_interval_of_a_ratio_widens_with_sequential_sides_and_with_confidence() -> None:
+    plain, of_means = ratio([estimate(B)], [estimate(A)], 0.95), ratio_interval(B, A)
+    assert (plain.mean, plain.low, plain.high) == pytest.approx((of_means.mean, of_means.low, of_means.high), rel=1e-12)
     mixed = ratio([estimate(B)], [estimate(A, True)], 0.95)
     both = ratio([estimate(B, True)], [estimate(A, True)], 0.95)
-    assert plain.half_width < mixed.half_width < both.half_width  # type: ignore[operator]
-
-
-def test_more_confidence_is_a_wider_interval() -> None:
-    sure, plain = (ratio([estimate(B)], [estimate(A)], confidence).half_width for confidence in (0.99, 0.95))
-    assert sure > plain  # type: ignore[operator]
+    assert plain.half_width < mixed.half_width < both.half_width
+    assert ratio([estimate(B)], [estimate(A)], 0.99).half_width > plain.half_width
 
 
 def test_an_exact_number_adds_no_error() -> None:
@@ -166,19 +145,10 @@ def test_that_many_repeats_decide_in_half_of_all_runs() -> None:
     assert 150 < decided < 260
 
 
-def test_a_side_with_one_repeat_is_taken_to_have_the_spread_of_the_other() -> None:
-    assert count_repeats(estimate([100.0]), estimate(B), 0.02, 0.95) == count_repeats(
-        Estimate(100.0, 1, estimate(B).spread), estimate(B), 0.02, 0.95
-    )
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "reach"),
-    [
-        (estimate([100.0]), estimate([99.0]), 0.02),  # no spread is known
-        (estimate(A), estimate(B), 1e-6),  # far more than anybody repeats
-        (estimate(A), estimate(B), 0.0),
-    ],
-)
-def test_the_number_of_repeats_is_not_known(first: Estimate, second: Estimate, reach: float) -> None:
-    assert count_repeats(first, second, reach, 0.95) is None
+def test_repeats_are_counted_with_the_spread_of_the_other_side_and_not_without_any() -> None:
+    borrowed = Estimate(100.0, 1, estimate(B).spread)
+    count = count_repeats(estimate([100.0]), estimate(B), 0.02, 0.95)
+    assert count == count_repeats(borrowed, estimate(B), 0.02, 0.95) is not None
+    assert count_repeats(estimate([100.0]), estimate([99.0]), 0.02, 0.95) is None  # no spread is known
+    for reach in (1e-6, 0.0):  # far more than anybody repeats
+        assert count_repeats(estimate(A), estimate(B), reach, 0.95) is None

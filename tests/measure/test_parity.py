@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import graph_nets
@@ -22,9 +23,18 @@ from trainscale.worker.events import FrameworkFacts
 from trainscale.worker.inspection.host import read_machine
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The right framework computes its numbers once for all tests of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 def plan_for(*frameworks: str, model: str = "every-kind", **settings: object) -> Plan:
@@ -68,13 +78,47 @@ def test_a_mistake_is_found_and_named(mistake: str, found_in: str) -> None:
 
 @pytest.mark.framework
 @pytest.mark.slow
-def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mistake", "model", "check"),
+    [
+        ("nearly_the_eps", "with-biases", "logits, float64"),
+        ("other_momentum", "with-biases", "running statistics, float64"),
+        ("other_momentum_in_fp32", "with-biases", "first running statistics, float32"),
+        ("other_dropout", "with-biases", "dropout rates"),
+        ("unscaled_dropout", "with-biases", "scale of what is kept"),
+        ("frozen_biases", "with-biases", "weights after 3 steps, float64"),
+        ("missing_biases", "with-biases", "running statistics, float64"),
+        ("relu6", "with-biases", "logits, float64"),
+        ("relu6", "mnist", "logits, float64"),
+        ("wrong_pixels", "with-biases", "8-bit images"),
+        ("hidden_bf16", "mnist", "first loss, float32"),
+        ("hidden_bf16", "with-biases", "first running statistics, float32"),
+        ("hidden_tf32", "mnist", "logits, float32"),
+        ("hidden_tf32", "with-biases", "logits, float32"),
+        ("no_update_in_fp32", "mnist", "closest tensor after the first step, float32"),
+        ("frozen_scale_in_fp32", "with-biases", "each tensor after the first step, float32"),
+    ],
+)
+def test_a_mistake_that_only_a_close_look_finds_is_found_by(mistake: str, model: str, check: str) -> None:
+    right, mistaken = prove(plan_for("torch", mistaken_frameworks.register(mistake), model=model))
+    assert (right.state, mistaken.state) == (PROVEN, FAILED)
+    assert mistaken.reason.startswith(f"{check}: ")
+
+
+@pytest.mark.framework
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", ["hidden_bf16", "other_dropout", "wrong_pixels"])
+def test_a_mistake_of_the_reference_is_noticed_too(mistake: str) -> None:
+    verdicts = prove(plan_for(mistaken_frameworks.register(mistake), "torch", model="with-biases"))
+    assert FAILED in [verdict.state for verdict in verdicts]
+
+
+@pytest.mark.framework
+@pytest.mark.slow
+def test_what_was_computed_once_is_remembered_until_a_version_changes(own_cache: Path) -> None:
     name = mistaken_frameworks.register("no_decay")
     plan = plan_for("torch", name)
-    first: list[str] = []
-    second: list[str] = []
-    newer: list[str] = []
-    anew: list[str] = []
+    first, second, newer, anew = ([] for _ in range(4))
     verdicts = prove(plan, first)
     assert prove(plan, second) == verdicts
     prove(plan, newer, version="2")
@@ -86,11 +130,11 @@ def test_what_was_computed_once_is_remembered_until_a_version_changes(tmp_path: 
 
 @pytest.mark.framework
 @pytest.mark.slow
-def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) -> None:
+def test_remembered_numbers_that_are_damaged_are_not_believed(own_cache: Path) -> None:
     name = mistaken_frameworks.register("other_eps")
     plan = plan_for("torch", name)
     prove(plan)
-    first, second, *_ = (tmp_path / "cache" / "trainscale" / "parity").iterdir()
+    first, second, *_ = (own_cache / "trainscale" / "parity").iterdir()
     first.write_text("{")
     second.write_bytes(second.read_bytes()[:-8])
     lines: list[str] = []
@@ -99,13 +143,15 @@ def test_remembered_numbers_that_are_damaged_are_not_believed(tmp_path: Path) ->
 
 
 @pytest.mark.framework
-def test_a_framework_that_dies_leaves_the_others_proven() -> None:
+def test_a_framework_that_dies_leaves_the_others_proven(tmp_path: Path) -> None:
     name = mistaken_frameworks.register("dies")
     lines: list[str] = []
     verdicts = prove(plan_for(name, "torch"), lines)
     assert [verdict.state for verdict in verdicts] == [UNPROVEN, PROVEN]
     assert "exit code 7" in verdicts[0].reason
     assert any("exit code 7" in line for line in lines)
+    write_parity(tmp_path, verdicts)
+    assert list(read_parity(tmp_path)) == verdicts
 
 
 @pytest.mark.framework
@@ -135,10 +181,3 @@ def test_verdicts_are_kept_beside_the_journal(tmp_path: Path) -> None:
     assert list(read_parity(tmp_path)) == verdicts
     assert json.loads((tmp_path / "parity.json").read_text())["schema"] == 1
     assert read_parity(tmp_path / "elsewhere") == ()
-
-
-@pytest.mark.framework
-def test_verdicts_that_were_computed_are_kept_beside_the_journal(tmp_path: Path) -> None:
-    verdicts = prove(plan_for("torch", mistaken_frameworks.register("wider")))
-    write_parity(tmp_path, verdicts)
-    assert list(read_parity(tmp_path)) == verdicts
