@@ -54,7 +54,6 @@ def find_point_flags(point: Point) -> tuple[str, ...]:
 
 
 def _check_work(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Check workers, samples, weights and losses."""
     counts = [len({rank.rank for rank in record.ranks}) for record in records]
     if wrong := next((count for count in counts if count != point.devices), None):
         yield f"{wrong} workers reported where {point.devices} were asked for"
@@ -109,7 +108,6 @@ def _check_input(point: Point) -> Iterator[str]:
 
 
 def _check_measurement(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Check the clock, the baseline, the repeats and the machine."""
     ranks = [rank for record in records for rank in record.ranks if rank.step_seconds]
     shares = [math.fsum(rank.step_seconds) / rank.window_seconds for rank in ranks]
     worst = max(shares, key=lambda share: abs(share - 1), default=1.0)

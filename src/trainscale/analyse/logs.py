@@ -170,8 +170,6 @@ def _read_mxnet(line: str, epochs: defaultdict[int, _Epoch]) -> None:
 
 @dataclass
 class _Run:
-    """One run of tf_cnn_benchmarks, of one or several workers."""
-
     facts: dict[str, str] = field(default_factory=dict)
     extras: list[str] = field(default_factory=lambda: ["total_loss"])
     steps: defaultdict[int, list[StepRow]] = field(default_factory=lambda: defaultdict(list))
@@ -224,7 +222,6 @@ def _read_benchmarks(line: str, runs: list[_Run], one_run: bool) -> None:
 
 
 def _read_journal(lines: Iterable[str], where: str) -> list[Section]:
-    """Return a section per trial that trained for epochs."""
     records: dict[str, TrialRecord] = {}
     for number, line in enumerate(lines, 1):
         if line.endswith("\n") and line.strip():  # the last line may not have been written completely

@@ -111,7 +111,6 @@ def compare(
 
 
 def judge(checks: Sequence[Check]) -> tuple[str, str]:
-    """Return the state, and the first check that failed."""
     first = next((check for check in checks if not check.ok), None)
     return (FAILED, f"{first.name}: {first.words}") if first else (PROVEN, "")
 
@@ -148,7 +147,6 @@ def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[flo
 
 
 def _measure_first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the difference of the first value."""
     ours, theirs = a.arrays[part][0], b.arrays[part][0]
     return abs(ours - theirs) / (abs(ours) or 1.0), part
 
@@ -176,7 +174,6 @@ def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tupl
 
 
 def _measure_total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the difference of all weights, relative to their change."""
     changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
     return math.hypot(*differences) / max(math.hypot(*changes), 1e-300), ""
 
@@ -191,7 +188,6 @@ def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str,
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
-    """Check that every layer drops its rate and scales the rest."""
     expected, layers = reference.select_part("dropout/"), numbers.select_part("dropout/")
     mismatch = _find_mismatch(expected, layers)
     if mismatch:

@@ -41,8 +41,6 @@ _LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Entry(Generic[Key]):
-    """A candidate."""
-
     key: Key
     speeds: tuple[float, ...] = ()
     obstacle: str = ""  # why it has no further trial
@@ -51,8 +49,6 @@ class Entry(Generic[Key]):
 
 @dataclass(frozen=True)
 class Departure(Generic[Key]):
-    """A candidate that left after a round."""
-
     key: Key
     round: int
     reason: str
@@ -61,8 +57,6 @@ class Departure(Generic[Key]):
 
 @dataclass(frozen=True)
 class RaceState(Generic[Key]):
-    """Where a race is."""
-
     round: int
     running: tuple[Key, ...]
     waiting: tuple[Key, ...]  # they need a trial; without any, the race is over
@@ -101,7 +95,6 @@ def _find_mean_log(speeds: Sequence[float]) -> float:
 def _find_departures(
     entries: Sequence[Entry[Key]], running: Sequence[Entry[Key]], number: int, rounds: int
 ) -> Iterator[Departure[Key]]:
-    """Yield those of the running candidates that leave after a round."""
     if len(running) < 2:
         return
     means = {entry.key: _find_mean_log(entry.speeds[:number]) for entry in entries}
@@ -197,7 +190,6 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
 
 
 def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:
-    """Return the configs whose parity failed, with the reason."""
     judged = {config: find_verdict(config, verdicts) for config, _ in points}
     failed = {config: verdict for config, verdict in judged.items() if verdict and verdict.state == FAILED}
     return {config: f"parity failed: {verdict.warning}" for config, verdict in failed.items()}

@@ -326,7 +326,6 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
 
 
 def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], accuracy: float | None) -> Point:
-    """Return the point without intervals, flags and title."""
     good = [record for record in records if is_measured(record)]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     compilations = Counter(record.compilation for record in good)
@@ -359,7 +358,6 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
 
 
 def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Return the memory fields of a Point."""
     values: dict[str, Any] = {}
     for name in ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes", "loaders_peak_bytes"):
         peaks = [[getattr(rank, name) for rank in record.ranks] for record in records]

@@ -86,7 +86,6 @@ def jitter(values: Sequence[float]) -> float:
 
 @lru_cache(maxsize=1024)
 def student_t(probability: float, freedom: float) -> float:
-    """Return the quantile of Student's t distribution."""
     from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(freedom, probability))
@@ -117,7 +116,6 @@ class Estimate:
         return self.error * math.sqrt(self.repeats) / factor
 
     def with_repeats(self, repeats: int, spread: float) -> Estimate:
-        """Return the estimate that this many repeats of this spread would give."""
         if self.repeats is None:
             return self
         factor = sequential_factor(repeats) if self.is_sequential else 1.0

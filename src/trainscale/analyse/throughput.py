@@ -29,7 +29,6 @@ def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
 
 
 def is_measured(record: TrialRecord) -> bool:
-    """Return whether a speed can be computed from the trial."""
     ranks = record.ranks
     return record.ok and bool(ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in ranks)
 
@@ -39,7 +38,6 @@ def compute_samples_per_second(record: TrialRecord) -> float:
 
 
 def _add_up(record: TrialRecord, ranks: Sequence[tuple[int, float]]) -> float:
-    """Return the cluster-wide speed from the samples and seconds of each rank."""
     if is_synchronous(record.trial.config):  # they share their steps, so the longest window counts
         return sum(samples for samples, _ in ranks) / max(seconds for _, seconds in ranks)
     return math.fsum(samples / seconds for samples, seconds in ranks)

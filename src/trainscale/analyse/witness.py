@@ -180,7 +180,6 @@ def judge(record: TrialRecord, expectation: Expectation | str) -> WitnessVerdict
 
 
 def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
-    """Compare losses, weights of each rank, single tensors."""
     limits, last = TOLERANCES[trial.config.precision], trial.last
     for step, expected in enumerate(expectation.losses):
         tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[step])
@@ -224,7 +223,6 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
 
 
 def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
-    """Compare losses, then gradients: of all weights, the head, tensors, between ranks."""
     limits, witnesses = TOLERANCES[trial.config.precision], trial.witnesses
     tolerance = max(limits.loss, limits.spreads * expectation.loss_spreads[0])
     expected_losses = expectation.initial_losses or expectation.losses[0]
@@ -290,7 +288,6 @@ def _find_worst_tensor(
     spreads: Mapping[str, float],
     limits: Tolerances,
 ) -> tuple[str, float, float] | None:
-    """Return the tensor that exceeds its tolerance most, with difference and tolerance."""
     if not seen or not expected:
         return None
     unmatched = expected.keys() ^ seen.keys()
@@ -380,7 +377,6 @@ def _check_equal_weights(trial: _Trial) -> None:
 
 
 def _check_clocks(trial: _Trial) -> None:
-    """Check the window: work left, its steps, its samples, a second clock."""
     batch, steps = trial.config.batch_per_device(trial.record.trial.devices), trial.record.steps
     for sample in trial.record.ranks:
         rank, witness, window = sample.rank, sample.witness, max(sample.window_seconds, 1e-9)

@@ -143,7 +143,7 @@ class JobStatus:
 
 
 def parse_status(text: str) -> JobStatus:
-    """Read scontrol's «JobId=12 JobName=… JobState=PENDING Reason=Resources …»."""
+    """Read what ``scontrol show job`` prints: ``JobId=12 JobState=PENDING Reason=Resources …``."""
     found = reversed(re.findall(r"(?:^|\s)(\w+)=(\S*)", text))  # of several, the first counts
     pairs = {key: "" if value in _NOTHING else value for key, value in found}
     exit_code, signal = parse_exit_code(pairs.get("ExitCode", ""))
@@ -160,7 +160,7 @@ def parse_status(text: str) -> JobStatus:
 
 
 def parse_exit_code(text: str) -> tuple[int, int]:
-    """Return exit code and signal: «0:15» is the signal 15."""
+    """Return exit code and signal: ``0:15`` is signal 15."""
     code, _, signal = text.partition(":")
     return _read_number(code), _read_number(signal)
 

@@ -103,7 +103,6 @@ class Environment:
         return self.state in (READY, OUTDATED, OWN)
 
     def has(self, modules: tuple[str, ...]) -> bool:
-        """Return whether these modules are installed, by their files."""
         folders = list(self.folder.glob("lib/python*/site-packages"))
         return all(
             any((folder / module / "__init__.py").exists() or (folder / f"{module}.py").exists() for folder in folders)
@@ -119,7 +118,6 @@ class Environment:
 
     @property
     def packages(self) -> dict[str, str]:
-        """The versions of the frameworks and numpy."""
         modules = {module for framework in FRAMEWORKS.values() for module in framework.imports}
         main = re.compile(rf"(numpy|({'|'.join(map(re.escape, sorted(modules)))})(-cpu|-cu\d+)?)")
         packages = self.facts.packages if self.facts else {}

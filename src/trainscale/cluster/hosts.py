@@ -102,7 +102,6 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
 
 
 def _parse_line(line: str) -> Host | None:
-    """Return the host of a line, None for a blank one. Raise ValueError."""
     shown = repr(shorten(line.strip()))
     if len(line) > _LONGEST_LINE:
         raise ValueError(f"this line has {len(line)} characters; valid: at most {_LONGEST_LINE}")

@@ -116,7 +116,6 @@ def try_batch(context: RunContext, config: Config, batch: int, measure: Measure,
 
 
 def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
-    """Return what a trial shows about memory, or raise SearchFailed."""
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
@@ -139,7 +138,6 @@ def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
 
 
 def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
-    """Return the largest batch to try, and what sets this limit."""
     limits = [(MOST, "the search goes no further")]
     if plan.experiment.work.max_batch is not None:
         limits.append((plan.experiment.work.max_batch, "--max-batch"))
@@ -187,7 +185,6 @@ def describe_attempt(search: Search, attempt: Attempt) -> str:
 
 
 def describe_search(search: Search) -> str:
-    """Say which batch fits, and which larger one does not."""
     largest, failing = search.largest, search.smallest_failing
     name, limit = describe_config(search.config), failing.memory_limit_bytes if failing else None
     memory_limit = f", where a worker may allocate {limit / 2**30:.1f} GiB" if limit else ""

@@ -41,12 +41,10 @@ class RunContext:
 
     @property
     def usable_plan(self) -> Plan:
-        """The plan without the frameworks that are missing."""
         return select_configs(self.plan, lambda config: config.framework not in self.missing)
 
 
 def select_configs(plan: Plan, is_wanted: Callable[[Config], bool]) -> Plan:
-    """Return the plan with only the wanted configs and their ladders."""
     pairs = [pair for pair in zip(plan.configs, plan.ladders, strict=True) if is_wanted(pair[0])]
     return replace(plan, configs=tuple(config for config, _ in pairs), ladders=tuple(ladder for _, ladder in pairs))
 
@@ -142,7 +140,6 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
 
 
 def make_short_measure(measurement: MeasurementSettings) -> Measure:
-    """Return how long the short trials of a race are."""
     steps = min(measurement.steps, max(_LEAST_STEPS, measurement.steps // _SHORTER))
     return Measure(max(2, measurement.warmup // 2), steps)
 

@@ -39,7 +39,6 @@ class NextTrial:
 
 
 def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
-    """Return the trial to run now, or None when the run is complete."""
     measurement = plan.experiment.measurement
     if measurement.is_sequential:  # what is measured beside the ladder comes last, after a budget is spent
         most = max((further.repeats for further in plan.further_points), default=0)
@@ -68,7 +67,6 @@ def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[Tr
 
 
 def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
-    """Return the points that failed for good, or twice."""
     failures = Counter(record.trial.point for record in records if not record.ok)
     certain = {record.trial.point for record in records if record.status in (OUT_OF_MEMORY, TIMEOUT, HANG)}
     return certain | {point for point, number in failures.items() if number >= _MOST_FAILURES}
@@ -160,8 +158,6 @@ MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, mo
 
 @dataclass(frozen=True)
 class Repeated:
-    """The speed of a point, the cost of one more trial, and its baseline."""
-
     speed: Estimate
     device_seconds: float
     baseline: PointKey | None = None  # None for the 1-device point itself
@@ -208,8 +204,6 @@ _LEAST_WARMUP = 2
 
 @dataclass(frozen=True)
 class TrialTimes:
-    """What a trial took in all, in its window, and in each step."""
-
     seconds: float
     window_seconds: float
     steps: Sequence[float]
@@ -287,7 +281,6 @@ def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -
 
 
 def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
-    """Return the plan of the winners, on their device counts and on one device."""
     counts: defaultdict[Config, set[int]] = defaultdict(set)
     for race in races:
         if race.state.winner is not None:
@@ -299,7 +292,6 @@ def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
 
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:
-    """Return how many short and full trials a search can take at most."""
     from ..analyse.race import count_most_rounds
 
     measurement, races = plan.experiment.measurement, replay_races_of_plan(plan, ())
@@ -316,7 +308,6 @@ def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) ->
 
 
 def make_unmeasured(plan: Plan, trial: Trial, failure: Failure) -> TrialRecord:
-    """Return the record of a trial that is not started."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     hosts = count_hosts(trial.config, trial.devices, plan.available)
     return TrialRecord(trial, failure.kind, now, 0.0, hosts=hosts, failure=failure)

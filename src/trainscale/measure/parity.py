@@ -21,7 +21,7 @@ from ..launch.tasks import (
     compute_parity_numbers,
 )
 from ..launch.trial.jobs import list_plugins
-from ..record.parity import UNPROVEN, Check, Verdict
+from ..record.parity import BUILD, UNPROVEN, Check, Verdict
 from ..spec.config import Config
 from ..worker import models
 from ..worker.frameworks.catalog import explain_foreign
@@ -45,7 +45,6 @@ def group_comparisons(configs: Iterable[Config]) -> list[list[Config]]:
 
 
 def list_unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
-    """Return verdicts for comparisons that are not checked."""
     return [
         _make_verdict(config, group[0], UNPROVEN, reason) for group in group_comparisons(configs) for config in group
     ]
@@ -61,38 +60,29 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
         if models.resolve(group[0].model) is None:
             verdicts += list_unproven(group, explain_foreign(group[0].model))
             continue
-        numbers = _find_numbers(context, group, report, fresh)
-        reference = next((config for config in group if not isinstance(numbers[config], NumbersFailed)), None)
+        numbers, errors = _find_numbers(context, group, report, fresh)
+        reference = next((config for config in group if config in numbers), None)
         for config in group:
-            own, expected = numbers[config], numbers[reference or config]
-            if isinstance(own, NumbersFailed) or isinstance(expected, NumbersFailed):
-                reason = f"{config.framework} could not compute it: {own}"
+            if reference is None or config not in numbers:
+                reason = f"{config.framework} could not compute it: {errors[config]}"
                 verdicts.append(_make_verdict(config, reference or config, UNPROVEN, reason))
             else:
-                checks = compare(expected, own)
-                verdicts.append(_make_verdict(config, reference or config, *judge(checks), checks))
+                checks = compare(numbers[reference], numbers[config])
+                verdicts.append(_make_verdict(config, reference, *judge(checks), checks))
     return verdicts
 
 
 def _make_verdict(config: Config, reference: Config, state: str, reason: str, checks: Sequence[Check] = ()) -> Verdict:
+    build = {name: getattr(config, name) for name in BUILD}
     return Verdict(
-        framework=config.framework,
-        model=config.model,
-        image_size=config.image_size,
-        classes=config.classes,
-        layout=config.layout,
-        device=config.device,
-        reference=f"{reference.framework} {reference.layout}",
-        state=state,
-        checks=tuple(checks),
-        reason=reason,
+        **build, reference=f"{reference.framework} {reference.layout}", state=state, checks=tuple(checks), reason=reason
     )
 
 
 def _find_numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
-) -> dict[Config, NumberPair | NumbersFailed]:
-    """Return the numbers of each config, or why there are none."""
+) -> tuple[dict[Config, NumberPair], dict[Config, str]]:
+    """Return the numbers of each config, and of the others why there are none."""
     files = {(c, precision): _find_file(context, c, precision) for c in group for precision in (FP64, FP32)}
     numbers = {key: None if fresh else _read(path) for key, path in files.items()}
     to_compute = {key: files[key] for key, known in numbers.items() if known is None}
@@ -102,12 +92,14 @@ def _find_numbers(
         report(f"parity of {group[0].model}: {', '.join(frameworks)}")
         errors = _compute_all(context, to_compute, report)
         numbers.update({key: _read(path) for key, path in to_compute.items()})
-    results: dict[Config, NumberPair | NumbersFailed] = {}
+    pairs: dict[Config, NumberPair] = {}
     for config in group:
         double, single = numbers[config, FP64], numbers[config, FP32]
-        missing = NumbersFailed(errors.get(config, "its numbers are gone"))
-        results[config] = (double, single) if double and single else missing
-    return results
+        if double and single:
+            pairs[config] = double, single
+        else:
+            errors.setdefault(config, "its numbers are gone")
+    return pairs, errors
 
 
 def _find_file(context: RunContext, config: Config, precision: str) -> Path:

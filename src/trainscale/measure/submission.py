@@ -106,7 +106,6 @@ class JobPaths:
         return self.directory / SLURM / "experiment.toml"
 
     def make_log_path(self, job_number: str) -> Path:
-        """Return the path of the file for what the job prints."""
         return self.directory / SLURM / f"job-{job_number}.log"
 
 
@@ -117,7 +116,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
     if "\\" in directory:  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
     slurm = experiment.select_settings(SlurmSettings)
-    further = []  # each as a single argument: «--qos high» becomes «--qos=high»
+    further = []  # each as a single argument: "--qos high" becomes "--qos=high"
     for line in slurm.sbatch:
         match = re.fullmatch(r"(?P<name>--[\w-]+|-\w)(?:(?P<joint>=|\s+)?(?P<value>.*))?", line.strip())
         if match is None:
@@ -163,7 +162,6 @@ def choose_gres(experiment: Experiment) -> str | None:
 
 
 def quote_option(option: str) -> str:
-    """Quote an option for a #SBATCH line, which is no shell."""
     if "\n" in option:
         raise InputError(f"{option!r}: an option of Slurm cannot contain a line break")
     if re.fullmatch(r"[\w@%+=:,./-]+", option, re.ASCII):
@@ -191,7 +189,6 @@ def parse_time(text: str) -> float | None:
 
 
 def format_time(seconds: float) -> str:
-    """Return a duration in Slurm's notation."""
     minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -222,7 +219,6 @@ class SlurmJob:
 
 
 def read_status(job: SlurmJob) -> JobStatus:
-    """Return the status of a job, or raise SlurmUnreachable."""
     done = _call(["scontrol", *job.cluster_option, "show", "job", "--oneliner", job.number])
     if done.returncode == 0:
         return parse_status(done.stdout)
@@ -264,7 +260,6 @@ _JOB = "job.json"
 
 
 def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
-    """Return the job that waits or runs for this directory."""
     path = directory / SLURM / _JOB
     if not path.exists():
         if not (directory / RUN).exists():

@@ -79,7 +79,6 @@ class FollowedRun:
         return self.has_begun and self._read_size() != self._size
 
     def read_new_records(self) -> list[TrialRecord]:
-        """Return the trials that were finished since the last call."""
         size = self._read_size()
         if size == self._size:
             return []
@@ -99,14 +98,12 @@ class FollowedRun:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is measured, without the frameworks that are missing there."""
         missing = {record.trial.config.framework for record in self.records if record.status == MISSING}
         plan = make_plan_of_run(read_run(self.directory), self._planned)
         plan = select_configs(plan, lambda config: config.framework not in missing)
         return apply_searches(plan, read_batches(self.directory))
 
     def find_next_trial(self) -> NextTrial | None:
-        """Return the trial that is measured now."""
         return choose_next_trial(self.plan, [r for r in self.records if r.trial.key not in self._to_repeat])
 
     @property
@@ -129,7 +126,6 @@ class FollowedRun:
         return Journal(self.directory, read_run(self.directory), -1, self.records)
 
     def report(self, view: Journal, listener: RunListener, is_measured: bool = True) -> bool:
-        """Tell the listener what is new. Return whether no trial is left."""
         new = self.read_new_records()
         view.records = self.records
         for record in new:

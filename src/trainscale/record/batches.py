@@ -22,8 +22,6 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Attempt:
-    """One short trial on one device."""
-
     batch: int
     fits: bool
     seconds: float

@@ -32,12 +32,10 @@ _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x
 
 
 def remove_unprintable(text: str) -> str:
-    """Return the text without terminal codes and control characters."""
     return _UNPRINTABLE.sub("", text)
 
 
 def find_first_line(text: str) -> str:
-    """Return the first line of a message that is not empty."""
     return next((line.strip() for line in remove_unprintable(text).splitlines() if line.strip()), "")
 
 
@@ -111,7 +109,6 @@ def check_schema(values: JsonObject, known: int, where: str) -> None:
 
 
 def leave_out_nones(value: Any) -> JsonObject:
-    """Return the fields of a dataclass that have a value."""
     return {name: field for name, field in asdict(value).items() if field is not None}
 
 

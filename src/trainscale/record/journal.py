@@ -132,8 +132,6 @@ def check_directory(directory: Path, spec: JsonObject) -> bool:
 
 
 def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
-    """Return the settings in which two specifications differ, with both values."""
-
     def collect(spec: JsonObject) -> dict[str, list[Any]]:
         values: dict[str, list[Any]] = {}
         for settings in (*(spec.get("series") or ()), spec):
@@ -170,7 +168,6 @@ def _lock(descriptor: int, patience_seconds: float) -> bool:
 
 
 def is_being_measured(directory: Path) -> bool:
-    """Return whether a process holds the lock of the journal."""
     try:
         with open_regular(directory / TRIALS) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

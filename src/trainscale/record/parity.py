@@ -18,6 +18,8 @@ FILE = "parity.json"
 # Schema history
 #     1  first version
 SCHEMA = 1
+BUILD = ("framework", "model", "image_size", "classes", "layout", "device")  # fields of a config and its verdict
+_identify = attrgetter(*BUILD)
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,8 @@ class Verdict:
 
 
 def find_verdict(config: Config, verdicts: Sequence[Verdict]) -> Verdict | None:
-    identify = attrgetter("framework", "model", "image_size", "classes", "layout", "device")
-    build = identify(config)
-    return next((verdict for verdict in verdicts if identify(verdict) == build), None)
+    build = _identify(config)
+    return next((verdict for verdict in verdicts if _identify(verdict) == build), None)
 
 
 def write_parity(directory: Path, verdicts: Sequence[Verdict]) -> None:

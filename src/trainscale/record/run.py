@@ -40,8 +40,6 @@ class RecordedMachine:
 
 @dataclass(frozen=True)
 class RecordedDataset:
-    """What a run recorded about its data set."""
-
     name: str | None = None
     classes: int | None = None
     train: int | None = None

@@ -134,7 +134,6 @@ def count_hosts(config: Config, workers: int, available: AvailableDevices) -> in
 
 
 def count_server_hosts(config: Config, available: AvailableDevices) -> int:
-    """Return the number of hosts set aside for servers."""
     if config.servers in (0, EACH_HOST) or config.placement == ROUND_ROBIN or len(available.hosts) == 1:
         return 0
     if config.server_placement != APART and not config.servers_per_host:

@@ -269,7 +269,6 @@ def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, 
 
 
 def choose_ladder(config: Config, available: AvailableDevices, resources: ResourceSettings) -> tuple[int, ...]:
-    """Return the given device counts, or 1, 2, 4, … and the maximum itself."""
     check_room(config, 1, available)
     most = resources.devices[-1] if resources.devices else resources.max_devices
     most = most or count_most_workers(config, available)

@@ -60,11 +60,9 @@ class ValueType:
         return bool(self.separator)
 
     def read_text(self, text: str | Sequence[str]) -> Any:
-        """Return the value of a flag, which may be given several times."""
         return self._read([text] if isinstance(text, str) else list(text), strict=False)
 
     def read_value(self, value: Any) -> Any:
-        """Return the value of a key of an experiment file."""
         if self.is_table and isinstance(value, dict):
             value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
         return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
