@@ -22,11 +22,17 @@ SETTINGS = collect_settings(list_launcher_groups())
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 
+def find_option(key: str) -> str:
+    """Return the entry of a setting in the list of options, as one line."""
+    (entry,) = re.findall(rf"^- `{key}` \(.*(?:\n  .*)*", text("options.md"), re.MULTILINE)
+    return " ".join(entry.split())
+
+
 @pytest.mark.parametrize("field", SETTINGS.values(), ids=SETTINGS)
-def test_every_setting_has_a_row_with_its_key_flags_and_default(field: Setting) -> None:
-    (row,) = (row for row in rows(text("options.md")) if row[0] == f"`{field.key}`")
-    assert set(field.flags) <= coded(row[1])
-    default = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", row[3]).replace("`", "")  # without links and code marks
+def test_every_setting_has_an_entry_with_its_key_flags_and_default(field: Setting) -> None:
+    entry, _, default = find_option(field.key).partition(" Default: ")
+    assert set(field.flags) <= coded(entry.partition(": ")[0])
+    default = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", default).replace("`", "")  # without links and code marks
     assert default == (field.default_phrase or "none")
 
 
@@ -121,8 +127,7 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
     readme = rows(under((ROOT / "README.md").read_text(), "## Frameworks"))
     (row,) = (row for row in readme if framework.name in coded(row[0]))
     assert coded(row[1]) == set(framework.strategies)
-    (option,) = (row for row in rows(text("options.md")) if row[0] == "`frameworks`")
-    assert framework.name in coded(option[4])
+    assert framework.name in coded(find_option("frameworks"))
     sharing = rows(under(text("running.md"), "### GPUs"))
     (row,) = (row for row in sharing if framework.name in coded(row[0]))
     assert coded(row[1]) & set(framework.strategies) == set(framework.shares_gpus) & set(framework.strategies)
