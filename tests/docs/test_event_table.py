@@ -1,4 +1,4 @@
-"""The table of events in the documentation shows the events that there are."""
+"""The list of events in the documentation has the events that there are."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from trainscale.worker.events import EVENTS
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
-def make_event_table() -> str:
-    rows = ["| kind | from | says |", "| --- | --- | --- |"]
+def make_event_list() -> str:
+    lines = []
     for event in EVENTS.values():
         description = " ".join((event.__doc__ or "").split()).rstrip(".")
-        rows.append(f"| `{event.kind}` | {event.sender} | {description} |")
-    return "\n".join(rows)
+        lines.append(f"- `{event.kind}` ({event.sender}): {description}")
+    return "\n".join(lines)
 
 
-def test_the_table_of_events_is_made_from_their_classes() -> None:
+def test_the_list_of_events_is_made_from_their_classes() -> None:
     """To write it anew: python tests/docs/test_event_table.py."""
-    assert f"\n{make_event_table()}\n\n" in ARCHITECTURE.read_text()
+    assert f"\n{make_event_list()}\n\n" in ARCHITECTURE.read_text()
 
 
 if __name__ == "__main__":
-    print(make_event_table())
+    print(make_event_list())

@@ -2,7 +2,7 @@
 at most 4,096 bytes, which a pipe accepts in one piece: lines of several processes never mix.
 
 An event of a rank carries the rank and a sequence number, so that a lost line is noticed. The
-kinds, senders and docstrings also make the table in docs/architecture.md.
+kinds, senders and docstrings also make the list in docs/architecture.md.
 """
 
 from __future__ import annotations
