@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, TypedDict
+from typing import Any
 
 # Python puts the folder of a script first: the ray.py there must not hide the real one.
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -27,6 +27,7 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: E402
 
 Bundle = dict[str, int]  # how much of each resource of a node is reserved
+Request = dict[str, Any]  # of ray.py: "nodes" is None for all; a node has "devices", a device has "cores"
 
 CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
@@ -38,19 +39,6 @@ _LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client
 _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
 
 
-class ClientRequest(TypedDict):
-    """What ray.py requests. ``nodes``: None for all; a node has ``devices``, a device has ``cores``."""
-
-    address: str
-    nodes: int | None
-    device: str
-    devices: int | None
-    cores: int | None
-    python: str
-    setup: list[str]
-    program: str
-
-
 class RequestError(Exception):
     """The cluster cannot give what was requested; the message says why."""
 
@@ -59,7 +47,7 @@ class ActorLost(Exception):
     """An actor ended before it was of use; the message names its node."""
 
 
-def main(request: ClientRequest) -> int:
+def main(request: Request) -> int:
     controller = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
@@ -93,25 +81,25 @@ def summarise_error(error: BaseException) -> str:
     frames = [number for number, line in enumerate(below) if line.startswith('  File "')]
     if separator and frames:
         below = [line for line in below[frames[-1] + 1 :] if not line.startswith("    ")]
-    lines = [line.strip() for line in [*before.splitlines()[:3], *below[:3]] if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:400]}"
+    words = " ".join([*before.splitlines()[:3], *below[:3]]).split()
+    return f"{type(error).__name__}: {' '.join(words)[:400]}"
 
 
 def connect(wanted: str, controller: int) -> str:
     """Join a running cluster and return its address. Never start a cluster."""
     address = wanted or os.environ.get("RAY_ADDRESS") or "auto"
     if address.startswith("http"):
-        raise RequestError(f"{address} is where Ray takes jobs; valid: ADDRESS:PORT of its head, or ray://ADDRESS:PORT")
+        raise RequestError(f"{address} is where Ray takes jobs; valid: ADDRESS:PORT, or ray://ADDRESS:PORT")
     if address != "auto":
         host, _, port = address.rpartition("://")[2].rpartition(":")
         if not host or not port.isdigit():
-            raise RequestError(
-                f"ray address {address!r}; valid: ADDRESS:PORT, such as 10.0.0.1:6379, or ray://ADDRESS:10001"
-            )
+            valid = "ADDRESS:PORT, such as 10.0.0.1:6379, or ray://ADDRESS:10001"
+            raise RequestError(f"ray address {address!r}; valid: {valid}")
         try:  # if no process listens there, Ray itself would try for a minute
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         except OSError as error:
-            raise RequestError(f"ray address {address}: {error.strerror or error}; is there a Ray head?") from None
+            reason = error.strerror or error
+            raise RequestError(f"ray address {address}: {reason}; is there a Ray head?") from None
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
@@ -127,27 +115,26 @@ def connect(wanted: str, controller: int) -> str:
     return address
 
 
-def choose_bundles(nodes: list[dict[str, Any]], request: ClientRequest) -> list[Bundle]:
+def choose_bundles(nodes: list[dict[str, Any]], request: Request) -> list[Bundle]:
     """Return a bundle for each node to use: what was requested, or all that the node has."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     prefers_gpus = request["device"] == "auto" and any(node.get("GPU", 0) >= 1 for node in alive)
     kind = "GPU" if prefers_gpus or request["device"] == "cuda" else "CPU"
     usable = [node for node in alive if node.get("CPU", 0) >= 1 and node.get(kind, 0) >= 1]
-    devices, cores = request["devices"], request["cores"] or 1
-    if devices and kind == "GPU":
-        bundles = [{"CPU": min(devices, int(node["CPU"])), "GPU": devices} for node in usable if node["GPU"] >= devices]
-    elif devices:
-        bundles = [{"CPU": devices * cores} for node in usable if node["CPU"] >= devices * cores]
-    else:
-        names = ("CPU", "GPU") if kind == "GPU" else ("CPU",)
-        bundles = [{name: int(node[name]) for name in names} for node in usable]
-    count = request["nodes"] or len(bundles)
-    if not bundles or count > len(bundles):
-        need = f"{devices if kind == 'GPU' else devices * cores} {kind}s each" if devices else f"a {kind}"
-        raise RequestError(
-            f"nodes {request['nodes'] or 'all'}: Ray has {len(alive)} alive, of which {len(bundles)} have {need};"
-            f" valid: 1 … {len(bundles)}"
-        )
+    devices, need = request["devices"], f"a {kind}"
+    if devices:
+        count = devices if kind == "GPU" else devices * (request["cores"] or 1)
+        need = f"{count} {kind}s each"
+        usable = [{**node, kind: count} for node in usable if node[kind] >= count]
+        if kind == "GPU":  # one core for each
+            usable = [{**node, "CPU": min(devices, node["CPU"])} for node in usable]
+    names = ("CPU", "GPU") if kind == "GPU" else ("CPU",)
+    bundles = [{name: int(node[name]) for name in names} for node in usable]
+    most = len(bundles)
+    count = request["nodes"] or most
+    if not bundles or count > most:
+        state = f"Ray has {len(alive)} alive, of which {most} have {need}"
+        raise RequestError(f"nodes {request['nodes'] or 'all'}: {state}; valid: 1 … {most}")
     return sorted(bundles, key=lambda bundle: (bundle.get("GPU", 0), bundle["CPU"]), reverse=True)[:count]
 
 
@@ -158,12 +145,11 @@ def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
         exit_without_controller(controller)
         if report_at is not None and time.monotonic() > report_at:
             report_at = None
-            free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
-            print_event(
-                kind="waiting",
-                message=f"Ray has not enough free: {len(bundles)} nodes, such as {bundles[0]}, were requested;"
-                f" free in the whole cluster: {free or 'nothing'}",
-            )
+            available = ray.available_resources()
+            free = {name: available[name] for name in ("CPU", "GPU") if name in available} or "nothing"
+            requested = f"{len(bundles)} nodes, such as {bundles[0]}, were requested"
+            message = f"Ray has not enough free: {requested}; free in the whole cluster: {free}"
+            print_event(kind="waiting", message=message)
 
 
 class HostActor:
@@ -191,7 +177,8 @@ class HostActor:
             timer = threading.Timer(_LAST_ANSWER_SECONDS, os._exit, (0,))
             timer.daemon = True
             timer.start()
-        return done.stderr.decode(errors="replace").strip()[-_OUTPUT_CHARACTERS:] or f"exit code {done.returncode}"
+        output = done.stderr.decode(errors="replace").strip()
+        return output[-_OUTPUT_CHARACTERS:] or f"exit code {done.returncode}"
 
 
 def end_with_actor() -> None:
@@ -200,7 +187,7 @@ def end_with_actor() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, ray_address: str) -> dict[Any, Any]:
+def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_address: str) -> dict[Any, Any]:
     """Start an actor on each node; return the result that each will have, with the node's address and the actor. Hosts
     are numbered by address: bundles are not in the order of the nodes.
     """
@@ -220,11 +207,11 @@ def start_actors(group: Any, bundles: list[Bundle], request: ClientRequest, ray_
             addresses.append(ray.get(reference))
         except Exception as error:
             node_id = placement_group_table(group).get("bundles_to_node_id", {}).get(index)
-            names = [
-                f"{n['NodeManagerHostname']} ({n['NodeManagerAddress']})" for n in ray.nodes() if n["NodeID"] == node_id
-            ]
-            node = names[0] if names else f"node {node_id}"
-            raise ActorLost(f"{node}: its actor ended while it started: {summarise_error(error)}") from error
+            name = f"node {node_id}"
+            for node in ray.nodes():
+                if node["NodeID"] == node_id:
+                    name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            raise ActorLost(f"{name}: its actor ended while it started: {summarise_error(error)}") from error
     command = [request["python"] or "PYTHON", "-c", request["program"]]
     if request["setup"]:
         command = ["/bin/bash", "-lc", " && ".join([*request["setup"], 'exec "$0" "$@"']), *command]
