@@ -50,4 +50,4 @@ class ThisMachineLauncher(PipeLauncher):
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         folder = self._folder
-        return [self._idle.take(host) or PipeConnection(host, self.command(host), str(folder / host)) for host in hosts]
+        return [self.idle.take(host) or PipeConnection(host, self.command(host), str(folder / host)) for host in hosts]

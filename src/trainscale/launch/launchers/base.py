@@ -34,7 +34,8 @@ class Launcher(ABC):
 
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
-    keeps_connections = False  # whether keepers are used again until ``close``
+    can_reuse_keepers = False
+    keeps_connections = False  # whether keepers are used again until ``close``, where that is possible
 
     settings_type: ClassVar[type[SettingGroup]] = SettingGroup
     settings: SettingGroup
@@ -43,7 +44,7 @@ class Launcher(ABC):
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         self.access = access or HostAccess()
         self.settings = settings or self.settings_type()
-        self.idle: IdleKeepers | None = None
+        self.idle = IdleKeepers()
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
@@ -64,7 +65,8 @@ class Launcher(ABC):
 
     def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
         """Start a keeper on every host and wait for all; the context manager ends them."""
-        idle = self.idle if self.keeps_connections and not self.local else None
+        reuses = self.keeps_connections and self.can_reuse_keepers and not self.local
+        idle = self.idle if reuses else None
         return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
 
     def find_end(self) -> str:
@@ -73,14 +75,11 @@ class Launcher(ABC):
 
     def close(self) -> None:
         """Release what the launcher holds. Called once, when the run is over."""
-        if self.idle is not None:
-            self.idle.close()
+        self.idle.close()
 
 
 class PipeLauncher(Launcher):
-    def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
-        super().__init__(access, settings)
-        self.idle = self._idle = IdleKeepers()
+    can_reuse_keepers = True
 
     @abstractmethod
     def command(self, host: str) -> list[str]:
@@ -88,7 +87,7 @@ class PipeLauncher(Launcher):
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         folder = None if self.local else self.access.remote_dir
-        return [self._idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]
+        return [self.idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]
 
 
 # ---- the settings that launchers declare: a command needs all, but only one launcher

@@ -23,7 +23,6 @@ from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import SettingGroup
 from ..callback import CallbackServer, Caller, LauncherProcess
-from ..connected_hosts import IdleKeepers
 from ..connection import HostError, KeeperConnection, SocketConnection
 from .base import Launcher
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint
@@ -34,13 +33,12 @@ _POLL_SECONDS = 0.5
 class LeasedHostsLauncher(Launcher):
     """The first call of ``hosts`` gets the hosts from the cluster; ``close`` returns them."""
 
-    keeps_connections = True
+    can_reuse_keepers = keeps_connections = True
 
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
         self._process: LauncherProcess | None = None
         self._keepers: dict[str, LeasedConnection] = {}
-        self.idle = self._idle = IdleKeepers()
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
@@ -138,14 +136,14 @@ class LeasedHostsLauncher(Launcher):
             for host, caller in chosen:
                 server.take(_identify(caller), 0)  # so that the server does not close its connection
                 self._keepers[host.name] = LeasedConnection(host.name, caller.connection, self)
-                self._idle.add(self._keepers[host.name])
+                self.idle.add(self._keepers[host.name])
         finally:
             server.close()  # and the connections of the others
         return tuple(host for host, _ in chosen)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         """Return the connections, also of lost hosts, which cannot become ready."""
-        return [self._idle.take(host) or self._keepers[host] for host in hosts]
+        return [self.idle.take(host) or self._keepers[host] for host in hosts]
 
     def find_lost_hosts(self) -> list[str]:
         return [name for name, keeper in self._keepers.items() if keeper.is_lost]

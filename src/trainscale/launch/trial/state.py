@@ -80,9 +80,9 @@ class RankState:
     error: RankError | None = None
     failed_at: float | None = None  # when its failure became known
     exit_code: int | None = None
-    tail: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()  # of what it printed
     notes: list[str] = field(default_factory=list)
-    _report_text: list[str] = field(default_factory=list)  # the pieces so far
+    _report_text: str = ""  # the pieces so far
 
     @property
     def has_failed(self) -> bool:
@@ -122,13 +122,11 @@ class RankState:
                     self.cpu_seconds_at_progress, self.calls = event.cpu_seconds, ()
             case CallStack():
                 self.calls = tuple(event.calls)
-            case ReportPiece() if event.start == sum(
-                map(len, self._report_text)
-            ):  # else a line was lost: see the notes
-                self._report_text.append(event.text)
+            case ReportPiece() if event.start == len(self._report_text):  # else a line was lost: see the notes
+                self._report_text += event.text
                 if event.is_last:
                     try:
-                        self.result = convert(decode_object("".join(self._report_text)), Report)
+                        self.result = convert(decode_object(self._report_text), Report)
                     except DecodingError as error:
                         self.notes.append(f"{self.name}: its report cannot be read: {error}")
             case ServerResult():
@@ -210,10 +208,12 @@ class TrialState:
 
     def has_failed_in_time(self, rank: RankState) -> bool:
         """Return whether the rank failed before a host ended its ranks because their time was over."""
-        return rank.failed_at is not None and all(
-            rank.failed_at < passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0)
-            for host, passed in self.deadlines.items()
-        )
+        if rank.failed_at is None:
+            return False
+        for host, passed in self.deadlines.items():
+            if rank.failed_at >= passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0):
+                return False
+        return True
 
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
@@ -363,11 +363,12 @@ def find_failure(state: TrialState) -> Failure:
     slowest = state.slowest_worker
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]
-    still_seconds = min(state.deadlines.values()) - max((rank.last_progress for rank in waiting), default=math.inf)
-    behind = _find_behind(waiting, state.trial.config.device == "cpu") if still_seconds > _STILL_SECONDS else []
-    if len(behind) != 1:
+    last_progress = max((rank.last_progress for rank in waiting), default=math.inf)
+    still_seconds = min(state.deadlines.values()) - last_progress
+    behind = _find_behind(waiting, state.trial.config.device == "cpu") if waiting else []
+    if still_seconds <= _STILL_SECONDS or len(behind) != 1:
         return Failure(TIMEOUT, message, tail=slowest.tail)
-    rank = behind[0]
+    (rank,) = behind
     message += f"; {rank.name} had made no progress for {still_seconds:.0f} s"
     return Failure(TIMEOUT, message, rank.rank, rank.tail, rank.place.host)
 
@@ -400,7 +401,7 @@ def _explain_rank(state: TrialState, rank: RankState) -> tuple[str, str]:
     if code == -signal.SIGKILL and state.kernel_kills:
         return OUT_OF_MEMORY, f"{rank.name} was ended by the kernel: out of memory"
     limit = state.machine.memory_limit_bytes
-    if limit is not None and code:  # some frameworks abort when an allocation fails
-        return OUT_OF_MEMORY, f"{rank.name} {describe_exit(code)} with no more than {limit / 2**30:.1f} GiB to allocate"
     reason = describe_exit(code) if code else "ended without a result"
+    if limit is not None and code:  # some frameworks abort when an allocation fails
+        return OUT_OF_MEMORY, f"{rank.name} {reason} with no more than {limit / 2**30:.1f} GiB to allocate"
     return CRASH, f"{rank.name} {reason} in {rank.position}"
