@@ -6,8 +6,6 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from trainscale.launch.trial.jobs import (
     TrialSettings,
     build_tasks,
@@ -42,7 +40,9 @@ def job_of(task: Task) -> Job:
 
 
 def test_workers_take_devices_in_order_and_know_their_place() -> None:
-    jobs = [job_of(task) for task in placed(3)]
+    tasks = placed(3)
+    assert {(task.host, task.command[0]) for task in tasks} == {("localhost", "/usr/bin/python3")}
+    jobs = [job_of(task) for task in tasks]
     assert [job.rank for job in jobs] == [0, 1, 2]
     assert [job.device for job in jobs] == list(CPUS[:3])
     assert {(job.role, job.workers, job.servers, job.world) for job in jobs} == {(WORKER, 3, 0, 3)}
@@ -50,10 +50,14 @@ def test_workers_take_devices_in_order_and_know_their_place() -> None:
     assert {(job.port, job.rendezvous_port, job.seed) for job in jobs} == {(1111, 1114, 7)}
     assert {job.ports for job in jobs} == {(1111, 1112, 1113)}
     assert {job.measure for job in jobs} == {Measure(3, 5)}
+    # Networks are found in the folder where the command was typed; weights are saved only on request.
+    assert {(job.python_path, job.save_weights) for job in jobs} == {((str(Path.cwd()),), None)}
 
 
-def test_processes_run_here_by_the_interpreter_of_their_framework() -> None:
-    assert {(task.host, task.command[0]) for task in placed(2)} == {("localhost", "/usr/bin/python3")}
+def test_jobs_carry_the_config_and_the_batch_of_a_device() -> None:
+    weak, strong = job_of(placed(4)[0]), job_of(placed(4, scaling="strong")[0])
+    assert (weak.batch, strong.batch) == (8, 2)
+    assert weak.config.model == "mnist"
 
 
 def test_every_process_has_the_allocator_variables_of_its_config_and_the_host_may_replace_them() -> None:
@@ -71,52 +75,24 @@ def test_the_keeper_samples_the_gpus_of_workers_that_have_a_window() -> None:
     assert [task.gpu for task in placed(2)] == [None, None]
 
 
-def test_a_job_finds_networks_in_the_folder_where_the_command_was_typed() -> None:
-    assert job_of(placed(1)[0]).python_path == (str(Path.cwd()),)
-
-
-def test_jobs_carry_the_config_and_the_batch_of_a_device() -> None:
-    weak, strong = job_of(placed(4)[0]), job_of(placed(4, scaling="strong")[0])
-    assert (weak.batch, strong.batch) == (8, 2)
-    assert weak.config.model == "mnist"
-
-
-def test_servers_beside_share_the_workers_cores_in_turn() -> None:
+def test_servers_beside_share_the_workers_cores_in_turn_and_apart_take_the_devices_after_them() -> None:
     jobs = [job_of(task) for task in placed(2, strategy="ps", servers=3)]
     assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SERVER]
     assert [job.device for job in jobs] == [CPUS[0], CPUS[1], CPUS[0], CPUS[1], CPUS[0]]
     assert [job.rank for job in jobs] == [0, 1, 2, 3, 4]
     assert len(jobs[0].addresses) == 5
-
-
-def test_servers_apart_take_the_devices_after_the_workers() -> None:
     jobs = [job_of(task) for task in placed(2, strategy="ps", servers=2, server_placement="apart")]
     assert [job.device for job in jobs] == list(CPUS)
+    for placement in ("beside", "apart"):  # on a GPU host they may use any core, and no GPU
+        jobs = [job_of(task) for task in placed(4, GPUS, strategy="ps", servers=2, server_placement=placement)]
+        assert [job.device for job in jobs] == [*GPUS, Device("cpu", 0, ()), Device("cpu", 1, ())]
 
 
-@pytest.mark.parametrize("placement", ["beside", "apart"])
-def test_servers_on_a_gpu_host_may_use_any_core_and_no_gpu(placement: str) -> None:
-    jobs = [job_of(task) for task in placed(4, GPUS, strategy="ps", servers=2, server_placement=placement)]
-    assert [job.device for job in jobs[:4]] == list(GPUS)
-    assert [job.device for job in jobs[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
-
-
-def test_weights_are_saved_only_when_asked() -> None:
-    assert job_of(placed(1)[0]).save_weights is None
-
-
-def test_the_loopback_interface_is_one_of_this_machine() -> None:
-    assert find_loopback_interface() in {name for _, name in socket.if_nameindex()}
-
-
-def test_a_scheduler_is_the_last_process_beside_the_first_worker() -> None:
+def test_a_scheduler_is_the_last_process_beside_the_first_worker_where_one_is_needed() -> None:
     jobs = [job_of(task) for task in placed(2, framework="mxnet", strategy="ps", servers=2)]
     assert [job.role for job in jobs] == [WORKER, WORKER, SERVER, SERVER, SCHEDULER]
     assert jobs[-1].device == CPUS[0]
     assert {(job.world, len(job.addresses), len(job.ports)) for job in jobs} == {(4, 5, 5)}
-
-
-def test_no_scheduler_where_nobody_needs_one() -> None:
     assert [job_of(task).role for task in placed(2, framework="mxnet", strategy="independent")] == [WORKER] * 2
 
 
@@ -140,12 +116,11 @@ def test_on_several_hosts_every_job_knows_all_addresses_and_its_own_interface() 
     assert [job.interface for job in jobs] == ["eth1", "eth1", "eth2"]
     assert {job.ports for job in jobs} == {(1111, 1112, 1111)}
     assert {job.rendezvous_port for job in jobs} == {1113}
-
-
-def test_what_fits_on_one_host_stays_inside_it() -> None:
-    processes = placed(2, sites=NODES)
-    assert {job_of(task).addresses for task in processes} == {("127.0.0.1", "127.0.0.1")}
-    assert {job_of(task).interface for task in processes} == {find_loopback_interface()}
+    # What fits on one host stays inside it.
+    jobs = [job_of(task) for task in placed(2, sites=NODES)]
+    assert {job.addresses for job in jobs} == {("127.0.0.1", "127.0.0.1")}
+    assert {job.interface for job in jobs} == {find_loopback_interface()}
+    assert find_loopback_interface() in {name for _, name in socket.if_nameindex()}
 
 
 def test_a_host_with_a_python_of_its_own_for_a_framework_uses_it() -> None:

@@ -38,18 +38,12 @@ def test_a_trial_is_finished_when_every_rank_has_measured_and_ended() -> None:
         trial.start_rank(rank)
         trial.send_result(rank)
     assert trial.state.is_measured
+    assert trial.record().ok  # ranks that are still leaving do not spoil it
     assert not trial.state.is_finished
     trial.exit_rank(0)
     assert not trial.state.is_finished
     trial.exit_rank(1)
     assert trial.state.is_finished
-
-
-def test_ranks_that_are_still_leaving_do_not_spoil_a_measured_trial() -> None:
-    trial = SimulatedTrial(1)
-    trial.start_rank(0)
-    trial.send_result(0)
-    assert trial.record().ok
 
 
 def test_what_goes_wrong_after_the_result_is_a_note_and_no_failure() -> None:
@@ -94,12 +88,9 @@ def test_a_report_with_what_is_no_number_of_json_is_named_and_not_believed(secon
     json.dumps(record.to_dict(), allow_nan=False)
 
 
-def test_what_else_kept_the_machine_busy_is_kept() -> None:
+def test_what_else_kept_the_machine_busy_is_kept_if_it_is_known() -> None:
     trial = successful_trial()
     assert trial.record().machine == MachineLoad(other_cores=0.1)  # 16 busy core-seconds less 15 of ours, in 10 s
-
-
-def test_a_machine_that_does_not_tell_how_busy_it_was_says_nothing() -> None:
     trial = SimulatedTrial(1)
     trial.start_rank(0)
     trial.send_result(0)
@@ -166,9 +157,7 @@ def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
     assert (first.device_peak_bytes, first.loaders_peak_bytes) == (500, 3)
     assert (first.nvml_peak_bytes, first.nvml_note, first.gpu) == (900, "", GpuState(2, sm_mhz_min=1200))
     assert (second.nvml_peak_bytes, second.nvml_note, second.gpu) == (None, "no driver", None)
-
-
-def test_a_drivers_count_below_the_allocators_is_not_believed() -> None:
+    # A count below the allocator's is not believed.
     trial = SimulatedTrial(1)
     trial.start_rank(0)
     trial.send_result(0, device_peak_bytes=500)
@@ -206,14 +195,11 @@ def test_a_rank_that_does_not_leave_is_named_in_a_note_and_the_results_count() -
     )
 
 
-def test_a_time_limit_after_the_results_takes_nothing_from_them() -> None:
+def test_a_time_limit_or_a_lost_host_or_server_after_the_results_takes_nothing_from_them() -> None:
     trial = measured_trial()
     trial.receive({"kind": "deadline", "seconds": 60.0}, "node2")
     assert trial.record().ok
     assert "rank 1 (node2, GPU 1)" in trial.record().notes[0]
-
-
-def test_a_host_or_server_lost_after_the_results_takes_nothing_from_them() -> None:
     trial = measured_trial()
     trial.lose_host("node2")
     trial.exit_rank(2, -9)
