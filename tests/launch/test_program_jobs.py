@@ -74,10 +74,10 @@ def test_processes_are_dealt_out_servers_first_as_dmlc_did() -> None:
         "node2": ["worker 2", "server 1"],
     }
     assert places(ProgramRequest(2, 1), hosts(2)) == {"node1": ["worker 0", "server 0"], "node2": ["worker 1"]}
-
-
-def test_workers_are_numbered_host_by_host() -> None:
+    # Workers are numbered host by host.
     assert places(ProgramRequest(4), hosts(2)) == {"node1": ["worker 0", "worker 1"], "node2": ["worker 2", "worker 3"]}
+    # Without slots, a host takes any number of processes.
+    assert len(assign_roles(ProgramRequest(100), hosts(1))) == 100
 
 
 def test_filling_takes_the_next_host_when_one_is_full_and_puts_servers_beside_the_workers() -> None:
@@ -85,15 +85,9 @@ def test_filling_takes_the_next_host_when_one_is_full_and_puts_servers_beside_th
         "node1": ["worker 0", "worker 1", "server 0", "server 2"],
         "node2": ["worker 2", "server 1"],
     }
-
-
-def test_a_host_without_slots_is_full_when_its_gpus_or_else_its_cores_are_taken() -> None:
-    assert {
-        host: len(names) for host, names in places(ProgramRequest(3, placement=FILL), hosts(2, gpus=2)).items()
-    } == {
-        "node1": 2,
-        "node2": 1,
-    }
+    # A host without slots is full when its GPUs, else its cores, are taken.
+    names_by_host = places(ProgramRequest(3, placement=FILL), hosts(2, gpus=2))
+    assert {host: len(names) for host, names in names_by_host.items()} == {"node1": 2, "node2": 1}
     assert list(places(ProgramRequest(4, placement=FILL), hosts(2))) == ["node1"]
 
 
@@ -110,18 +104,11 @@ def test_more_workers_than_slots_are_refused_with_the_room_there_is(placement: s
         assign_roles(ProgramRequest(5, placement=placement), hosts(2, slots=2))
 
 
-def test_without_slots_a_host_takes_any_number_of_processes() -> None:
-    assert len(assign_roles(ProgramRequest(100), hosts(1))) == 100
-
-
 # ---- ports
 
 
 def test_every_worker_and_server_has_a_port_and_the_first_host_those_where_engines_meet() -> None:
     assert count_ports(assign_roles(ProgramRequest(2, 2, True), hosts(2))) == {"node1": 5, "node2": 2}
-
-
-def test_no_port_is_given_twice() -> None:
     made = set_up(ProgramRequest(3, 2, True), hosts(2))
     first = made["worker 0"].environment
     config = tf_config(made["worker 0"])["cluster"]
@@ -186,11 +173,7 @@ def test_a_server_is_no_rank_and_a_scheduler_has_no_place_in_tensorflow() -> Non
     assert (server["DMLC_ROLE"], server["DMLC_SERVER_ID"], server["DMLC_TASK_ID"]) == ("server", "1", "3")
     assert scheduler["DMLC_ROLE"] == "scheduler"
     assert "TF_CONFIG" not in scheduler
-
-
-def test_without_a_scheduler_nothing_is_said_to_mxnet() -> None:
-    """It would wait for one."""
-    for request in (ProgramRequest(2), ProgramRequest(2, 2)):
+    for request in (ProgramRequest(2), ProgramRequest(2, 2)):  # MXNet would wait for a scheduler
         made = set_up(request, hosts(2))
         assert not [name for setting in made.values() for name in setting.environment if name.startswith("DMLC")]
 
@@ -219,7 +202,7 @@ def test_workers_of_a_host_share_its_cores_unless_the_host_says_otherwise() -> N
     assert "OMP_NUM_THREADS" not in set_up(ProgramRequest(1), hosts(1))["worker 0"].defaults
 
 
-def test_a_host_whose_interface_is_unknown_is_told_none() -> None:
+def test_a_host_whose_interface_is_unknown_gets_none() -> None:
     usable_hosts = [replace(host, interface=None) for host in hosts(2)]
     environment = set_up(ProgramRequest(2, 2, True), usable_hosts)["worker 0"].environment
     assert not [name for name in environment if "INTERFACE" in name or "IFNAME" in name]
@@ -243,7 +226,5 @@ def test_own_gpus_are_an_even_share(workers: int, gpus: int, shares: list[list[i
     made = set_up(ProgramRequest(workers, shows_own_gpus=True), hosts(1, gpus=gpus))
     assert [setting.gpus for setting in made.values()] == shares
     assert not any("JAX_LOCAL_DEVICE_IDS" in setting.environment for setting in made.values())
-
-
-def test_a_host_without_gpus_keeps_what_it_says_of_them() -> None:
-    assert {setting.gpus for setting in set_up(ProgramRequest(2, 1, shows_own_gpus=True), hosts(1)).values()} == {None}
+    without = set_up(ProgramRequest(2, 1, shows_own_gpus=True), hosts(1))  # GPUs: they keep their own variables
+    assert {setting.gpus for setting in without.values()} == {None}

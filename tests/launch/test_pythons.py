@@ -20,14 +20,11 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_one_a_person_names_wins(data: Path) -> None:
+def test_the_one_a_person_names_wins_then_this_python_if_it_has_all_modules(data: Path) -> None:
     fabricate("torch", ("torch",), python="3.11.0")
     assert find_interpreter("torch", {"torch": "/mine/python"}) == Interpreter("/mine/python", "given by --python")
-
-
-def test_this_python_is_used_where_it_has_all_modules(data: Path) -> None:
-    fabricate("torch", ("torch",), python="3.11.0")
     assert find_interpreter("torch", {"mxnet": "/mine/python"}) == Interpreter(sys.executable, "this Python")
+    assert find_interpreter("mxnet", {}) == Interpreter(sys.executable, "this Python")  # where nothing has them
 
 
 def test_an_environment_of_the_frameworks_own_name_comes_before_a_shared_one(data: Path) -> None:
@@ -49,10 +46,6 @@ def test_an_environment_that_lacks_the_framework_or_is_incomplete_is_not_used(
 ) -> None:
     fabricate("jax", modules, **facts)
     assert find_interpreter("jax", {}) == Interpreter(sys.executable, "this Python")
-
-
-def test_without_any_the_question_goes_to_this_python(data: Path) -> None:
-    assert find_interpreter("mxnet", {}) == Interpreter(sys.executable, "this Python")
 
 
 def test_every_framework_gets_an_interpreter(data: Path) -> None:

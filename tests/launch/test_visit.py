@@ -67,10 +67,7 @@ def test_every_host_answers_every_question_in_order() -> None:
     assert [type(answer.events[0]) for answer in answers["a"]] == [HostFactsPiece, FrameworkFacts, HostFactsPiece]
     assert not isinstance(answers["b"], HostError)
     assert len(answers["b"]) == 1
-
-
-@pytest.mark.processes
-def test_one_host_in_trouble_does_not_spoil_the_others() -> None:
+    # One host in trouble does not spoil the others.
     launcher = ThisMachineLauncher(["a", "b"], {"a": "echo broken >&2; exit 1"})
     answers = ask(launcher, facts_task("a"), facts_task("b"))
     assert isinstance(answers["a"], HostError)
@@ -161,6 +158,10 @@ def test_a_host_says_what_it_is(tmp_path: Path) -> None:
     assert host.pythons["torch"] == sys.executable
     assert answer.probes["torch"].version == torch.__version__
     assert answer.probes["mxnet"].is_available == ("mxnet" in host.pythons)
+    assert answer.python == sys.executable
+    facts = replace(answer, addresses={"eth0": "10.0.0.1"})
+    host = add_facts(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
+    assert (host.name, host.address, host.interface, host.slots) == ("a", "10.0.0.1", "eth0", 3)
 
 
 @pytest.mark.processes
@@ -184,30 +185,15 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     python = home / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("XDG_DATA_HOME", tmp_path.name)  # a relative one is ignored, as the controller does
+    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     location = host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",))
     assert location == FrameworkLocation(str(python), {"odd_framework": "unknown"})
     (package / "__init__.py").unlink()  # a folder alone is no module
     host_facts._find_versions.cache_clear()
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
-
-
-@pytest.mark.processes
-def test_a_relative_data_folder_is_ignored_as_the_controller_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "data" / "trainscale" / "envs" / "main" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho \'{"odd_framework": "1"}\'\n')
-    python.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", "data")
-    host_facts._find_versions.cache_clear()
-    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) == FrameworkLocation(
-        str(python), {"odd_framework": "1"}
-    )
 
 
 @pytest.mark.processes
@@ -225,14 +211,11 @@ def test_the_version_of_a_build_with_another_name(name: str, tmp_path: Path, mon
     assert location.versions == {"tensorflow": "2.21.0"}
 
 
-def test_the_address_that_ssh_came_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_addresses_of_this_machine_and_the_one_that_ssh_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 51234 10.0.0.1 22")
     assert host_facts.find_reached_address() == "10.0.0.1"
     monkeypatch.delenv("SSH_CONNECTION")
     assert host_facts.find_reached_address() == ""
-
-
-def test_addresses_are_this_machines() -> None:
     addresses = host_facts.list_addresses()
     assert addresses["lo"] == "127.0.0.1"
     assert set(addresses) <= {name for _, name in socket.if_nameindex()}
@@ -258,9 +241,7 @@ ADDRESSES = {"eth1": "10.1.0.7", "lo": "127.0.0.1", "eth0": "192.168.0.7", "dock
 )
 def test_the_network_for_training(address: str, wanted: str | None, reached_at: str, expected: tuple[str, str]) -> None:
     assert choose_network(Host(address), ADDRESSES, wanted, reached_at) == expected
-
-
-def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
+    # A host without an address keeps the name that it has.
     assert choose_network(Host("fe80::7"), {"lo": "127.0.0.1"}, None) == ("fe80::7", None)
 
 
@@ -275,17 +256,6 @@ def test_a_host_without_an_address_keeps_the_name_it_has() -> None:
 def test_a_network_that_a_host_is_not_in_is_told_with_those_it_has(wanted: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         choose_network(Host("node1"), ADDRESSES, wanted)
-
-
-@pytest.mark.processes
-def test_what_a_host_says_is_made_into_what_a_run_needs() -> None:
-    launcher = ThisMachineLauncher(["a"])
-    answer = visit_hosts(launcher, {})["a"]
-    assert isinstance(answer, HostFacts)
-    facts = replace(answer, addresses={"eth0": "10.0.0.1"})
-    host = add_facts(Host("10.0.0.1", "a", slots=3), facts, HostAccess())
-    assert (host.name, host.address, host.interface, host.slots) == ("a", "10.0.0.1", "eth0", 3)
-    assert answer.python == sys.executable
 
 
 def test_a_large_host_fits_into_the_lines_of_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:

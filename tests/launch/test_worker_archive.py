@@ -71,14 +71,9 @@ def test_the_first_line_is_run_and_what_follows_it_is_left_to_read() -> None:
         [sys.executable, "-c", RUN_FIRST_LINE], input=repr(program).encode() + b"\nthe rest\n", capture_output=True
     )
     assert done.stdout.splitlines() == [b"b'the rest\\n'", b"['-c']"]
-
-
-@pytest.mark.processes
-def test_a_python_whose_controller_is_gone_ends_at_once() -> None:
+    # A Python whose controller is gone ends at once.
     done = subprocess.run([sys.executable, "-c", RUN_FIRST_LINE], input=b"", capture_output=True, timeout=30)
     assert done.returncode == 0
     assert done.stdout + done.stderr == b""
-
-
-def test_the_one_liner_has_nothing_that_a_login_shell_minds() -> None:
+    # Nothing in it would be changed by a login shell.
     assert not set(RUN_FIRST_LINE) & set("'!`$\n")

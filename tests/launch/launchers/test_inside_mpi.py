@@ -85,11 +85,6 @@ def test_inside_mpirun_its_hosts_are_meant_and_no_others(monkeypatch: pytest.Mon
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
             make_launcher(make_experiment(wrong), launcher, {})
-
-
-def test_inside_mpirun_set_up_lines_are_refused() -> None:
-    launcher = InsideMpiLauncher(MpiWorld(0, 2), RendezvousFile.of(WORLD, []))
-    assert launcher.use_access(HostAccess((Host("a"),))) is launcher
     for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
             launcher.use_access(where)
@@ -185,9 +180,7 @@ def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_rank
     assert [caller.index for _, caller in arranged] == [0, 2, 4]
     for caller in callers:
         caller.connection.close()
-
-
-def test_two_machines_of_one_name_are_two_hosts() -> None:
+    # Two machines of one name are two hosts.
     callers = [make_caller(0, "box", "127.0.0.1"), make_caller(1, "box", "10.0.0.2"), make_caller(2, "box", "10.0.0.3")]
     names = [host.name for host, _ in group_by_machine(callers, {"10.0.0.1"})]
     assert names == ["box-10.0.0.1", "box-10.0.0.2", "box-10.0.0.3"]

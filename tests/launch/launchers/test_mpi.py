@@ -199,11 +199,7 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
     program(tmp_path, "mpirun", "echo 'Another MPI, version 1'")
     with pytest.raises(InputError, match="mpirun says 'Another MPI, version 1'"):
         find_mpi()
-
-
-@pytest.mark.processes
-def test_the_first_on_the_path_is_taken_by_its_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a module system puts it there: Open MPI then finds its parts on the hosts in the same place."""
+    # The first on the path is taken by its full path: Open MPI then finds its parts on the hosts in the same place.
     program(tmp_path, "mpirun", "echo 'HYDRA build details:'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     implementation = find_mpi()

@@ -36,9 +36,6 @@ def test_one_srun_starts_a_keeper_on_every_host_with_all_that_the_job_has_there(
     compile(command[-1], "keeper", "exec")
     command = launcher().command(["node2"], CALL)  # for a trial on fewer hosts
     assert {"--nodes=1", "--ntasks=1", "--nodelist=node2"} <= set(command)
-
-
-def test_gpus_of_the_job_are_asked_for_by_host() -> None:
     ours = launcher()
     ours.gpus = 4
     assert "--gres=gpu:4" in ours.command(["node1"], CALL)
@@ -131,8 +128,7 @@ def test_a_node_that_slurm_lost_is_the_cause_and_the_keepers_that_it_ended_are_n
     assert report.by_host == {"node2": "Slurm reports a node failure"}
     assert report.end_notice == ""
 
-
-def test_a_step_that_slurm_cancels_is_the_cause_where_no_node_is_named() -> None:
+    # Where no node is named, a step that Slurm cancels is the cause.
     def read_end_notice(output: str) -> str:
         return launcher().read_output(output, HOSTS).end_notice
 

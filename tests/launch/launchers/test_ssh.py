@@ -27,15 +27,9 @@ def command(host: Host, settings: SshSettings | None = None, **access: Any) -> l
     return SshLauncher(HostAccess((host,), **access), settings).command(host.name)
 
 
-def test_a_plain_host() -> None:
+def test_ssh_is_called_with_the_alias_port_user_configuration_and_agent() -> None:
     assert command(Host("node1")) == ["ssh", *OPTIONS, "-a", "--", "node1", REMOTE]
-
-
-def test_ssh_is_called_with_the_alias_not_the_address() -> None:
     assert command(Host("10.0.0.1", alias="worker1"))[-3:] == ["--", "worker1", REMOTE]
-
-
-def test_port_user_configuration_and_agent() -> None:
     settings = SshSettings(ssh_config="/home/me/my config", forward_agent=True)
     argv = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
     assert argv == [

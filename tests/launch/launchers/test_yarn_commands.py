@@ -64,16 +64,13 @@ def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
     }
 
 
-def test_what_is_asked_for_grows_with_the_devices_of_a_host() -> None:
+def test_what_is_requested_grows_with_the_devices_of_a_host() -> None:
     values = options(launcher(nodes=8, devices=4, cores_per_device=2, queue=NASTY).command(CALL))
     assert values["-num_containers"] == "8"
     assert values["-container_vcores"] == "8"
     assert values["-container_memory"] == "16384"
     assert values["-queue"] == NASTY
     assert "-container_resources" not in values
-
-
-def test_gpus_are_asked_for_by_yarns_name_of_them() -> None:
     assert options(launcher(device="cuda", devices=4).command(CALL))["-container_resources"] == "yarn.io/gpu=4"
 
 
@@ -89,12 +86,9 @@ def test_options_that_are_ours_are_refused(option: str) -> None:
         launcher(yarn=(option,)).command(CALL)
 
 
-def test_an_option_with_an_open_quote_is_named() -> None:
+def test_an_open_quote_and_a_missing_number_of_containers_are_refused() -> None:
     with pytest.raises(InputError, match="yarn -node_label_expression 'gpu: No closing quotation"):
         launcher(yarn=("-node_label_expression 'gpu",)).command(CALL)
-
-
-def test_the_number_of_containers_must_be_said() -> None:
     with pytest.raises(InputError, match="how many containers"):
         launcher(nodes=None).command(CALL)
 
@@ -284,14 +278,8 @@ def test_diagnostics_are_cut_to_what_says_something() -> None:
     assert summarise_diagnostics(text + text) == printed
     assert summarise_diagnostics(text.replace(printed, "")) == "a container exited with a non-zero exit code 127"
     assert summarise_diagnostics("") == ""
-
-
-def test_recorded_diagnostics_keep_their_first_line() -> None:
+    assert len(summarise_diagnostics("\n".join(f"{n} {'x' * 5000}" for n in range(5000)))) < 1000
     app = json.loads(EXCHANGES["failing_state"]["body"])["app"]
     summary = summarise_diagnostics(app["diagnostics"])
     assert summary.startswith("Application application_1794729166207_0005 failed 1 times")
     assert summary.endswith("exited with  exitCode: 7")
-
-
-def test_long_diagnostics_are_cut() -> None:
-    assert len(summarise_diagnostics("\n".join(f"{n} {'x' * 5000}" for n in range(5000)))) < 1000
