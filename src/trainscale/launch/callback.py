@@ -227,7 +227,8 @@ class CallbackServer:
         except (OSError, ValueError, LookupError):
             return False
         with self._changed:
-            if host in self._waiting or (host in self._accepted and self._expected is not None) or self._is_closed:
+            is_known = host in self._accepted and self._expected is not None
+            if is_known or host in self._waiting or self._is_closed:
                 return False
             self._waiting[host] = caller
             self._accepted.add(host)

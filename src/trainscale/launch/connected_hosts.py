@@ -99,7 +99,8 @@ class ConnectedHosts:
                 connection.compare_clocks(deadline)
 
         try:
-            self._note_errors(ask_all(connections, become_ready, self._options.seconds, self._options.hurry))
+            options = self._options
+            self._note_errors(ask_all(connections, become_ready, options.seconds, options.hurry))
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -132,10 +133,15 @@ class ConnectedHosts:
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
         """Return the other answers. Unless errors are tolerated, raise the first that is a cause."""
-        self.errors.update({host: answer for host, answer in answers.items() if isinstance(answer, HostError)})
+        others: dict[str, Answer] = {}
+        for host, answer in answers.items():
+            if isinstance(answer, HostError):
+                self.errors[host] = answer
+            else:
+                others[host] = answer
         if self.errors and not self._options.tolerates_errors:
             raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
-        return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
+        return others
 
     def start(self, tasks: Iterable[Task], deadline_seconds: float) -> None:
         by_host: dict[str, list[Task]] = {}
@@ -339,7 +345,8 @@ def ask_all(
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    return {connection.host: future.result() for connection, future in zip(connections, futures, strict=True)}
+    results = (future.result() for future in futures)
+    return {connection.host: result for connection, result in zip(connections, results, strict=True)}
 
 
 def find_hurry_limit(began: float) -> float:

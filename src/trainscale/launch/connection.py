@@ -297,7 +297,8 @@ class PipeConnection(KeeperConnection):
         self._is_cut = False
         self._stderr, self._stderr_ended = b"", False
         if remote_dir is not None:
-            self.late_remedy = f"does it answer at once to: ssh {host} true? Set-up lines and login scripts count too"
+            test = f"does it answer at once to: ssh {host} true?"
+            self.late_remedy = f"{test} Set-up lines and login scripts count too"
 
     def become_ready(self, deadline: float) -> None:
         """Start the command, unless the keeper was used before and still answers."""
@@ -323,7 +324,8 @@ class PipeConnection(KeeperConnection):
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._input, self.output, self.error_output = self._process.stdin, self._process.stdout, self._process.stderr
+        self._input, self.output = self._process.stdin, self._process.stdout
+        self.error_output = self._process.stderr
         self._incomplete, self._pending, self.copied = b"", [], None
         self._stderr, self._stderr_ended = b"", False
         super().become_ready(deadline)
@@ -341,7 +343,8 @@ class PipeConnection(KeeperConnection):
                 data = data[self._input.write(data) or 0 :]
 
     def stderr_text(self) -> str:
-        while self.error_output is not None and not self._stderr_ended and wait_for_readable([self.error_output], 0.2):
+        errors = self.error_output
+        while errors is not None and not self._stderr_ended and wait_for_readable([errors], 0.2):
             self.receive_errors()
         return self._stderr.decode(errors="replace")
 
@@ -355,7 +358,8 @@ class PipeConnection(KeeperConnection):
     def _wait(self, seconds: float) -> bool:
         """Read standard error too: a full pipe would block the command."""
         assert self.error_output is not None
-        ready = wait_for_readable([self.output] if self._stderr_ended else [self.output, self.error_output], seconds)
+        files = [self.output] if self._stderr_ended else [self.output, self.error_output]
+        ready = wait_for_readable(files, seconds)
         if self.error_output in ready:
             self.receive_errors()
         return self.output in ready
@@ -441,9 +445,8 @@ def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 
     """Ask all keepers to end, then wait for each. So 64 hosts end at the same time."""
     for connection in connections:
         connection.close()
-    threads = [
-        threading.Thread(target=connection.stop, args=(patience_seconds,), daemon=True) for connection in connections
-    ]
+    arguments = (patience_seconds,)
+    threads = [threading.Thread(target=each.stop, args=arguments, daemon=True) for each in connections]
     for thread in threads:
         thread.start()
     for thread in threads:

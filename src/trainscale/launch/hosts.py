@@ -1,5 +1,5 @@
-"""The one visit to the hosts before a plan: what they are, which Pythons have the frameworks, and what the frameworks
-answer when they are imported. All hosts are visited at once. On this machine nothing is visited.
+"""The one visit to all hosts before a plan: what they are, which Pythons have the frameworks, and what these say when
+they are imported. This machine alone needs no visit.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def combine_probes(hosts: Mapping[str, HostFacts], framework: str) -> FrameworkF
 def choose_network(
     host: Host, addresses: Mapping[str, str], interface: str | None, reached_at: str = ""
 ) -> tuple[str, str | None]:
-    """Return the address and interface that training uses: by --interface (a name or a range), else the address in
-    the hosts file, else the one that ssh connected to, else that of the default route.
+    """Return the address and interface of training: by --interface (a name or a range), else that of the hosts file,
+    else that of the ssh connection, else that of the default route.
     """
     all_addresses = ", ".join(f"{name} {address}" for name, address in addresses.items())
     if interface and "/" in interface:
@@ -192,7 +192,7 @@ def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether this Python has the module. A folder without code does not count: the current one may have it."""
+    """Return whether this Python has the module, and not only a folder of that name."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

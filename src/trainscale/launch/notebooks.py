@@ -84,8 +84,8 @@ class OpenNotebook:
 
 @contextlib.contextmanager
 def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) -> Iterator[OpenNotebook]:
-    """Wait until Jupyter answers at a port of this machine (0: a free one). Leaving the block ends it and its kernels.
-    The token is in no command line and no environment.
+    """Wait until Jupyter answers at a port of this machine (0: a free one). Leaving the block ends it. The token is in
+    no command line and no environment.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,7 +124,8 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
                 text = errors.read().decode(errors="replace")
                 if host:
                     cause = explain_ssh_error(text, host.name)
-                    raise TrainscaleError("\n  ".join(filter(None, [f"{host.name}: {cause.reason}", cause.remedy])))
+                    lines = [f"{host.name}: {cause.reason}", *filter(None, [cause.remedy])]
+                    raise TrainscaleError("\n  ".join(lines))
                 lines = [f"Jupyter could not be started{target.name}:", *text.strip().splitlines()[-_TAIL:]]
                 raise TrainscaleError("\n  ".join(lines))
             time.sleep(_POLL_SECONDS)

@@ -1,5 +1,5 @@
-"""Finds the frameworks, models, launchers and exporters that third-party packages add by entry points. A plug-in that
-cannot be loaded is listed with its error; it never stops a command.
+"""Finds what third-party packages add by entry points: frameworks, models, launchers and exporters. A plug-in that
+cannot be loaded is listed with its error.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ def load_plugins() -> tuple[Plugin, ...]:
             try:
                 entries = list(distribution.entry_points.select(group=group))
             except Exception as error:
-                found.append(Plugin(kind, _ENTRY_POINTS, "", package, f"cannot be read: {_describe(error)}"))
+                problem = f"cannot be read: {_describe(error)}"
+                found.append(Plugin(kind, _ENTRY_POINTS, "", package, problem))
                 continue
             for entry in entries:
                 reference = entry.value.partition("[")[0].strip()  # without extras, which concern pip
-                found.append(Plugin(kind, entry.name, reference, package, _add(kind, entry.name, reference)))
+                problem = _add(kind, entry.name, reference)
+                found.append(Plugin(kind, entry.name, reference, package, problem))
     return tuple(found)
 
 

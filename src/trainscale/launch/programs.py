@@ -96,7 +96,9 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program
     is_filled = request.placement == FILL
     limits = [host.slots for host in hosts]
     if is_filled:
-        limits = [host.slots or len(get_machine(host).gpus) or len(get_machine(host).cores) for host in hosts]
+        machines = [get_machine(host) for host in hosts]
+        devices = [len(machine.gpus) or len(machine.cores) for machine in machines]
+        limits = [slots or count for slots, count in zip(limits, devices, strict=True)]
     known = [limit for limit in limits if limit is not None]
     room = sum(known)
     if len(known) == len(hosts) and room < request.workers:
@@ -110,11 +112,13 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program
         has_room = limit is None or counts[turn % len(hosts)] < limit
         counts[turn % len(hosts)] += has_room
         turn += not (is_filled and has_room)
-    positions = [(host, index, count) for host, count in zip(hosts, counts, strict=True) for index in range(count)]
-    workers = [Program(WORKER, index, *position) for index, position in enumerate(positions)]
+    programs: list[Program] = []
+    for host, count in zip(hosts, counts, strict=True):
+        programs += [Program(WORKER, len(programs) + index, host, index, count) for index in range(count)]
     used_hosts = [host for host, count in zip(hosts, counts, strict=True) if count or not is_filled]
-    servers = [Program(SERVER, index, used_hosts[index % len(used_hosts)]) for index in range(request.servers)]
-    return workers + servers + ([Program(SCHEDULER, 0, workers[0].host)] if request.scheduler else [])
+    for index in range(request.servers):
+        programs.append(Program(SERVER, index, used_hosts[index % len(used_hosts)]))
+    return programs + ([Program(SCHEDULER, 0, programs[0].host)] if request.scheduler else [])
 
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
@@ -228,9 +232,10 @@ def _choose_share(program: Program) -> list[int]:
     gpus, workers = len(get_machine(program.host).gpus), program.local_count
     if not gpus or not workers:
         return []
+    index = program.local_index
     if workers > gpus:
-        return [program.local_index % gpus]
-    return list(range(program.local_index * gpus // workers, (program.local_index + 1) * gpus // workers))
+        return [index % gpus]
+    return list(range(index * gpus // workers, (index + 1) * gpus // workers))
 
 
 # ---- running them
@@ -369,7 +374,8 @@ def run_programs(
             # Let the others end by themselves, then send a signal. The keepers end those that do not.
             _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
             if connected.is_open and run.running:
-                run.show_message(f"ending what goes on: {', '.join(program.label for program in run.running)}")
+                labels = ", ".join(program.label for program in run.running)
+                run.show_message(f"ending what goes on: {labels}")
                 _send_signal(connected, run, signal.SIGTERM)
         except KeyboardInterrupt:
             with suppress(KeyboardInterrupt):  # a second Ctrl-C stops the waiting

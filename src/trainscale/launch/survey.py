@@ -62,7 +62,8 @@ class Survey:
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
     """Survey all hosts. ``pythons``: tried first; ``probes``: the frameworks to import."""
-    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS, hurry=not probes)
+    seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
+    answers = visit_hosts(launcher, pythons, probes, seconds, hurry=not probes)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
     for host in launcher.hosts():
@@ -107,10 +108,11 @@ def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...
             measured[name] = answer[0].find_last(Links) or Links(send_error=error, receive_error=error)
     found = []
     for sender, receiver in pairs if measured else ():
-        # The sender knows the round trip, the receiver the bandwidth, which only waited if both have an error.
+        # The sender knows the round trip, the receiver the bandwidth.
         sent, received = measured[sender.name], measured[receiver.name]
-        error = sent.send_error or received.receive_error
-        found.append(Link(sender.name, receiver.name, received.bits_per_second, sent.round_trip_seconds, error))
+        values = (received.bits_per_second, sent.round_trip_seconds)
+        error = sent.send_error or received.receive_error  # the receiver may only have waited
+        found.append(Link(sender.name, receiver.name, *values, error))
     lost = [(host, error.why) for host, error in connected.errors.items() if host not in answers]
     return (*found, *(Link(host, "the others", error=error) for host, error in lost))
 
@@ -139,9 +141,9 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
         problems.append(Finding(f"{hosts}: {reason}", survey.errors[names[0]].remedy))
     for address, names in _group((host.address, host.name) for host in usable).items():
         if len(names) > 1:
-            problem = f"{describe_hosts(names)}: all have the address {address}, so they cannot reach each other by it"
+            problem = f"all have the address {address}, so they cannot reach each other by it"
             remedy = "is one machine named twice? Otherwise name the network that connects them: --interface"
-            problems.append(Finding(problem, remedy))
+            problems.append(Finding(f"{describe_hosts(names)}: {problem}", remedy))
     problems += [*_find_link_problems(survey.links), *_find_framework_problems(usable, given)]
     warnings = []
     for host in usable:
@@ -181,8 +183,9 @@ def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
     remedy = "check the cable, the switch, and the speed of the network card (ethtool); every step waits for this pair"
     for name, speed in speeds.items() if len(speeds) > 2 else ():
         if speed * _SLOW < median:
-            problem = f"{format_gigabits(speed)} Gbit/s, where other pairs have {format_gigabits(median)}"
-            yield Finding(f"{name}: {problem}", remedy, is_serious=False)
+            own, usual = format_gigabits(speed), format_gigabits(median)
+            problem = f"{name}: {own} Gbit/s, where other pairs have {usual}"
+            yield Finding(problem, remedy, is_serious=False)
     times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
     median = statistics.median(times.values()) if times else 0.0
     for name, seconds in times.items():
@@ -204,9 +207,9 @@ def _find_framework_problems(hosts: Sequence[Host], given: Mapping[str, str]) ->
     for name, by_version in versions.items():
         if len(by_version) > 1:
             newest_first = sorted(by_version.items(), reverse=True)
-            places = "; ".join(f"{version or 'not'} on {describe_hosts(names)}" for version, names in newest_first)
+            hosts_of = [f"{version or 'not'} on {describe_hosts(names)}" for version, names in newest_first]
             yield Finding(
-                f"{name} is not the same on all hosts: {places}",
+                f"{name} is not the same on all hosts: {'; '.join(hosts_of)}",
                 f"install the same version on all, or name a Python that all have: --python {name}=PATH",
             )
         if name in given:
@@ -235,9 +238,7 @@ def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
 
 
 def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return the hosts of each version of each framework; "" means that it is missing. A framework of two modules has
-    both versions, such as "3.15.1 on jax 0.10.2".
-    """
+    """Return the hosts of each version of each framework, such as "3.15.1 on jax 0.10.2"; "" if it is missing."""
     versions: dict[str, dict[str, list[str]]] = {}
     for host in hosts:
         for name, location in host.facts.frameworks.items() if host.facts else ():
@@ -263,7 +264,8 @@ def describe_host_devices(host: Host) -> str:
     machine = get_machine(host)
     if not machine.gpus:
         return f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
-    return ", ".join(f"{count} × {name}" for name, count in Counter(gpu.name for gpu in machine.gpus).items())
+    counts = Counter(gpu.name for gpu in machine.gpus)
+    return ", ".join(f"{count} × {name}" for name, count in counts.items())
 
 
 def format_gigabits(bits_per_second: float) -> str:
@@ -275,4 +277,5 @@ def format_milliseconds(seconds: float) -> str:
 
 
 def _format_three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.{2 + (value < 1)}f}"
+    digits = next(digits for digits, least in enumerate((100, 10, 1, -1)) if value >= least)
+    return f"{value:.{digits}f}"

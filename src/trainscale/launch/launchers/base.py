@@ -50,7 +50,9 @@ class Launcher(ABC):
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
         """Return the hosts of the hosts file, else those of the allocation."""
         path = experiment.cluster.hosts
-        host_list = HostList(read_hosts(Path(path).expanduser()), path) if path else find_allocated_hosts(environment)
+        if path:
+            return HostList(read_hosts(Path(path).expanduser()), path)
+        host_list = find_allocated_hosts(environment)
         if host_list is None:
             raise InputError(f"launcher {cls.name}: {cls.no_hosts}")
         return host_list
@@ -67,7 +69,8 @@ class Launcher(ABC):
         """Start a keeper on every host and wait for all; the context manager ends them."""
         reuses = self.keeps_connections and self.can_reuse_keepers and not self.local
         idle = self.idle if reuses else None
-        return ConnectedHosts(self.open, hosts, options or ConnectOptions(), is_local=self.local, idle=idle)
+        options = options or ConnectOptions()
+        return ConnectedHosts(self.open, hosts, options, is_local=self.local, idle=idle)
 
     def find_end(self) -> str:
         """Return why the cluster has taken the hosts back, if it has. Called when a trial has failed."""

@@ -1,8 +1,7 @@
 """Launchers whose one command starts the keepers of all hosts (mpirun, srun). Each keeper then calls back.
 
-The command has an address and a one-time token in its environment. A keeper connects and sends the token, its index
-among those that the command started, and the name of its host. Then the connection is its standard input and output, as
-over ssh. launch/callback.py decides who may connect.
+The command has an address and a one-time token in its environment. A keeper sends the token, its index among those of
+the command, and the name of its host. Then the connection is its standard input and output, as over ssh.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class CallbackEndpoint:
 
 
 def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '"-"') -> str:
-    """Return the program that a host runs to become a keeper that has called back. The arguments are expressions of
-    Python, evaluated there. Ranks must not see the token.
+    """Return the program with which a host becomes a keeper that has called back. The arguments are expressions of
+    Python, for the host. Ranks must not see the token.
     """
     return (
         "import os,socket,sys;"
@@ -161,9 +160,8 @@ class CallbackSession:
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
-        """Return which host caused the loss of this host's keeper, and what the command printed about it. A host that
-        loses its power may end the command, and so all keepers. No host is the cause if somebody ended the command, or
-        if this keeper was told to end and nobody said why.
+        """Return which host caused the loss of this host's keeper, and what the command printed about it: one lost host
+        may end all. It is none if somebody ended the command, or this keeper for an unknown reason.
         """
         process = self._process
         if self._report_deadline is None:
@@ -206,12 +204,14 @@ class CallbackSession:
     def _explain_late_call(self, host: str) -> HostError:
         if reason := self._find_own_failure():
             return CommandError(host, reason)
-        within = f"within {time.monotonic() - self._started:.0f} s on {self._endpoint.address}:{self._endpoint.port}"
+        seconds, endpoint = time.monotonic() - self._started, self._endpoint
+        within = f"within {seconds:.0f} s on {endpoint.address}:{endpoint.port}"
         lines = self.report.by_host.get(host, "").splitlines()
         if not lines and len(self._not_called) == len(self._hosts):
             message = f"no keeper that {self._process.program} should start called {within}"
             return CommandError(host, message, OTHER_ADDRESS)
-        return HostError(host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}", remedy=OTHER_ADDRESS)
+        message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
+        return HostError(host, message, remedy=OTHER_ADDRESS)
 
     def cancel(self, host: str) -> bool:
         """Wait for this host no longer. Return whether it was the last one."""
@@ -257,9 +257,7 @@ class CallbackConnection(SocketConnection):
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
-    """Return the address of this machine that leads to the first other machine, or that of the default route. Nothing
-    is sent.
-    """
+    """Return the address of this machine that leads to the first other machine, or that of the default route."""
     own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
     outward = [address for address in own if not address.startswith("127.")]

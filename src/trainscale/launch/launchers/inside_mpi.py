@@ -1,8 +1,8 @@
 """``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller, and the
 others become its keepers (leased.py).
 
-They find each other without MPI: rank 0 writes its addresses, a port and a one-time token to a file that only this user
-can read, in the current folder and in the home folder.
+They find each other without MPI: rank 0 writes its addresses, a port and a one-time token to a private file, in the
+current folder and in the home folder.
 """
 
 from __future__ import annotations
@@ -121,9 +121,10 @@ def serve_as_host(world: MpiWorld, rendezvous: RendezvousFile, seconds: float = 
                 os.environ[CALLBACK_VARIABLE] = endpoint.variable
                 os.execv(sys.executable, [sys.executable, "-c", make_callback_program(str(world.rank))])
         if time.monotonic() > deadline:
+            who = f"process {world.rank}, on {socket.gethostname()},"
             raise InputError(
-                f"inside mpirun: process {world.rank}, on {socket.gethostname()}, did not find process 0 within"
-                f" {seconds:.0f} s by a file in {rendezvous.folders}; start mpirun in a folder that all hosts share"
+                f"inside mpirun: {who} did not find process 0 within {seconds:.0f} s by a file in"
+                f" {rendezvous.folders}; start mpirun in a folder that all hosts share"
             )
         time.sleep(_POLL_SECONDS)
 
@@ -146,8 +147,8 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         return self
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        own_addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
-        self._rendezvous.write(endpoint, own_addresses or [_LOOPBACK])
+        addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
+        self._rendezvous.write(endpoint, addresses or [_LOOPBACK])
         return [sys.executable, "-c", make_callback_program("0")]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
@@ -168,9 +169,10 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
         who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
         seconds = f"{self.access.request.patience_seconds:.0f} s"
+        place = f"the others look for a file of this process in {self._rendezvous.folders}"
         return InputError(
-            f"inside mpirun: {who} did not connect within {seconds}; the others look for a file of this process in"
-            f" {self._rendezvous.folders}; start mpirun in a folder that all hosts share"
+            f"inside mpirun: {who} did not connect within {seconds}; {place};"
+            " start mpirun in a folder that all hosts share"
         )
 
     def find_end(self) -> str:

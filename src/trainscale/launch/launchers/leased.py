@@ -63,7 +63,7 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
-        """Read what the command prints; return how many hosts there will be, or None. Called until all have called."""
+        """Return how many hosts there will be, if that is known. Called again until all have called."""
 
     @abstractmethod
     def explain_end(self, process: LauncherProcess) -> TrainscaleError: ...
@@ -75,10 +75,9 @@ class LeasedHostsLauncher(Launcher):
         self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
         who = f"{len(callers)} of {expected} hosts" if expected else "no host"
-        return TrainscaleError(
-            f"launcher {self.name}: {who} called back within {self.access.request.patience_seconds:.0f} s (--timeout),"
-            f" on {where}; {self.explain_missing(process)}"
-        )
+        seconds = f"{self.access.request.patience_seconds:.0f} s (--timeout)"
+        message = f"{who} called back within {seconds}, on {where}; {self.explain_missing(process)}"
+        return TrainscaleError(f"launcher {self.name}: {message}")
 
     @abstractmethod
     def explain_lost(self, host: str) -> str:
@@ -89,16 +88,14 @@ class LeasedHostsLauncher(Launcher):
         """Wait until the cluster has its hosts back. ``complete``: all hosts had called."""
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return the hosts to use, sorted by address. Several containers of one machine are several hosts, with unique
-        names.
-        """
+        """Return the hosts to use, sorted by address. Containers of one machine get unique names."""
         names = Counter(caller.hostname for caller in callers)
         taken = set(names)
         candidates = []
         for caller in callers:
             stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
             candidates.append((Host(stated or caller.address, alias=caller.hostname), caller))
-        candidates.sort(key=lambda pair: (_make_address_key(pair[0].address), pair[0].name, pair[1].index))
+        candidates.sort(key=lambda pair: (*_make_address_key(pair[0].address), pair[0].name, pair[1].index))
         for position, (host, caller) in enumerate(candidates):
             if names[host.name] > 1:
                 alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)

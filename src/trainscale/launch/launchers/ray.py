@@ -74,7 +74,8 @@ class RayLauncher(LeasedHostsLauncher):
 
     def explain_lost(self, host: str) -> str:
         address = self.access.find_host(host).address
-        messages = [event.message for event in _read_events(self._process, RayNodeLost) if event.address == address]
+        lost = _read_events(self._process, RayNodeLost)
+        messages = [event.message for event in lost if event.address == address]
         return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:

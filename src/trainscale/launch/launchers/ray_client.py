@@ -1,8 +1,8 @@
-"""Holds nodes of a Ray cluster for one run: ``PYTHON ray_client.py REQUEST``, with callback address and token in the
+"""Holds nodes of a Ray cluster for one run: ``PYTHON ray_client.py REQUEST``, with a CallbackEndpoint in the
 environment. It runs on any Python that has Ray, so it imports nothing of this project.
 
-It makes a placement group with a bundle and an actor on each node. The actor has all devices of its node; the keeper
-gives each rank its own. Ray takes all back when this process ends, on SIGTERM or when the controller is gone.
+It makes a placement group with a bundle and an actor on each node, which has all its devices. Ray takes all back when
+this process ends, on SIGTERM or when the controller is gone.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class HostActor:
         return str(ray.util.get_node_ip_address())
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
-        """Run the program; return the end of its output. The actor ends soon after it, even without its client."""
+        """Run the program; return the end of its output. The actor ends soon after it."""
         environment = {**os.environ, **variables}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():
@@ -188,8 +188,8 @@ def end_with_actor() -> None:
 
 
 def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_address: str) -> dict[Any, Any]:
-    """Start an actor on each node; return the result that each will have, with the node's address and the actor. Hosts
-    are numbered by address: bundles are not in the order of the nodes.
+    """Start an actor on each node; return its future result, with the node's address and the actor. Hosts are numbered
+    by address.
     """
     actor_class = ray.remote(HostActor)
     actors = [

@@ -38,14 +38,17 @@ def load_launcher(name: str) -> type[Launcher]:
 
 def list_launcher_groups() -> tuple[type[SettingGroup], ...]:
     """Return the groups of settings that launchers declare, each once."""
-    from_plugins = [load_launcher(name).settings_type for name in LAUNCHERS if not LAUNCHERS[name].startswith(".")]
-    groups: dict[type[SettingGroup], None] = dict.fromkeys([*LAUNCHER_SETTINGS, *from_plugins])
+    groups: dict[type[SettingGroup], None] = dict.fromkeys([*LAUNCHER_SETTINGS, *_list_plugin_groups()])
     return tuple(group for group in groups if group.settings())
 
 
 def list_plugin_setting_keys() -> tuple[str, ...]:
+    return tuple(setting.key for group in _list_plugin_groups() for setting in group.settings())
+
+
+def _list_plugin_groups() -> list[type[SettingGroup]]:
     names = [name for name, reference in LAUNCHERS.items() if not reference.startswith(".")]
-    return tuple(setting.key for name in names for setting in load_launcher(name).settings_type.settings())
+    return [load_launcher(name).settings_type for name in names]
 
 
 def make_launcher(
@@ -54,16 +57,17 @@ def make_launcher(
     """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command."""
     name = choose_launcher(experiment, environment, mpi is not None)
     launcher_class = load_launcher(name)
+    cluster, resources = experiment.cluster, experiment.resources
     if mpi is not None:
-        if experiment.cluster.hosts or name != MPI:
-            setting = f"hosts {experiment.cluster.hosts}" if experiment.cluster.hosts else f"launcher {name}"
+        if cluster.hosts or name != MPI:
+            setting = f"hosts {cluster.hosts}" if cluster.hosts else f"launcher {name}"
             raise InputError(f"{setting}: inside an mpirun its hosts are used; type this command without mpirun")
         host_list = HostList(mpi.hosts(), "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
-    cluster, resources = experiment.cluster, experiment.resources
+    hosts = host_list.hosts
     access = HostAccess(
-        hosts=select_first_hosts(host_list.hosts, cluster.hosts_count, host_list.source) if host_list.hosts else (),
+        hosts=select_first_hosts(hosts, cluster.hosts_count, host_list.source) if hosts else (),
         remote_dir=cluster.remote_dir,
         python=cluster.remote_python or "",
         setup=cluster.setup,

@@ -103,8 +103,10 @@ class YarnLauncher(LeasedHostsLauncher):
             if option.startswith("-") and option.lstrip("-") in _RESERVED:
                 raise InputError(f"yarn {option}: trainscale sets this option itself; valid: other options")
         overridden = {argument.lstrip("-") for argument in extra}
-        options = [argument for pair in defaults.items() if pair[0][1:] not in overridden for argument in pair]
-        return [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra, *options]
+        argv = [self.client.yarn, "jar", jar, _CLIENT_CLASS, *extra]
+        for name, value in defaults.items():
+            argv += [] if name[1:] in overridden else [name, value]
+        return argv
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the client's environment: it must print the application's id."""
@@ -145,19 +147,20 @@ class YarnLauncher(LeasedHostsLauncher):
         if before is None or before.state != now.state:
             _print(f"{self.id} is {now.state} in queue {now.queue}")
         # The distributed shell starts no other container for one that ended with an error.
-        alive = self.nodes if now.running is None else max(0, now.running - 1)  # without the ApplicationMaster
-        is_incomplete = now.state == "RUNNING" and alive < self.nodes and self.manager.count_pending_containers() == 0
+        alive = self.nodes if now.running is None else max(0, now.running - 1)  # without its master
+        is_incomplete = now.state == "RUNNING" and alive < self.nodes
+        is_incomplete = is_incomplete and self.manager.count_pending_containers() == 0
         if is_incomplete and self._is_incomplete:  # at first, containers may not have been requested yet
             self._has_lost_containers = True
+            lost = f"{self.nodes - alive} of {self.nodes} containers of {self.id}"
             raise TrainscaleError(
-                f"launcher yarn: {self.nodes - alive} of {self.nodes} containers of {self.id} ended before they called"
-                f" back\n  what they printed: {self._logs_command}"
+                f"launcher yarn: {lost} ended before they called back\n  what they printed: {self._logs_command}"
             )
         self._is_incomplete = is_incomplete
         return self.nodes
 
     def _check_manager(self, process: LauncherProcess) -> None:
-        """Report a ResourceManager that is down. Raise TrainscaleError if that lasts: the client tries for hours."""
+        """Report a ResourceManager that is down; after a while, raise TrainscaleError."""
         retries = _RETRYING.findall(process.output)
         if not retries or self.manager.is_reachable():
             self._unreachable_since = None
@@ -208,7 +211,8 @@ class YarnLauncher(LeasedHostsLauncher):
     def explain_missing(self, process: LauncherProcess) -> str:
         if not self.id:
             return f"the client has not submitted the application yet: {find_error(process.output)}"
-        application, free = self.manager.read_application(self.id), self.manager.describe_free_resources()
+        application = self.manager.read_application(self.id)
+        free = self.manager.describe_free_resources()
         if application is None:
             answer = "does not answer, so nobody knows the state of"
             if self.manager.is_reachable():
@@ -231,9 +235,7 @@ class YarnLauncher(LeasedHostsLauncher):
     # ---- the end
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        """Wait for the client, which ends with the application, and that with its containers. An application that has
-        no containers yet is killed.
-        """
+        """Wait for the client, which ends when all containers have ended. An application without any is killed."""
         self.read_output(process)
         has_ended = process.has_ended
         if not has_ended and (complete or self._has_lost_containers):
@@ -255,19 +257,20 @@ class YarnLauncher(LeasedHostsLauncher):
                 process.wait(_END_SECONDS)
             else:
                 _print(
-                    f"{self.id} could not be ended, and its ApplicationMaster may live until the ResourceManager is"
-                    f" back; its containers have ended, or end within two minutes\n  to end it then:"
-                    f" yarn application -kill {self.id}"
+                    f"{self.id} could not be ended, and its ApplicationMaster may live until"
+                    " the ResourceManager is back; its containers have ended, or end within two minutes"
+                    f"\n  to end it then: yarn application -kill {self.id}"
                 )
         process.stop(0.0)
         application = self.manager.read_application(self.id) if self._has_lost_containers else None
         if application and (summary := summarise_diagnostics(application.diagnostics)):
             _print(f"{self.id} is {application.state}: {summary}")
         if self._has_copied or self.id:
-            # The client's files. Nobody else removes them if the application was killed, or in Hadoop before 3.3.
+            # The client's files, which nobody else removes after a kill, or in Hadoop before 3.3.
             beside = Path(self.client.yarn).with_name("hadoop")
             hadoop = str(beside) if beside.exists() else "hadoop"
-            _try_command(_KILL_SECONDS, hadoop, "fs", "-rm", "-r", "-f", "-skipTrash", self.application_name)
+            remove = ("fs", "-rm", "-r", "-f", "-skipTrash", self.application_name)
+            _try_command(_KILL_SECONDS, hadoop, *remove)
 
 
 def _print(text: str) -> None:
@@ -285,11 +288,11 @@ def _try_command(seconds: float, *command: str) -> bool:
 
 
 def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
-    """Return the command of a container, encoded, because YARN puts it between double quotes in a script. The endpoint
-    is in it: variables would be in the ApplicationMaster's arguments, which everybody can read.
+    """Return the command of a container, encoded, because YARN puts it between double quotes in a script. It has the
+    endpoint: variables would be in arguments that everybody can read.
     """
-    number, name = 'os.environ.get("YARN_SHELL_ID", "0")', 'os.environ.get("NM_HOST") or socket.gethostname()'
-    program = make_callback_program(number, f"({name})")
+    number = 'os.environ.get("YARN_SHELL_ID", "0")'
+    program = make_callback_program(number, '(os.environ.get("NM_HOST") or socket.gethostname())')
     run = shlex.join(["exec", access.python or "python3", "-c", program])
     export = f"export {CALLBACK_VARIABLE}={shlex.quote(endpoint.variable)}"
     encoded = base64.b64encode(f"{export}\n{' && '.join([*access.setup, run])}\n".encode()).decode()

@@ -278,7 +278,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of ranks that hang now, if any. It names those that the others wait for, if that is known."""
+    """Return the failure of ranks that hang now, which names those that the others wait for, if that is known."""
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     waiting = [rank for rank in state.workers if rank.result is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
@@ -314,8 +314,8 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return the workers that all others wait for: those with the fewest steps, or in other calls than most; on CPUs,
-    the one that computes while all others are idle.
+    """Return the workers that the others wait for: those with the fewest steps, or in other calls than most, or, on
+    CPUs, the one that computes while the others are idle.
     """
     steps = [worker.step for worker in workers]
     if len(workers) == 1:
@@ -344,7 +344,8 @@ def find_failure(state: TrialState) -> Failure:
     if lost is not None and not has_own_error:
         tail = lost.stderr_tail[-TAIL_LINES:]
         if not lost.culprit:
-            return Failure(LOST, tail[-1] if tail else "the command that had started the keepers ended", tail=tail)
+            message = tail[-1] if tail else "the command that had started the keepers ended"
+            return Failure(LOST, message, tail=tail)
         reason = f": {tail[-1]}" if tail else " without a message"
         return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
     if blamed is not None and (has_own_error or not (state.hang or state.deadlines)):

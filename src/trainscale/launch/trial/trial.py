@@ -65,7 +65,8 @@ def supervise_trial(
         kind = REFUSED if isinstance(error, NoFreePorts) else LOST
         is_named = not launcher.local and not isinstance(error, CommandError)
         failure = Failure(kind, str(error), host=error.host if is_named else "")
-        return TrialRecord(trial, kind, started, time.monotonic() - began, hosts=len(port_counts), failure=failure)
+        seconds = time.monotonic() - began
+        return TrialRecord(trial, kind, started, seconds, hosts=len(port_counts), failure=failure)
     if state.is_port_taken:
         raise PortTaken
     record = build_record(state, started, time.monotonic() - began)
