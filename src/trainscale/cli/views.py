@@ -390,10 +390,10 @@ class CommandView(RunView):
             self.show_message(f"stopped{reason}; {kept}; the same command continues")
         elif self.style == TEXT and self.explains:
             from ..questions.explain.explain import explain_records, make_explaining_command
-            from ..questions.explain.text import render_text
+            from ..questions.explain.text import render_document
 
             if points := explain_records(run.records):
-                print(render_text(points, make_explaining_command(run.info)), end="")
+                print(render_document(points, make_explaining_command(run.info), "text"), end="")
         if self.prints_summary:
             print_summary_lines(run)
         location = self.location or str(run.directory)

@@ -190,7 +190,7 @@ def find_verdict(
 def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
     rows = []
     for point in points:
-        for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
+        for part, percentage in text.round_to_percents(point.parts):
             rows.append(
                 (
                     point.title,
@@ -310,7 +310,7 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
         name = f"{wording.format_device_count(point.devices)}{hosts}, {step}"
         names.append(f"{name} · {point.title}" if with_titles else name)  # the end may be cut off
         begin = 0.0
-        for part, percentage in zip(point.parts, text.round_to_percents(point.parts), strict=True):
+        for part, percentage in text.round_to_percents(point.parts):
             share, time = f"{percentage}{numbers.THIN}%", text.format_milliseconds(part.seconds)
             interval, end = text.format_limits(part), begin + part.share * 100
             rows.append(

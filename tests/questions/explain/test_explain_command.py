@@ -14,7 +14,7 @@ from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 from trainscale import cli
 from trainscale.analyse.statistics import Interval
 from trainscale.questions.explain.explain import explain_records
-from trainscale.questions.explain.text import COLUMNS, format_share, render_text, round_to_percents
+from trainscale.questions.explain.text import COLUMNS, format_share, render_document, round_to_percents
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
@@ -27,7 +27,7 @@ EQUAL_BATCHES = {"rank": {"further_batches": (BatchTime(16, 10, 0.6), BatchTime(
 
 
 def text_of(records: list[TrialRecord]) -> str:
-    text = render_text(explain_records(records), "the command")
+    text = render_document(explain_records(records), "the command", "text")
     assert max(map(len, text.splitlines())) <= COLUMNS
     return " ".join(text.replace("\u202f", " ").split())
 
@@ -174,7 +174,7 @@ def test_short_windows_are_a_note_where_cpu_time_does_not_tell(data: str, cpu: d
 def test_percentages_add_up_to_100_and_a_share_does_not_reach_beyond_all() -> None:
     for step in (0.1, 0.101, 0.1037, 0.1111):
         (point,) = explain_records(run(CONFIG, 0.0333, 0.0667, step))
-        assert sum(round_to_percents(point.parts)) == 100
+        assert sum(percent for _, percent in round_to_percents(point.parts)) == 100
     assert format_share(Interval(0.89, 0.68, 1.02)).replace("\u202f", " ") == "89 (68–100) %"
     assert format_share(Interval(0.31, 0.28, 0.34)).replace("\u202f", " ") == "31 ± 3 %"
 

@@ -23,7 +23,7 @@ from trainscale.questions.explain.ranks import (
     find_limited_gpus,
     find_slow_ranks,
 )
-from trainscale.questions.explain.text import render_text
+from trainscale.questions.explain.text import render_document
 from trainscale.record.trial import GpuState, MachineLoad, TrialRecord
 from trainscale.spec.config import Config, remove_exchange
 
@@ -198,7 +198,7 @@ def with_gpus(records: list[TrialRecord], first: GpuState | None, second: GpuSta
 
 
 def text_of(records: list[TrialRecord]) -> str:
-    return " ".join(render_text(explain_records(records), "").replace("\u202f", " ").split())
+    return " ".join(render_document(explain_records(records), "", "text").replace("\u202f", " ").split())
 
 
 def test_a_gpu_that_was_limited_is_named_with_its_clock_and_the_reasons() -> None:

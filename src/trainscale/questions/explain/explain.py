@@ -133,9 +133,9 @@ class RunExplanation:
 
     def to_markdown(self) -> str:
         """Return the explanation as Markdown, as ``trainscale explain --markdown`` prints it."""
-        from .text import render_markdown
+        from .text import render_document
 
-        return render_markdown(self._points, self._command)
+        return render_document(self._points, self._command, "markdown").rstrip("\n")
 
     def to_json(self) -> str:
         """Return the explanation as JSON, as ``trainscale explain --json`` prints it."""
@@ -152,14 +152,14 @@ def explain(run: Run) -> RunExplanation:
 
     Raises ``InputError`` if no point of the run can be explained.
     """
-    from .text import describe_verdict, render_text
+    from .text import describe_verdict, render_document
 
     check_can_explain(run)
     points, command = explain_records(run.records), make_explaining_command(run.info)
     return RunExplanation(
         verdicts=tuple(f"{point.title}: {describe_verdict(point)}." for point in points),
         parts=tuple(part for point in points for part in point.parts),
-        text=render_text(points, command),
+        text=render_document(points, command, "text"),
         _points=tuple(points),
         _command=command,
     )

@@ -5,6 +5,7 @@ The sentence on a cause has one form: its share of the step is what it is; what 
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,9 +15,8 @@ from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
-from ...report import table
 from ...report.numbers import THIN, format_duration, format_integer, format_number, format_percent
-from ...report.table import Grid, escape
+from ...report.table import escape
 from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
 from ..documents import join_lines, load_template, pick, split_paragraphs
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .ranks import LimitedGpu
 
 COLUMNS = 100
-_BAR = 30  # characters of 100 %
-_MEASURES = "This command measures what is missing:"
 _NARROW = 0.005  # whole per cents would show less than this as 0
 
 
@@ -58,13 +56,14 @@ def format_limits(part: ExplainedPart) -> str:
     return f"({low * 100:.0f} … {high * 100:.0f})".replace("-", "−")
 
 
-def round_to_percents(parts: Sequence[ExplainedPart]) -> list[int]:
+def round_to_percents(parts: Sequence[ExplainedPart]) -> list[tuple[ExplainedPart, int]]:
+    """Return parts with whole percentages that add up to 100: the largest remainders are rounded up."""
     exact = [part.share * 100 for part in parts]
     floors = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
     for index in by_remainder[: 100 - sum(floors)]:
         floors[index] += 1
-    return floors
+    return list(zip(parts, floors, strict=True))
 
 
 def format_milliseconds(seconds: float) -> str:
@@ -154,53 +153,37 @@ def _describe_limit(gpu: LimitedGpu) -> str:
 # ---- documents
 
 
-def render_text(points: Sequence[PointExplanation], command: str) -> str:
-    lines: list[str] = []
-    for number, point in enumerate(points):
-        if number == 0 or point.title != points[number - 1].title:
-            lines += [*([""] if number else []), point.title]
-        lines.append(f"  {_describe_point(point)}")
-        width = max(len(part.part) for part in point.parts)
-        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True):
-            start = f"    {part.part:<{width}} {percentage:>4}{THIN}%  {format_limits(part):>12}  "
-            bar = "█" * round(part.share * min(_BAR, COLUMNS - len(start)))
-            lines.append(f"{start}{bar}".rstrip())
-        wrapper = textwrap.TextWrapper(
-            COLUMNS, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-        )
-        for text in (f"{describe_verdict(point)}.", *(f"note: {note}" for note in list_notes(point))):
-            lines += wrapper.wrap(text)
-    if any(point.missing for point in points):
-        lines += ["", _MEASURES, f"  {command}"]
-    return "\n".join(lines) + "\n"
+def render_document(points: Sequence[PointExplanation], command: str, form: str) -> str:
+    """Return the explanation as ``text`` or ``markdown``. ``command`` measures what is missing."""
+    filters = (("escape", escape), ("percents", round_to_percents), ("wrap", _wrap))
+    text = load_template(__package__, f"document.{form}.j2", filters).render(
+        points=points,
+        command=command,
+        columns=COLUMNS,
+        describe=_describe_point,
+        limits=format_limits,
+        notes=list_notes,
+        verdict=describe_verdict,
+        THIN=THIN,
+    )
+    return re.sub(" +$", "", text, flags=re.MULTILINE)
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _describe_point(point: PointExplanation) -> str:
     hosts = f" on {point.hosts} hosts" if point.hosts > 1 else ""
     repeats = f"{point.repeats} repeat{'s' if point.repeats != 1 else ''}"
     return f"{point.devices} devices{hosts}, {repeats}, {format_milliseconds(point.step_seconds)} a step"
-
-
-def _make_grid(point: PointExplanation) -> Grid:
-    rows = tuple(
-        (part.part, f"{percentage}{THIN}%", format_limits(part), f"{part.seconds * 1000:.2f}")
-        for part, percentage in zip(point.parts, round_to_percents(point.parts), strict=True)
-    )
-    return Grid(point.title, ("part", "share", "interval", "ms of a step"), rows)
-
-
-def render_markdown(points: Sequence[PointExplanation], command: str) -> str:
-    blocks, title = [], None
-    for point in points:
-        if point.title != title:
-            title = point.title
-            blocks.append(f"## {escape(title)}\n")
-        blocks.append(f"### {_describe_point(point)}\n\n{table.render_markdown(_make_grid(point))}")
-        blocks.append(escape(describe_verdict(point)) + ".\n")
-        blocks += [f"- {escape(note)}" for note in list_notes(point)]
-    if any(point.missing for point in points):
-        blocks.append(f"\n{_MEASURES}\n\n    {command}")
-    return "\n".join(blocks)
 
 
 def render_json(points: Sequence[PointExplanation], command: str) -> str:
