@@ -12,12 +12,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
-from trainscale.questions.predict import Case, ErrorRange, collect_published_cases, find_error_range
+from trainscale.analyse.statistics import CONFIDENCE
+from trainscale.questions.predict import LEAST_POINTS, MOST_TIMES, ErrorRange, compute_unit, continue_curve
+from trainscale.questions.published.curves import PublishedCurve, read_curves
 from trainscale.spec.config import STRONG, WEAK
 
 MIXED = "mixed"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A published point that is predicted from the first ``points`` of its curve."""
+
+    curve: PublishedCurve
+    points: int
+    devices: int
+    error: float  # logarithm of predicted / published
+    unit: float
+
+    @property
+    def score(self) -> float:
+        return self.error / self.unit
+
+
+@cache
+def collect_cases() -> tuple[Case, ...]:
+    """Return a case for every published point that may be predicted, within its host boundary."""
+    cases = []
+    for curve in read_curves():
+        points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
+        per_host = curve.devices_per_host
+        for count in range(LEAST_POINTS, len(points)):
+            given, most = points[:count], points[count - 1][0]
+            for devices, speed in points[count:]:
+                crosses_first_host = per_host is not None and most <= per_host < devices
+                if devices <= MOST_TIMES * most and not crosses_first_host:
+                    error = math.log(continue_curve(given, devices) / speed)
+                    cases.append(Case(curve, count, devices, error, compute_unit(given, devices)))
+    return tuple(cases)
+
+
+def find_error_range(cases: Sequence[Case]) -> ErrorRange:
+    """Return the range that contains the score of one more such case with 95 % confidence."""
+    scores = sorted(case.score for case in cases)
+    # If a new case is like the n others, its place among them is equally likely to be any of n + 1.
+    outside = int((len(scores) + 1) * (1 - CONFIDENCE) / 2)
+    assert outside >= 1, "there are too few cases to leave any out"
+    return ErrorRange(scores[outside - 1], scores[-outside], len(scores))
 
 
 def main() -> None:
@@ -36,12 +81,13 @@ def main() -> None:
             f"| {title} | {distance} | {len(cases)} | {_sources(cases)} | {_errors(errors)} | {_errors(by_hand)} |"
             f" {inside} ({inside / len(cases):.0%}) | −{below:.0%} … +{above:.0%} |"
         )
+    print(f"\nPUBLISHED_ERRORS of questions/predict.py: {find_error_range(collect_cases())}")
 
 
 def _groups() -> Iterator[tuple[str, str, list[Case]]]:
     for title, scalings in (("weak", (WEAK,)), ("strong", (STRONG,)), ("all", (WEAK, STRONG, MIXED, None))):
         for distance, most in (("up to twice", 2), ("up to four times", 4)):
-            cases = [case for case in collect_published_cases() if most / 2 < _times(case) <= most]
+            cases = [case for case in collect_cases() if most / 2 < _times(case) <= most]
             yield title, distance, [case for case in cases if case.curve.scaling in scalings]
 
 
@@ -51,7 +97,7 @@ def _times(case: Case) -> float:
 
 def _range_of_others(case: Case) -> ErrorRange:
     """Return the range of scores of all sources but the case's own."""
-    return find_error_range([other for other in collect_published_cases() if other.curve.source != case.curve.source])
+    return find_error_range([other for other in collect_cases() if other.curve.source != case.curve.source])
 
 
 def _error_by_hand(case: Case) -> float:

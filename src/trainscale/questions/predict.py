@@ -12,19 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..analyse.series import Point, Series
-from ..analyse.statistics import CONFIDENCE, Interval
+from ..analyse.statistics import Interval
 from ..errors import InputError
 from ..record.run import RunInfo
 from ..report.numbers import THIN, format_limits, format_number, format_percent
 from ..report.table import Grid, escape, render_markdown
 from ..spec.config import Config
 from .documents import Section, pick, print_sections, render_json
-from .published.curves import PublishedCurve, read_curves
 
 if TYPE_CHECKING:
     from ..runs import Run
@@ -40,9 +38,15 @@ Curve = Sequence[tuple[int, float]]  # devices, in increasing order, and samples
 
 @dataclass(frozen=True)
 class ErrorRange:
+    """The scores between which 95 % of published cases lie: logarithms of predicted / published, in units."""
+
     low: float
     high: float
     cases: int
+
+
+# Of published points beyond the first ones of their curve, as bench/prediction.py collects them.
+PUBLISHED_ERRORS = ErrorRange(-1.0740312374246492, 6.012527238089489, 204)
 
 
 @dataclass(frozen=True)
@@ -155,12 +159,12 @@ def predict_series(series: Series, devices: int, host_devices: int | None) -> Pr
     held_out = None
     if len(others) >= LEAST_POINTS and not crosses_first_host and most <= MOST_TIMES * others[-1].devices:
         held_out = HeldOut(most, _continue(others, most), largest.samples_per_second.mean)
-    return Prediction(devices, speed, efficiency, tuple(counts), estimate_published_errors(), held_out)
+    return Prediction(devices, speed, efficiency, tuple(counts), PUBLISHED_ERRORS, held_out)
 
 
 def _continue(points: Sequence[Point], devices: int) -> Interval:
     curve: Curve = [(point.devices, point.samples_per_second.mean) for point in points if point.samples_per_second]
-    speed, unit, errors = continue_curve(curve, devices), compute_unit(curve, devices), estimate_published_errors()
+    speed, unit, errors = continue_curve(curve, devices), compute_unit(curve, devices), PUBLISHED_ERRORS
     # The trend between the last two points is continued, so their noise is, too.
     widths = [(point.samples_per_second.relative or 0.0) if point.samples_per_second else 0.0 for point in points[-2:]]
     steps = count_doublings(curve, devices) / math.log2(points[-1].devices / points[-2].devices)
@@ -194,56 +198,13 @@ def compute_unit(curve: Curve, devices: int) -> float:
     return max(_LEAST_SLOPE, *map(abs, compute_slopes(curve))) * count_doublings(curve, devices)
 
 
-@dataclass(frozen=True)
-class Case:
-    curve: PublishedCurve
-    points: int  # that were given
-    devices: int
-    error: float  # logarithm of predicted / published
-    unit: float
-
-    @property
-    def score(self) -> float:
-        return self.error / self.unit
-
-
-@cache
-def collect_published_cases() -> tuple[Case, ...]:
-    cases = []
-    for curve in read_curves():
-        points = [(point.devices, curve.compute_speedup(point)) for point in curve.points]
-        per_host = curve.devices_per_host
-        for count in range(LEAST_POINTS, len(points)):
-            given, most = points[:count], points[count - 1][0]
-            for devices, speed in points[count:]:
-                crosses_first_host = per_host is not None and most <= per_host < devices
-                if devices <= MOST_TIMES * most and not crosses_first_host:
-                    error = math.log(continue_curve(given, devices) / speed)
-                    cases.append(Case(curve, count, devices, error, compute_unit(given, devices)))
-    return tuple(cases)
-
-
-@cache
-def estimate_published_errors() -> ErrorRange:
-    return find_error_range(collect_published_cases())
-
-
-def find_error_range(cases: Sequence[Case]) -> ErrorRange:
-    """Return the range that contains the score of one more such case with 95 % confidence."""
-    scores = sorted(case.score for case in cases)
-    # If a new case is like the n others, its place among them is equally likely to be any of n + 1.
-    outside = int((len(scores) + 1) * (1 - CONFIDENCE) / 2)
-    assert outside >= 1, "there are too few cases to leave any out"
-    return ErrorRange(scores[outside - 1], scores[-outside], len(scores))
-
-
 # ---- in words, for people and programs
 
 
 def explain_method() -> str:
     return (
         "A prediction continues the trend of the last two measured points. Its interval is as wide as such predictions"
-        f" were wrong on {estimate_published_errors().cases} published points of up to {MOST_TIMES} times as many"
+        f" were wrong on {PUBLISHED_ERRORS.cases} published points of up to {MOST_TIMES} times as many"
         " devices, in proportion to the steepest part of the curve, and contains the noise of the measured points."
     )
 

@@ -16,18 +16,13 @@ from studied_runs import STRONG_CONFIG, STRONG_SPEEDS, WEAK_CONFIG, WEAK_SPEEDS,
 from trainscale import cli
 from trainscale.analyse.series import Series, build_series
 from trainscale.questions.predict import (
-    MOST_TIMES,
-    Case,
     Prediction,
     Refusal,
-    collect_published_cases,
     compute_slopes,
     compute_unit,
     continue_curve,
     count_devices_of_host,
     describe_held_out,
-    estimate_published_errors,
-    find_error_range,
     predict_series,
 )
 
@@ -72,35 +67,6 @@ def test_the_unit_of_errors_is_the_steepest_slope_but_never_below_one_per_cent()
     assert compute_slopes(curve) == pytest.approx([math.log(0.8), 0.0])
     assert compute_unit(curve, 16) == pytest.approx(-2 * math.log(0.8))
     assert compute_unit([(1, 1.0), (2, 2.0), (4, 4.0)], 8) == pytest.approx(0.01)
-
-
-# ---- how wrong such predictions are
-
-
-def test_published_curves_give_enough_cases_and_none_leaves_its_first_host() -> None:
-    cases = collect_published_cases()
-    assert estimate_published_errors().cases == len(cases) >= 200
-    for case in cases:
-        given = case.curve.points[case.points - 1].devices
-        per_host = case.curve.devices_per_host
-        assert given < case.devices <= MOST_TIMES * given
-        assert per_host is None or not given <= per_host < case.devices
-
-
-def test_published_points_lie_in_the_interval_that_the_other_sources_give() -> None:
-    cases = collect_published_cases()
-    inside = 0
-    for source in {case.curve.source for case in cases}:
-        errors = find_error_range([case for case in cases if case.curve.source != source])
-        inside += sum(errors.low <= case.score <= errors.high for case in cases if case.curve.source == source)
-    assert inside / len(cases) == pytest.approx(0.936, abs=0.005)  # bench/prediction.py prints it
-
-
-def test_the_range_leaves_out_one_in_forty_at_each_end() -> None:
-    curve = collect_published_cases()[0].curve
-    cases = [Case(curve, 3, 8, error / 100, 0.01) for error in range(1, 80)]
-    errors = find_error_range(cases)
-    assert (errors.low, errors.high) == (pytest.approx(2), pytest.approx(78))
 
 
 # ---- predictions
