@@ -164,18 +164,9 @@ def find_verdict(
         if not with_result:
             return Finding("", "No trial gave a result.")
         series = with_result[0]
-    result, point = wording.describe_scaling(series), series.good[-1]
+    result = wording.describe_scaling(series)
     if learnt := wording.describe_learning(series):
         result = f"{learnt}; {result}"
-    elif point.devices > 1 and point.speedup and point.samples_per_second:
-        devices, one_device = wording.format_devices_and_hosts(point), wording.format_device_count(1)
-        factor = numbers.format_times(point.speedup).removesuffix("×")
-        ratio = f"{factor} times as fast as {one_device}"
-        if point.speedup.mean < 1:
-            ratio = f"slower than {one_device}, {factor} times as fast"
-        rate = f"{numbers.format_number(point.samples_per_second.mean)} {point.unit}/s"
-        efficiency = f"{numbers.format_efficiency(point.efficiency)} efficiency"
-        result = f"{devices} are {ratio}: {rate}, {efficiency}"
     by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
     doubts = [f"{wording.format_device_count(point.devices)}: {flag}" for point in by_size for flag in point.flags]
     return Finding(

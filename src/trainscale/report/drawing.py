@@ -5,11 +5,13 @@ The axis of devices is logarithmic, with a tick at every count that was measured
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -22,7 +24,7 @@ from .drawing_process import call_vl_convert
 VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
 Row = dict[str, Any]  # a row of the data of a chart: a value for each column
 
-FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+_THEME = Path(__file__).parent / "templates" / "theme.json"
 INK = "currentColor"  # the text colour of the page, so that the same chart suits light and dark
 PAPER_INK = "#1f2430"
 
@@ -252,28 +254,11 @@ def apply_theme(
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
     offset = 14 + label_height
     heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=offset)
-    axis: VegaSpec = {
-        **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
-        **{"domainOpacity": 0.45, "tickOpacity": 0.45, "gridOpacity": 0.11},
-        **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
-        **{"titlePadding": 10, "labelPadding": 5},
-    }
-    legend: VegaSpec = {"labelColor": INK, "labelFontSize": 12, "symbolSize": 90}
-    legend |= {"rowPadding": 5, "columnPadding": 22}
-    fonts: VegaSpec = {"fontSize": 16, "fontWeight": 600, "subtitleFontSize": 12, "subtitlePadding": 6}
-    theme = alt.Config(
-        background="transparent",
-        font=FONT,
-        padding=16,
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(**axis),
-        legend=alt.LegendConfig(**legend, offset=14),
-        title=alt.TitleConfig(color=INK, subtitleColor=INK, **fonts),
-    )
     # One call for all: each method of a chart copies the whole chart, which takes long.
-    chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading, config=theme)
+    chart = alt.layer(*layers, width=frame.width, height=frame.height, title=heading)
     spec: VegaSpec = chart.to_dict(validate=False)
-    return {**spec, "datasets": {name: list(rows) for name, rows in spec["datasets"].items()}}
+    datasets = {name: list(rows) for name, rows in spec["datasets"].items()}
+    return {**spec, "datasets": datasets, "config": json.loads(_THEME.read_text(encoding="utf-8"))}
 
 
 def chart_rows(rows: Sequence[Row]) -> alt.Chart:

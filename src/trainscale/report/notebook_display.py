@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 
     from ..runs import Run
 
-QUANTITIES = ("speedup", "throughput", "efficiency", "accuracy")
-
 
 def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart:
-    if quantity not in QUANTITIES:
-        raise explain_unknown("chart", quantity, QUANTITIES)
-    if quantity == "accuracy" and not any(series.learns for series in all_series):
-        raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
     import altair
 
     from . import charts
@@ -35,6 +29,10 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
         "efficiency": charts.draw_efficiency,
         "accuracy": charts.draw_accuracy,
     }
+    if quantity not in functions:
+        raise explain_unknown("chart", quantity, functions)
+    if quantity == "accuracy" and not any(series.learns for series in all_series):
+        raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
     # Dark on white, because the colours of the page around it are not known.
     text = json.dumps(functions[quantity](all_series)).replace(json.dumps(INK), json.dumps(PAPER_INK))
     spec = json.loads(text)

@@ -15,23 +15,14 @@ from typing import TYPE_CHECKING
 from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..record.parity import PROVEN
-from ..record.trial import CRASH, HANG, IMAGES, LOST, MISSING, OUT_OF_MEMORY, REFUSED, SKIPPED, TIMEOUT
+from ..record.trial import CRASH, HANG, IMAGES, OUT_OF_MEMORY, TIMEOUT
 from ..spec.config import BESIDE, EACH_HOST, WEAK
 from . import numbers
 
 if TYPE_CHECKING:
     from ..runs import Run
 
-_STATUSES = {
-    OUT_OF_MEMORY: "out of memory",
-    CRASH: "crashed",
-    TIMEOUT: "timed out",
-    HANG: "hung",
-    LOST: "lost",
-    REFUSED: "refused",
-    MISSING: "missing",
-    SKIPPED: "skipped",
-}
+_STATUSES = {OUT_OF_MEMORY: "out of memory", CRASH: "crashed", TIMEOUT: "timed out", HANG: "hung"}
 
 
 def name_status(kind: str) -> str:
