@@ -90,40 +90,29 @@ def test_worker_files_are_written_for_the_oldest_python() -> None:
     assert errors == []
 
 
-def test_worker_files_import_only_the_worker_of_trainscale() -> None:
-    outside = [
-        f"{name}:{line} imports {module}"
-        for name in FILES
-        for module, line in imports(tree(name), name)
-        if module.split(".")[0] == "trainscale" and not f"{module}.".startswith("trainscale.worker.")
-    ]
-    assert outside == []
+def may_import(name: str, module: str) -> bool:
+    """Return whether a file may import a module when it is imported itself."""
+    top = module.split(".")[0]
+    if top == "trainscale":
+        return f"{module}.".startswith("trainscale.worker.")
+    return is_native(name) or top in sys.stdlib_module_names or (top == "numpy" and name in NEED_NUMPY)
 
 
-def test_worker_files_need_only_the_standard_library_to_be_imported() -> None:
-    allowed = sys.stdlib_module_names | {"trainscale"}
-    strangers = [
-        f"{name}:{line} imports {module}"
-        for name in FILES
-        if not is_native(name)
-        for module, line in imports(at_import(tree(name)), name)
-        if module.split(".")[0] not in allowed and not (module == "numpy" and name in NEED_NUMPY)
-    ]
-    assert strangers == []
-
-
-def modules_it_may_use(name: str) -> set[str]:
+def may_use(name: str, module: str) -> bool:
+    """Return whether a file may import a module when it is used."""
+    top = module.split(".")[0]
     frameworks = OF_FRAMEWORK[Path(name).parts[1]] if is_native(name) else set()
     on_demand = {"data/folder.py": {"PIL"}, "witness/reference.py": {"torch"}}.get(name, set())
-    return sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | on_demand
+    return top in sys.stdlib_module_names | {"trainscale", "numpy"} | frameworks | on_demand
 
 
-def test_worker_files_need_only_numpy_and_their_framework_to_run() -> None:
+def test_worker_files_import_only_the_worker_the_standard_library_and_in_time_numpy_and_their_framework() -> None:
     strangers = [
         f"{name}:{line} imports {module}"
         for name in FILES
-        for module, line in imports(tree(name), name)
-        if module.split(".")[0] not in modules_it_may_use(name)
+        for allows, node in ((may_import, at_import(tree(name))), (may_use, tree(name)))
+        for module, line in imports(node, name)
+        if not allows(name, module) or (module.split(".")[0] == "trainscale" and not may_import(name, module))
     ]
     assert strangers == []
 
@@ -200,13 +189,8 @@ def test_start_py_works_wherever_the_worker_was_copied_to(tmp_path: Path) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert '"kind":"end"' in done.stdout
-
-
-@pytest.mark.processes
-def test_start_py_names_its_roles() -> None:
-    done = subprocess.run(
-        [sys.executable, str(WORKER / "start.py"), "cook"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, str(copy / "start.py"), "cook"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.strip() == "usage: start.py rank|keeper|look|links|probe|parity|expectation|program|loader"
 

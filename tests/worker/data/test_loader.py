@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,36 +36,24 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_cifar10(tmp_path_factory.mktemp("cifar"), TRAIN, 13))
 
 
-@contextmanager
-def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Iterator[Loader]:
-    """Start loader processes for a test alone."""
-    loader = start_loader(folder, processes, data, **settings)
-    try:
-        yield loader
-    finally:
-        loader.close()
-
-
 def start_loader(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Loader:
     usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
     made = BatchSettings(data, **{**usual, **settings})
     return Loader(load_dataset(data, folder), made, (3, made.image_size, made.image_size), processes)
 
 
+@contextmanager
+def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Iterator[Loader]:
+    """Start loader processes for a test alone."""
+    with closing(start_loader(folder, processes, data, **settings)) as loader:
+        yield loader
+
+
 @pytest.fixture(scope="module")
 def shared_loader(cifar: str) -> Iterator[Callable[..., Loader]]:
     """Return the loader of CIFAR-10 with these settings, which the tests share, because Python takes long to start."""
-    loaders: dict[str, Loader] = {}
-
-    def find_or_start(processes: int = 1, **settings: object) -> Loader:
-        key = f"{processes} {sorted(settings.items())}"
-        if key not in loaders:
-            loaders[key] = start_loader(cifar, processes, **settings)
-        return loaders[key]
-
-    yield find_or_start
-    for loader in loaders.values():
-        loader.close()
+    with ExitStack() as stack:
+        yield cache(lambda processes=1, **settings: stack.enter_context(loading(cifar, processes, **settings)))
 
 
 def epoch(loader: Loader, number: int = 0, steps: int = 5) -> list[tuple[np.ndarray, list[int]]]:

@@ -50,8 +50,7 @@ def test_ranks_report_what_they_handed_out_in_epochs_with_validation_between(tmp
 
 @pytest.mark.processes
 def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_path: Path) -> None:
-    (tmp_path / "set").mkdir()
-    with opened(ranks_of(write_cifar10(tmp_path / "set", TRAIN, 5))[0]) as source:
+    with opened(ranks_of(write_cifar10(tmp_path, TRAIN, 5))[0]) as source:
         list(itertools.islice(source.batches(), 7))
         counted = list(source.tracker.epochs.values())
         assert [(part.epoch, part.count, part.complete) for part in counted] == [(0, 20, True), (1, 8, False)]
@@ -61,17 +60,8 @@ def test_an_endless_stream_is_counted_once_and_its_last_epoch_is_unfinished(tmp_
         first = [number for number in range(TRAIN) if flags >> number & 1]
         assert len(first) == 20
         assert counted[0].hash_sum == compute_hash_sum(first)
-
-
-@pytest.mark.processes
-def test_two_ranks_that_both_think_they_are_rank_0_are_found(tmp_path: Path) -> None:
-    first = ranks_of(write_cifar10(tmp_path, TRAIN, 5))[0]
-    reports = []
-    for rank in range(WORKERS):
-        with opened(first) as source:
-            list(itertools.islice(source.batches(), 3))
-            reports.append(report(rank, source.tracker))
-    assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(BATCH, reports) or "")
+        twice = [report(rank, source.tracker) for rank in range(WORKERS)]  # two ranks that both think they are rank 0
+        assert "ranks 0 and 1 both trained on sample" in (find_sample_problem(BATCH, twice) or "")
 
 
 # ---- mistakes in the code that shuffles and deals out
@@ -134,17 +124,11 @@ def test_a_mistake_in_dealing_out_is_found(
     assert find_sample_problem(BATCH, make_epochs(folder))
 
 
-# ---- bounds
-
-
-def test_flags_of_a_very_large_set_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_of_a_very_large_set_are_not_kept_and_damaged_ones_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen, "MOST_SAMPLES", 10)
     tracker = SamplesTracker(11, 11)
     tracker.add(0, np.array([3, 7]), compute_hash_sum([3, 7]))
     assert tracker.flags is None
     assert list(tracker.epochs.values()) == [SamplesSeen(0, 2, compute_hash_sum([3, 7]), False)]
-
-
-def test_damaged_flags_are_an_error() -> None:
     with pytest.raises(ValueError, match="damaged flags"):
         unpack_flags("aGVsbG8=")
