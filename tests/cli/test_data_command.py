@@ -19,7 +19,7 @@ from web import Site, serving
 from trainscale.worker.data.facts import MNIST
 from trainscale.worker.data.published_files import EDITIONS
 
-FIRST = EDITIONS[MNIST][0].all_files[0]
+FIRST = EDITIONS[MNIST][0].files[0]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_the_real_mnist_comes_and_is_not_got_twice(tmp_path: Path) -> None:
         assert first.returncode == 0, first.stderr
         assert "60,000 + 10,000 images of 10 classes, 28×28 pixels, the published checksums are right" in first.stdout
         assert "trainscale run --data mnist …" in first.stdout
-        assert tree(tmp_path) == sorted(f"home/trainscale/data/mnist/{f.name}" for f in EDITIONS[MNIST][0].all_files)
+        assert tree(tmp_path) == sorted(f"home/trainscale/data/mnist/{f.name}" for f in EDITIONS[MNIST][0].files)
         site.requests.clear()
         second = trainscale(tmp_path, "data", "get", "mnist")
         assert second.returncode == 0

@@ -19,21 +19,20 @@ from trainscale.cluster.datasets import DownloadSource, download_dataset, inspec
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.spec.data import find_dataset
 from trainscale.worker.data import facts, published_files
-from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, VALID, DataError
+from trainscale.worker.data.facts import CIFAR10, MNIST, TRAIN, DataError
 from trainscale.worker.data.published_files import CHECKSUMS, Edition, PublishedFile
 
 FOLDER = "cifar-10-batches-bin"
 
 
-def published(folder: Path) -> dict[str, tuple[PublishedFile, ...]]:
+def published(folder: Path) -> tuple[PublishedFile, ...]:
     """The files of a small set as if they were the published ones."""
     files = []
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
         if path.name != CHECKSUMS:
             files.append(PublishedFile(path.name, len(content), hashlib.md5(content).hexdigest()))
-    train = tuple(file for file in files if "train" in file.name or "data" in file.name)
-    return {TRAIN: train, VALID: tuple(file for file in files if file not in train)}
+    return tuple(sorted(files, key=lambda file: file.split != TRAIN))
 
 
 def pack(folder: Path, more: dict[str, bytes]) -> bytes:
@@ -90,7 +89,7 @@ def test_mnist_is_got_file_by_file(site: Site, tmp_path: Path) -> None:
 def test_of_an_archive_only_the_wanted_files_are_taken(site: Site, tmp_path: Path) -> None:
     got = quiet(CIFAR10, tmp_path / "new")
     assert tree(tmp_path / "new") == sorted([FOLDER, *got])
-    assert {Path(name).name for name in got} == {file.name for file in published_files.EDITIONS[CIFAR10][0].all_files}
+    assert {Path(name).name for name in got} == {file.name for file in published_files.EDITIONS[CIFAR10][0].files}
     assert not (tmp_path / "outside").exists()
     published_files.check_files(CIFAR10, str(tmp_path / "new"))
 
@@ -138,7 +137,7 @@ def test_files_that_are_not_the_published_ones_are_left_alone(site: Site, tmp_pa
 
 
 def test_the_next_server_is_asked_and_every_reason_is_told(site: Site, tmp_path: Path) -> None:
-    first, *_ = published_files.EDITIONS[MNIST][0].all_files
+    first, *_ = published_files.EDITIONS[MNIST][0].files
     right = site.files.pop(first.name)
     site.files[first.name] = b"x" + right[1:]
     with pytest.raises(TrainscaleError) as caught:
@@ -164,8 +163,8 @@ def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (edition, *others) = published_files.EDITIONS[CIFAR10]
-    (last,) = edition.files[VALID]
-    other = Edition({**edition.files, VALID: (PublishedFile(last.name, last.size, "0" * 32),)}, FOLDER)
+    *first, last = edition.files
+    other = Edition((*first, PublishedFile(last.name, last.size, "0" * 32)), FOLDER)
     monkeypatch.setitem(published_files.EDITIONS, CIFAR10, (other, *others))
     with pytest.raises(TrainscaleError, match=r"test_batch\.bin of .* is damaged"):
         quiet(CIFAR10, tmp_path / "new")

@@ -78,9 +78,9 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
                     f"  name another folder: trainscale data get {name} DIR"
                 ) from None
     edition, source = EDITIONS[name][0], PUBLISHED[name]
-    is_flat = any((directory / file.name).exists() for file in edition.all_files)
+    is_flat = any((directory / file.name).exists() for file in edition.files)
     target = directory if is_flat else directory / edition.folder
-    missing = [file for file in edition.all_files if not _is_right(target, file)]
+    missing = [file for file in edition.files if not _is_right(target, file)]
     servers = (f"{base.rstrip('/')}/",) if base else source.servers
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda
     if kind != FOLDER:
         edition, path = published_files.find_edition(kind, directory)
         published_files.check_files(kind, directory)
-        size = sum((Path(path) / file.name).stat().st_size for file in edition.all_files)
+        size = sum((Path(path) / file.name).stat().st_size for file in edition.files)
         return DatasetStatus(facts, path, size, published_files.read_checksums(path) is None)
     paths = [path for split in (TRAIN, VALID) for path in folder.list_photographs(directory, split).paths]
     sizes, total_bytes = [], 0

@@ -19,22 +19,22 @@ _GREETING_SECONDS = 10.0
 _MOST_STRANGERS = 512  # callers that have not identified themselves
 _TURN_SECONDS = 1.0
 _PAUSE_SECONDS = 0.01
-_BACKLOG = 1024
+_BACKLOG = 8192  # callers at once: all ranks, and strangers
 _FIRST_PORT = 10000  # well-known services have the ports below
 _PORTS_TO_TRY = 500
 _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def listen(address: str, port: int = 0, backlog: int = _BACKLOG) -> socket.socket:
+def listen(address: str, port: int = 0) -> socket.socket:
     """Listen on one address only, or on all if it is not this host's: it is translated on the way."""
-    family, backlog = socket.AF_INET6 if ":" in address else socket.AF_INET, max(backlog, _BACKLOG)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     own_address = _find_own_address(address)
     try:
-        return socket.create_server((own_address, port), family=family, backlog=backlog)
+        return socket.create_server((own_address, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL or not own_address:
             raise
-    return socket.create_server(("", port), family=family, backlog=backlog)
+    return socket.create_server(("", port), family=family, backlog=_BACKLOG)
 
 
 def _find_own_address(address: str) -> str:

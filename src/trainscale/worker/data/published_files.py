@@ -35,41 +35,34 @@ class PublishedFile:
     size: int  # in bytes, or 0 where only the checksum is published
     md5: str
 
+    @property
+    def split(self) -> str:
+        return VALID if self.name.startswith(("t10k", "test")) else TRAIN
+
 
 @dataclass(frozen=True)
 class Edition:
     """One form in which a data set is published."""
 
-    files: dict[str, tuple[PublishedFile, ...]]  # by split
+    files: tuple[PublishedFile, ...]
     folder: str = ""  # into which its archive puts the files
-
-    @property
-    def all_files(self) -> tuple[PublishedFile, ...]:
-        return tuple(file for files in self.files.values() for file in files)
-
-
-_CIFAR_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 def _make_cifar_edition(ending: str, size: int, folder: str, *sums: str) -> Edition:
-    files = [PublishedFile(name + ending, size, md5) for name, md5 in zip(_CIFAR_NAMES, sums)]
-    return Edition({TRAIN: tuple(files[:5]), VALID: tuple(files[5:])}, folder)
+    names = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+    return Edition(tuple(PublishedFile(name + ending, size, md5) for name, md5 in zip(names, sums)), folder)
 
 
 # Where a folder has several editions, the first counts. It is also the one that `trainscale data get` downloads.
 EDITIONS = {
     MNIST: (
         Edition(
-            {
-                TRAIN: (
-                    PublishedFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-                    PublishedFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-                ),
-                VALID: (
-                    PublishedFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-                    PublishedFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-                ),
-            }
+            (
+                PublishedFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                PublishedFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+                PublishedFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+                PublishedFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+            )
         ),
     ),
     CIFAR10: (
@@ -104,7 +97,7 @@ def find_edition(name: str, directory: str) -> tuple[Edition, str]:
     missing = ""
     for edition in EDITIONS[name]:
         for folder in dict.fromkeys((directory, _join(directory, edition.folder))):
-            names = [file.name for file in edition.all_files]
+            names = [file.name for file in edition.files]
             absent = [file_name for file_name in names if not os.path.isfile(_join(folder, file_name))]
             if not absent:
                 return edition, folder
@@ -117,7 +110,7 @@ def check_files(name: str, directory: str) -> None:
     """Check every byte of all files of a data set."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
-    for file in edition.all_files:
+    for file in edition.files:
         verify_path(folder, file, checksums)
 
 
@@ -164,8 +157,8 @@ def count_images(name: str, directory: str) -> dict[str, int]:
     if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
     counts = {}
-    for split, files in edition.files.items():
-        paths = [_join(folder, file.name) for file in files]
+    for split in (TRAIN, VALID):
+        paths = [_join(folder, file.name) for file in edition.files if file.split == split]
         if name == MNIST:
             counts[split] = len(_read_idx(paths[1], 1))  # the labels
         elif paths[0].endswith(".bin"):
@@ -183,7 +176,7 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
     """Yield the images (images, channels, rows, columns) and labels of each file of a split, in 8 bits."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
-    paths = [verify_path(folder, file, checksums) for file in edition.files[split]]
+    paths = [verify_path(folder, file, checksums) for file in edition.files if file.split == split]
     known, count = KNOWN[name], 0
     expected = {TRAIN: known.train, VALID: known.valid}[split]
     shape = (known.channels, known.image_size, known.image_size)

@@ -198,7 +198,20 @@ def learn(
         evaluation_seconds = clock() - began
         sums = EpochSums(seconds, timed_steps, steps, losses, correct, waited_seconds, *predicted)
         ranks = [EpochSums(**values) for values in rendezvous.exchange(f"validated {number}", asdict(sums))]
-        epoch = _join(number, ranks, job.batch, evaluation_seconds)
+        all_steps = sum(rank.steps for rank in ranks)
+        valid_samples = sum(rank.valid_samples for rank in ranks)
+        epoch = Epoch(
+            epoch=number + 1,
+            seconds=max(rank.seconds for rank in ranks),
+            samples=job.batch * sum(rank.timed_steps for rank in ranks),
+            train_loss=keep_finite(sum(rank.losses for rank in ranks) / all_steps),
+            train_accuracy=sum(rank.correct for rank in ranks) / (job.batch * all_steps),
+            valid_loss=keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
+            valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
+            valid_samples=valid_samples,
+            waited_seconds=max(rank.waited_seconds for rank in ranks),
+            evaluation_seconds=evaluation_seconds,
+        )
         if job.rank == 0:
             emit(epoch)
             # MXNet's format, so that programs which read its logs read these.
@@ -230,24 +243,6 @@ def _predict(adapter: Adapter, source: Any, heartbeat: HeartbeatSender) -> tuple
         samples += counted
         heartbeat.step += 1
     return losses, correct, samples
-
-
-def _join(number: int, ranks: list[EpochSums], batch: int, evaluation_seconds: float) -> Epoch:
-    """Return the results of all ranks together."""
-    steps = sum(rank.steps for rank in ranks)
-    valid_samples = sum(rank.valid_samples for rank in ranks)
-    return Epoch(
-        epoch=number + 1,
-        seconds=max(rank.seconds for rank in ranks),
-        samples=batch * sum(rank.timed_steps for rank in ranks),
-        train_loss=keep_finite(sum(rank.losses for rank in ranks) / steps),
-        train_accuracy=sum(rank.correct for rank in ranks) / (batch * steps),
-        valid_loss=keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
-        valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
-        valid_samples=valid_samples,
-        waited_seconds=max(rank.waited_seconds for rank in ranks),
-        evaluation_seconds=evaluation_seconds,
-    )
 
 
 # ---- what is measured after the window, because it changes the weights or disturbs the device

@@ -77,7 +77,7 @@ class _Server:
         self._values: dict[str, dict[int, Any]] = {}  # by name and rank
         self._connections: dict[int, socket.socket] = {}  # by rank
         self._lock = threading.Lock()
-        self._socket = listen(address, port, workers)
+        self._socket = listen(address, port)
         threading.Thread(target=self._admit_all, name="rendezvous", daemon=True).start()
 
     def _admit_all(self) -> None:
