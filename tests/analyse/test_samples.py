@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from trainscale.analyse.witness import find_sample_problem
-from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, pack_flags
-from trainscale.worker.sample import SeenByRank
+from trainscale.worker.sample import SamplesTracker, SeenByRank, compute_hash_sum, pack_flags
 
 Batches = list[list[int]]  # the sample numbers of one rank's epoch
 Epochs = list[list[Batches]]  # of every rank, of every epoch

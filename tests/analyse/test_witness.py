@@ -14,8 +14,7 @@ from trainscale.analyse.series import build_series
 from trainscale.analyse.witness import Expectation, SampleFacts, apply_verdict, judge
 from trainscale.record.parity import PROVEN, REFUTED, UNPROVEN
 from trainscale.record.trial import ServerResult, TrialRecord
-from trainscale.worker.data.seen import pack_flags
-from trainscale.worker.sample import RankWitness, SamplesSeen, SeenByRank
+from trainscale.worker.sample import RankWitness, SamplesSeen, SeenByRank, pack_flags
 from trainscale.worker.witness.witness import compute_decay
 
 TENSORS = {"conv.weight": (3.0,) * 64, "dense.weight": (1.0,) * 64}

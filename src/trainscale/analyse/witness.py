@@ -14,9 +14,8 @@ from operator import mul
 from ..record.parity import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..record.trial import Failure, TrialRecord
 from ..worker.data.facts import SYNTHETIC
-from ..worker.data.seen import HASH_MODULUS, compute_hash_sum, unpack_flags
 from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
-from ..worker.sample import SeenByRank
+from ..worker.sample import HASH_MODULUS, SeenByRank, compute_hash_sum, unpack_flags
 from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .throughput import is_synchronous

@@ -26,7 +26,7 @@ from trainscale.worker.data.loader import (
     count_validation_steps,
     load_dataset,
 )
-from trainscale.worker.data.seen import compute_hash_sum
+from trainscale.worker.sample import compute_hash_sum
 
 TRAIN = 50
 

@@ -13,11 +13,11 @@ from small_sets import write_cifar10
 from test_source import job, opened
 
 from trainscale.analyse.witness import find_sample_problem
-from trainscale.worker.data import loader, seen
+from trainscale.worker import sample
+from trainscale.worker.data import loader
 from trainscale.worker.data.loader import BatchMaker, BatchSettings, load_dataset
-from trainscale.worker.data.seen import SamplesTracker, compute_hash_sum, pack_flags, unpack_flags
 from trainscale.worker.job import Job
-from trainscale.worker.sample import SamplesSeen, SeenByRank
+from trainscale.worker.sample import SamplesSeen, SamplesTracker, SeenByRank, compute_hash_sum, pack_flags, unpack_flags
 
 TRAIN, BATCH, WORKERS = 45, 4, 2
 
@@ -125,7 +125,7 @@ def test_a_mistake_in_dealing_out_is_found(
 
 
 def test_flags_of_a_very_large_set_are_not_kept_and_damaged_ones_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "MOST_SAMPLES", 10)
+    monkeypatch.setattr(sample, "MOST_SAMPLES", 10)
     tracker = SamplesTracker(11, 11)
     tracker.add(0, np.array([3, 7]), compute_hash_sum([3, 7]))
     assert tracker.flags is None

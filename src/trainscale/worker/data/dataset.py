@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..job import Job
+from ..sample import SamplesTracker
 from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
 from .loader import (
     BatchRequest,
@@ -24,7 +25,6 @@ from .loader import (
     count_validation_steps,
     load_dataset,
 )
-from .seen import SamplesTracker
 from .source import Normalization
 
 if TYPE_CHECKING:

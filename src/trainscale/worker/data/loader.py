@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..events import claim_stdout
+from ..sample import compute_hash_sum
 from ..start import end_with_parent
 from ..type_aliases import NamedArrays
 from . import folder, published_files
 from .facts import FOLDER, KNOWN, TRAIN, VALID, DataError, parse_data_kind
-from .seen import compute_hash_sum
 
 _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out: steps may still be reading them.
@@ -72,7 +72,7 @@ class LoadedBatch(NamedTuple):
     counted: int  # of the images
     epoch: int | None
     samples: Any  # the numbers of the images in the data set, in training only
-    hash_sum: int  # of ``samples``, by seen.py
+    hash_sum: int  # of ``samples``
 
 
 class Loader:

@@ -27,7 +27,7 @@ from ..inspection.usage import (
     sum_children_peak_bytes,
 )
 from ..job import WORKER, Job
-from ..sample import RankSample, Report, SeenByRank
+from ..sample import RankSample, Report, SeenByRank, pack_flags
 from ..start import end_with_parent
 from ..type_aliases import NamedArrays
 from ..witness.witness import Witness
@@ -176,8 +176,6 @@ def _train(
     heartbeat.phase = "closing steps"
     witness.take_closing_steps(source, all_steps)
     if has_real_data:
-        from ..data.seen import pack_flags
-
         loop.measure_resident(adapter, source, rendezvous, heartbeat, sample)
         tracker = source.tracker
         flags = "" if tracker.flags is None else pack_flags(tracker.flags)
