@@ -153,15 +153,6 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(there), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_code_that_the_docs_name_exists(page: Path) -> None:
-    """Files of the package, written `folder/file.py`, and folders of the repository."""
-    package = ROOT / "src" / "trainscale"
-    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.py)`", page.read_text()):
-        if not name.startswith("my_package/") and "NAME" not in name:
-            assert (package / name).exists() or (ROOT / name).exists(), name
-
-
 def test_every_page_is_in_the_index() -> None:
     pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
     linked = {Path(link).name for link in re.findall(r"\]\(([^)#\s]+\.md)", (DOCS / "index.md").read_text())}

@@ -9,13 +9,18 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from doc_pages import coded, rows, text
+from doc_pages import coded, rows, text, under
 from this_machine import MACHINE, find_example_devices
 
-from trainscale.record.run import RunInfo
+from trainscale.measure.context import make_spec
+from trainscale.record import trial
+from trainscale.record.run import RunInfo, collect_provenance
 from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
+from trainscale.report.csv_json import render_results_csv, render_results_json
+from trainscale.runs import Run
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.experiment import Experiment
+from trainscale.spec.plan import make_plan
 from trainscale.worker.config import OMITTED_DEFAULTS
 
 CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
@@ -28,11 +33,8 @@ def record(**changes: Any) -> TrialRecord:
 
 
 def test_every_column_of_results_csv_is_described() -> None:
-    from trainscale.report.csv_json import render_results_csv
-    from trainscale.runs import Run
-
     (columns,) = csv.reader(render_results_csv([Run.from_records(RunInfo({}), [])]).splitlines())
-    section = text("results.md").partition("## results.csv")[2].partition("\n## ")[0]
+    section = under(text("results.md"), "## results.csv")
     described = [name for row in rows(section) for name in re.findall(r"`([^`]+)`", row[0])]
     tidy = re.findall(r"^- `(\w+)` \(", text("export.md"), re.MULTILINE)
     assert set(described) <= set(columns)
@@ -40,20 +42,17 @@ def test_every_column_of_results_csv_is_described() -> None:
 
 
 def test_every_field_of_results_json_is_described() -> None:
-    from trainscale.report.csv_json import render_results_json
-    from trainscale.runs import Run
-
     document = json.loads(render_results_json([Run.from_records(RunInfo({}), [record()])]))
     (series,) = document["series"]
     (point,) = series["points"]
-    section = text("results.md").partition("## results.json")[2].partition("\n## ")[0]
+    section = under(text("results.md"), "## results.json")
     assert {*document, *series, *point, *point["images_per_second_cluster"]} <= coded(section)
 
 
 def test_every_field_of_the_journal_is_described() -> None:
     failed = record(status=OUT_OF_MEMORY, failure=Failure(OUT_OF_MEMORY, "too large"))
     line = json.loads(json.dumps(failed.to_dict()))
-    section = text("results.md").partition("## trials.jsonl")[2].partition("\n## ")[0]
+    section = under(text("results.md"), "## trials.jsonl")
     assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
     later = set(OMITTED_DEFAULTS)
     assert {field.name for field in fields(Config)} == {*line["config"], *later}
@@ -62,23 +61,17 @@ def test_every_field_of_the_journal_is_described() -> None:
 
 @pytest.mark.processes
 def test_every_field_of_run_json_is_described() -> None:
-    from trainscale.measure.context import make_spec
-    from trainscale.record.run import collect_provenance
-    from trainscale.spec.plan import make_plan
-
     experiment = Experiment()
     plan = make_plan(experiment, find_example_devices(experiment))
     run = RunInfo(make_spec(plan), collect_provenance(["run"], MACHINE, {}))
-    section = text("results.md").partition("## run.json")[2].partition("\n## ")[0]
+    section = under(text("results.md"), "## run.json")
     keys = {*run.to_dict(), *run.spec, "ladder", *run.provenance}
     assert keys - {"load at start"} <= coded(section)
     assert "`load at start`" in section
 
 
 def test_every_status_is_described() -> None:
-    from trainscale.record import trial
-
     statuses = {trial.OK, trial.OUT_OF_MEMORY, trial.CRASH, trial.TIMEOUT, trial.HANG, trial.LOST, trial.REFUSED}
     statuses |= {trial.MISSING, trial.SKIPPED}
-    section = text("results.md").partition("## Statuses")[2].partition("\n## ")[0]
+    section = under(text("results.md"), "## Statuses")
     assert {row[0].strip("`") for row in rows(section)} >= statuses

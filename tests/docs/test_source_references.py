@@ -6,17 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from doc_pages import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
 FILES = [path for path in ROOT.glob("[!.]*/**/*") if path.is_file() and "__pycache__" not in path.parts]
 NAMES = {path.relative_to(ROOT).as_posix() for path in FILES if path.suffix in (".py", ".md", ".sh")}
 ENDINGS = {name[start:] for name in NAMES for start in (0, *(match.end() for match in re.finditer("/", name)))}
-PAGES = [
-    *sorted(ROOT.glob("docs/*.md")),
-    *sorted(ROOT.glob("bench/*.md")),
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-]
 OTHERS = {"parse_log.py", "my_training.py", "ray.py"}  # of other projects, and examples
 
 # The folders of this project, under which a path in a page must exist; those of the package are named without it.
@@ -32,7 +26,9 @@ def test_files_that_the_source_names_exist() -> None:
     assert {name: names for name, names in missing.items() if names} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "bench" / "README.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_paths_that_a_page_names_exist(page: Path) -> None:
     """Paths such as `tests/lab`, `bench/overhead.py` or `launch/trial/state.py`. NAME in a path stands for any name."""
     pattern = rf"(?<![\w/.:{{}}~$-])((?:{FOLDERS})/[\w./-]*[\w/])(?!\w|…|/?\*|\{{)"

@@ -21,6 +21,14 @@ def rows(page: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+def under(page: str, heading: str) -> str:
+    """From a heading to the next of its level or above."""
+    level = heading.partition(" ")[0]
+    start = page.index(f"\n{heading}\n")
+    end = re.search(rf"^#{{1,{len(level)}}} ", page[start + len(heading) + 2 :], re.MULTILINE)
+    return page[start : start + len(heading) + 2 + end.start()] if end else page[start:]
+
+
 def coded(page: str) -> set[str]:
     """Everything set as code, and each word of it."""
     spans = re.findall(r"`([^`\n]+)`", page)
