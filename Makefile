@@ -35,7 +35,6 @@ test-all: $(VENV)/.tests $(VENV)/.exporters lint environments
 # Plants each mistake of tests/mutations in a copy of the sources and demands that the command notices it. Takes half an hour on two cores.
 mutations: $(VENV)/.tests environments
 	$(BIN)/python tests/mutations/run_mutations.py --jobs 2 $(ARGS)
-	$(BIN)/python tests/mutations/make_table.py
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray_environment
+from packages import write_installed_package
 
 from lab import CONTROLLER as AT_CONTROLLER
 from lab import Lab, missing_requirement
@@ -225,16 +226,10 @@ def _rank(program: str) -> int | None:
 
 
 def install_plugin(folder: Path) -> Path:
-    """Write what pip would install: the module, and entry points that name its framework and its network."""
-    metadata = folder / "sleepy_framework-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    shutil.copy(sleepy_framework.__file__, folder)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sleepy-framework\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[trainscale.frameworks]\nsleepy = sleepy_framework:FRAMEWORK\n"
-        "[trainscale.models]\nnap = sleepy_framework:MODEL\n"
-    )
-    return folder
+    files = {"__init__.py": Path(sleepy_framework.__file__).read_text()}
+    frameworks, models = {"sleepy": "sleepy_framework:FRAMEWORK"}, {"nap": "sleepy_framework:MODEL"}
+    entry_points = {"trainscale.frameworks": frameworks, "trainscale.models": models}
+    return write_installed_package(folder, "sleepy-framework", files, entry_points)
 
 
 def _start_ray(lab: Lab) -> tuple[str, ...]:

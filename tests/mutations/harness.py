@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 
 from catalog import SOURCES, Mutation, MutationRun
+from packages import write_installed_package
+from small_sets import write_mnist
 
 SUPPORT = Path(__file__).parents[1] / "support"
-_NETWORKS = "graph_nets"
-_ENTRY_POINTS = f"[trainscale.models]\nplain-graph = {_NETWORKS}:PLAIN\nevery-kind = {_NETWORKS}:EVERY_KIND\n"
 _SETTINGS = (
     *("--device", "cpu", "--cores-per-device", "1"),
     *("--repeats", "1", "--timeout", "15m", "--stall-timeout", "8m"),
@@ -52,16 +52,13 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._packages = folder / "packages"
-        information = self._packages / "mutation_networks-1.dist-info"
-        information.mkdir(parents=True, exist_ok=True)
-        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mutation-networks\nVersion: 1\n")
-        (information / "entry_points.txt").write_text(_ENTRY_POINTS)
-        shutil.copy(SUPPORT / f"{_NETWORKS}.py", self._packages)
+        shutil.rmtree(self._packages, ignore_errors=True)
+        networks = {"plain-graph": "graph_nets:PLAIN", "every-kind": "graph_nets:EVERY_KIND"}
+        files = {"__init__.py": (SUPPORT / "graph_nets.py").read_text()}
+        write_installed_package(self._packages, "graph-nets", files, {"trainscale.models": networks})
 
     @cached_property
     def mnist(self) -> Path:
-        from small_sets import write_mnist
-
         return write_mnist(self.folder / "mnist", train=300, valid=40)
 
     def run(

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from catalog import FAST, MUTATIONS, PARTS, SOURCES, Edit, Mutation, PatchError, controls
-from make_table import PAGE, RESULTS, insert_table, make_table
+from run_mutations import PAGE, RESULTS, insert_table, make_table
 
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
@@ -60,7 +60,7 @@ def test_an_edit_that_does_not_match_exactly_once_fails_and_names_its_file(text:
 
 
 def test_the_table_is_that_of_the_results() -> None:
-    """To write it anew: python tests/mutations/make_table.py."""
+    """To write it anew: python tests/mutations/run_mutations.py none, which runs no mutation."""
     page = PAGE.read_text()
     assert insert_table(page, make_table(json.loads(RESULTS.read_text()))) == page
 
