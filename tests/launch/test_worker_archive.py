@@ -26,7 +26,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-make: Callable[[], WorkerArchive] = module._build_archive.__wrapped__
+make: Callable[[], WorkerArchive] = module.build_archive.__wrapped__
 
 
 def test_it_holds_the_whole_worker_and_nothing_else() -> None:

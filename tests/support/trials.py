@@ -124,7 +124,9 @@ def compute_parity(framework: str, model: str, precision: str, **settings: objec
         launcher_for(python, framework, precision),
         site,
         python,
-        tasks.ParityTask(config, precision, site.devices[0], experiment.work.seed),
+        replace(config, precision=precision),
+        site.devices[0],
+        experiment.work.seed,
     )
     facts = json.loads(computed.head)
     numbers = read_numbers(computed.values, facts["arrays"])

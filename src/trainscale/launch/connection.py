@@ -146,6 +146,10 @@ class KeeperConnection(ABC):
 
     def __init__(self, host: str, remote_dir: str | None = None) -> None:
         """``remote_dir`` is the folder for the worker, where the host needs a copy."""
+        if remote_dir is not None:
+            from .worker_archive import build_archive
+
+            build_archive()  # once, before the threads of all hosts
         self.host, self.remote_dir = host, remote_dir
         self._incomplete = b""  # the beginning of a line
         self._pending: list[ReceivedEvent] = []  # received, and not awaited yet

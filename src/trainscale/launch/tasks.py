@@ -143,39 +143,31 @@ VERSION = 3  # of the numbers that a framework computes; part of the cache's key
 PARITY_SECONDS = 1200.0
 
 
-@dataclass(frozen=True)
-class ParityTask:
-    """What to compute: one framework's build of a network, in one precision, on one device."""
-
-    config: Config
-    precision: str
-    device: Device
-    seed: int
-
-
 def compute_parity_numbers(
     launcher: Launcher,
     site: Host,
     python: str,
-    task: ParityTask,
+    config: Config,
+    device: Device,
+    seed: int,
     on_connect: OnConnect = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection."""
+    """Return the numbers of one framework in the config's precision, or raise NumbersFailed."""
+    config = replace(
+        config.reset_training(),
+        strategy="local",
+        servers=0,
+        compile=False,
+        batch=BATCH,
+        weight_decay=WEIGHT_DECAY,
+    )
 
     def make_task(connected: ConnectedHosts) -> Task:
-        config = replace(
-            task.config.reset_training(),
-            strategy="local",
-            servers=0,
-            precision=task.precision,
-            compile=False,
-            batch=BATCH,
-            weight_decay=WEIGHT_DECAY,
-        )
-        slots, settings = [Slot(site, task.device)], TrialSettings(Measure(0, STEPS), task.seed, {})
-        (job,) = build_jobs(Trial(config, 1, 0), slots, connected.find_ports(count_ports(slots)), settings)
-        job = replace(job, dropout=task.precision != FP64)  # else it is there, and switched off
-        command = [site.pythons.get(task.config.framework) or python, ITS_START, "parity"]
+        slots, settings = [Slot(site, device)], TrialSettings(Measure(0, STEPS), seed, {})
+        ports = connected.find_ports(count_ports(slots))
+        (job,) = build_jobs(Trial(config, 1, 0), slots, ports, settings)
+        job = replace(job, dropout=config.precision != FP64)  # else it is there, and switched off
+        command = [site.pythons.get(config.framework) or python, ITS_START, "parity"]
         return Task(site.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
 
     return compute_numbers(launcher, site.name, make_task, PARITY_SECONDS, on_connect)

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import io
 import tarfile
-import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,23 +19,14 @@ WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))or"str()"))'
 
 
-_lock = threading.Lock()
-
-
 @dataclass(frozen=True)
 class WorkerArchive:
     data: bytes
     digest: str  # of the files' names and contents
 
 
-def build_archive() -> WorkerArchive:
-    """Pack the worker's files once, for the threads of all hosts."""
-    with _lock:
-        return _build_archive()
-
-
 @cache
-def _build_archive() -> WorkerArchive:
+def build_archive() -> WorkerArchive:
     digest = hashlib.sha256()
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:

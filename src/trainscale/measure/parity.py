@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,7 +18,6 @@ from ..launch.tasks import (
     STEPS,
     VERSION,
     NumbersFailed,
-    ParityTask,
     compute_parity_numbers,
 )
 from ..launch.trial.jobs import list_plugins
@@ -149,9 +149,14 @@ def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], 
         name = f"  {config.framework} {config.layout} {precision}"
         device = free_devices.get()
         try:
-            task = ParityTask(config, precision, device, context.plan.experiment.work.seed)
             numbers = compute_parity_numbers(
-                launcher, host, context.pythons[config.framework], task, connections.append
+                launcher,
+                host,
+                context.pythons[config.framework],
+                replace(config, precision=precision),
+                device,
+                context.plan.experiment.work.seed,
+                connections.append,
             )
             write_cached(path, numbers)
             report(f"{name}: {numbers.seconds:.0f} s")
