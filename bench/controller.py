@@ -24,9 +24,8 @@ from pathlib import Path
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
-from trainscale.launch.trial.jobs import TrialSettings
 from trainscale.launch.trial.state import TrialState
-from trainscale.launch.trial.trial import supervise_trial
+from trainscale.launch.trial.trial import TrialSettings, supervise_trial
 from trainscale.record.journal import open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord

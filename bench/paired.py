@@ -43,7 +43,7 @@ from typing import IO, Any, Self
 
 from case import Case
 from trainscale.analyse.statistics import CONFIDENCE, Interval, student_t
-from trainscale.launch.trial.jobs import TrialSettings, build_tasks, count_ports, place_trial
+from trainscale.launch.trial.trial import TrialSettings, build_tasks, count_ports, place_trial
 from trainscale.spec.config import Trial
 from trainscale.spec.plan import Plan
 from trainscale.worker.events import MARK

@@ -8,7 +8,7 @@ import pytest
 from this_machine import plan
 
 from trainscale.errors import InputError
-from trainscale.launch.trial.jobs import TrialSettings, build_jobs, count_ports, place_trial
+from trainscale.launch.trial.trial import TrialSettings, build_jobs, count_ports, place_trial
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.devices import (
     AvailableDevices,

@@ -39,7 +39,7 @@ from ..launch.survey import (
     group_framework_versions,
     survey,
 )
-from ..launch.trial.jobs import find_loopback_interface
+from ..launch.trial.trial import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
 from ..measure.measure import check_frameworks

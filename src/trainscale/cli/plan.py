@@ -12,7 +12,7 @@ from ..analyse.race import count_most_rounds
 from ..analyse.titles import make_strategy_labels
 from ..launch.hosts import connect_cluster
 from ..launch.launchers.target import make_launcher, run_once_inside_mpi
-from ..launch.trial.jobs import place_trial
+from ..launch.trial.trial import place_trial
 from ..measure.context import choose_directory, make_short_measure, make_spec, should_submit
 from ..measure.expectations import estimate_seconds
 from ..measure.order import count_most_trials

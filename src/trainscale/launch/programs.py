@@ -31,7 +31,7 @@ from .connection import HostError, HostLost, ReceivedEvent, describe_exit, selec
 from .hosts import add_facts, decode_facts
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .tasks import make_role_task, run_host_tasks
-from .trial.jobs import find_loopback_interface
+from .trial.trial import find_loopback_interface
 
 MEETINGS = ("torch", "jax", "scheduler")  # they have ports of their own on the first host
 ALL_ROLES = ""

@@ -23,7 +23,7 @@ from ..worker.job import Device, Measure, Task
 from .connected_hosts import ConnectedHosts, find_hurry_limit
 from .connection import AnyEvent, HostError, HostLost, describe_exit
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
-from .trial.jobs import TrialSettings, build_jobs, count_ports
+from .trial.trial import TrialSettings, build_jobs, count_ports
 
 _GRACE_SECONDS = 5.0  # for a keeper to report that its deadline has passed
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from ..cluster.allocation import is_inside_slurm
 from ..errors import AllocationEnded, InputError
 from ..launch.launchers.base import Launcher
-from ..launch.trial.jobs import TrialSettings, count_ports, place_trial
-from ..launch.trial.trial import PortTaken, Watcher, supervise_trial
+from ..launch.trial.trial import PortTaken, TrialSettings, Watcher, count_ports, place_trial, supervise_trial
 from ..record.trial import REFUSED, Failure, TrialRecord
 from ..spec.config import Config, Trial, compute_digest
 from ..spec.experiment import Experiment

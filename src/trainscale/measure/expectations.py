@@ -23,7 +23,7 @@ from ..analyse.witness import Expectation, SampleFacts
 from ..folders import find_cache_folder
 from ..launch.launchers.base import ITS_START
 from ..launch.tasks import EncodedNumbers, NumbersFailed, compute_numbers
-from ..launch.trial.jobs import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
+from ..launch.trial.trial import TrialSettings, build_jobs, count_ports, list_plugins, place_trial
 from ..record.files import write_atomically
 from ..spec.config import Trial, compute_digest
 from ..spec.plan import Plan

@@ -20,8 +20,8 @@ from ..cluster.allocation import was_requeued
 from ..errors import AllocationEnded, InputError, TrainscaleError
 from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
 from ..launch.launchers.target import make_launcher
-from ..launch.trial.jobs import list_plugins
 from ..launch.trial.state import TrialState
+from ..launch.trial.trial import list_plugins
 from ..record.journal import Journal, check_directory, open_journal
 from ..record.parity import write_parity
 from ..record.run import RunInfo, collect_provenance

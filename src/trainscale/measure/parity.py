@@ -20,7 +20,7 @@ from ..launch.tasks import (
     NumbersFailed,
     compute_parity_numbers,
 )
-from ..launch.trial.jobs import list_plugins
+from ..launch.trial.trial import list_plugins
 from ..record.parity import BUILD, UNPROVEN, Check, Verdict
 from ..spec.config import Config
 from ..worker import models

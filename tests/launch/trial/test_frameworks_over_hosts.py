@@ -24,7 +24,7 @@ from trainscale.launch.connection import HostError
 from trainscale.launch.hosts import add_facts, visit_hosts
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.launch.trial import trial as supervision
-from trainscale.launch.trial.jobs import TrialSettings, build_tasks
+from trainscale.launch.trial.trial import TrialSettings, build_tasks
 from trainscale.measure import context as one_trial
 from trainscale.measure.context import RunContext
 from trainscale.record.journal import read_trials

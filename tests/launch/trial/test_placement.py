@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from trainscale.launch.trial.jobs import (
+from trainscale.launch.trial.trial import (
     TrialSettings,
     build_tasks,
     count_ports,
