@@ -197,9 +197,7 @@ def climb(hosts: dict[int, int], **config: object) -> Series:
     ],
     ids=["filled", "one a host", "one host", "several from the start", "no count separates them", "nothing"],
 )
-def test_the_boundary_is_between_the_last_count_on_one_host_and_the_first_on_several(
-    hosts: dict[int, int], expected: HostBoundary | None
-) -> None:
+def test_a_boundary_is_where_a_ladder_leaves_its_host(hosts: dict[int, int], expected: HostBoundary | None) -> None:
     assert find_host_boundary(climb(hosts).points if hosts else ()) == expected
 
 

@@ -119,7 +119,7 @@ def test_what_is_no_price_is_refused_and_the_valid_forms_are_named(text: str) ->
         ((None, None), "cpu", 1, None),
     ],
 )
-def test_the_energy_of_a_sample_is_known_where_everything_was_counted(
+def test_energy_needs_every_count(
     joules: tuple[float | None, ...], device: str, hosts: int, expected: float | None
 ) -> None:
     ranks = [make_rank(rank, [0.1] * 5, 10, energy_joules=value) for rank, value in enumerate(joules)]

@@ -160,7 +160,7 @@ def test_the_first_difference_refutes_a_trial_and_is_named(changes: dict[str, An
     ],
     ids=["unequal weights", "worst tensor", "small tensor", "missing tensor", "frozen tensor", "unequal gradients"],
 )
-def test_ranks_and_tensors_that_differ_refute_a_trial(
+def test_ranks_that_differ_refute(
     first: dict[str, Any], second: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     verdict = judge(trial(witness(0, **first), witness(1, **second), **changes), EXPECTATION)

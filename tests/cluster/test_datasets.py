@@ -159,9 +159,7 @@ def test_the_next_server_is_asked_and_every_reason_is_told(site: Site, tmp_path:
         quiet(MNIST, tmp_path / "file")
 
 
-def test_an_archive_with_a_wrong_file_in_it_gives_no_file(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_archive_gives_no_file(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (edition, *others) = published_files.EDITIONS[CIFAR10]
     *first, last = edition.files
     other = Edition((*first, PublishedFile(last.name, last.size, "0" * 32)), FOLDER)

@@ -58,9 +58,7 @@ def test_the_messages_of_frameworks_name_their_environments_and_the_shared_one_a
 @pytest.mark.parametrize(
     ("value", "expected"), [("/somewhere", "/somewhere/trainscale/envs"), ("", None), ("relative", None)]
 )
-def test_environments_live_in_the_data_directory(
-    value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_environments(value: str, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", value)
     assert environments.find_environments_folder() == Path(expected or Path.home() / ".local/share/trainscale/envs")
 
@@ -135,9 +133,7 @@ def test_an_environment_is_made_then_found_complete_and_updated_when_its_require
 
 
 @pytest.mark.installs
-def test_after_a_failure_with_uvs_reason_the_same_command_continues(
-    data: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_failure_the_same_command_continues(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wheel = write_wheel(data, "numpy", files=3)
     with pytest.raises(TrainscaleError) as caught:
         make(define(data / "files", wheel, "no-such-package==1.0"))
@@ -162,9 +158,7 @@ def test_after_a_failure_with_uvs_reason_the_same_command_continues(
 
 
 @pytest.mark.installs
-def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uv_updates_what_pip_made(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = define(data / "files", write_wheel(data, "numpy", "1.0"))
     folder = environments.find_environments_folder() / "tiny"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -185,9 +179,7 @@ def test_an_environment_that_pip_made_is_ready_and_is_updated_by_uv(
 
 
 @pytest.mark.installs
-def test_the_settings_of_a_project_in_the_current_folder_do_not_count(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_of_a_project_do_not_count(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "pyproject.toml").write_text('[project]\nname = "mine"\n[tool.uv]\nconstraint-dependencies = ["numpy<1"]\n')
     monkeypatch.chdir(data)
     assert make(define(data / "files", write_wheel(data, "numpy")))

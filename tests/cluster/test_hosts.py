@@ -213,7 +213,7 @@ def a_machine(cores: int = 2, gpus: int = 0) -> Machine:
         (a_machine(2, gpus=2), {"device": "cpu"}, [(0,), (1,)], "2 CPU devices (2 cores, 1 each)"),
     ],
 )
-def test_devices_are_gpus_or_slots_of_cores_and_described_in_words(
+def test_devices_of_a_machine(
     machine: Machine, settings: dict[str, Any], devices: list[tuple[int, ...]], description: str
 ) -> None:
     available = find_local_devices(machine, Experiment.of(**settings))

@@ -74,9 +74,7 @@ def search(room: int, start: int, most: int = 65_536) -> list[int]:
         (10**9, 64, 32, [32, 32]),
     ],
 )
-def test_batches_are_doubled_then_bisected_and_the_result_is_tried_again(
-    room: int, start: int, most: int, tried: list[int]
-) -> None:
+def test_batches_are_doubled_then_bisected_and_confirmed(room: int, start: int, most: int, tried: list[int]) -> None:
     assert search(room, start, most) == tried
 
 
@@ -187,9 +185,7 @@ def test_an_interrupted_search_goes_on_where_it_stopped(trials: Callable[[int], 
     assert device.tried == whole
 
 
-def test_another_failure_than_memory_ends_the_search_and_says_what_fits(
-    trials: Callable[[int], Trials], tmp_path: Path
-) -> None:
+def test_another_failure_ends_the_search(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     device = trials(1000)
     device.crash_at = 256
     with pytest.raises(SearchFailed) as caught:
@@ -202,9 +198,7 @@ def test_another_failure_than_memory_ends_the_search_and_says_what_fits(
     assert [attempt.batch for attempt in read_batches(tmp_path)[plan().configs[0].key].attempts] == [64, 128]
 
 
-def test_attempts_have_the_runs_strategy_and_images_on_one_device_and_no_epochs(
-    trials: Callable[[int], Trials], tmp_path: Path
-) -> None:
+def test_attempts_are_the_runs_work_on_one_device(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     write_mnist(tmp_path, train=90, valid=30)
     device = trials(100)
     made = plan(data=f"mnist:{tmp_path}", epochs=3, strategies=("ps:2",), precision="bf16")
@@ -228,9 +222,7 @@ def test_a_batch_that_is_asked_for_already_is_measured_once(trials: Callable[[in
     assert [config.batch for config in settled.configs] == [96]
 
 
-def test_what_fits_with_no_batch_is_a_row_for_every_point_and_is_tried_anew_when_asked(
-    trials: Callable[[int], Trials], tmp_path: Path
-) -> None:
+def test_what_fits_with_no_batch_is_a_row_for_every_point(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     device, made = trials(0), plan()
     with open_journal(tmp_path / "run", RunInfo({})) as journal:
         for _ in range(2):  # the second time, nothing is searched or recorded again
@@ -284,9 +276,7 @@ def test_a_real_worker_beyond_its_limit_is_out_of_memory(tmp_path: Path, monkeyp
 
 @pytest.mark.alone
 @pytest.mark.framework
-def test_a_real_worker_that_aborts_under_a_limit_is_out_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_worker_that_aborts_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = attempt("aborts", 4, tmp_path, monkeypatch)
     assert not fails.fits
     assert "was ended by SIGABRT with no more than" in fails.message

@@ -86,9 +86,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(
 
 @pytest.mark.framework
 @pytest.mark.slow
-def test_ports_that_are_always_taken_are_a_row_that_says_so(
-    plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ports_that_are_always_taken_are_a_row(plan: Plan, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
         monkeypatch.setattr(ConnectedHosts, "find_ports", lambda _, counts: {host: [taken] * 3 for host in counts})
@@ -118,9 +116,7 @@ def test_a_keeper_that_cannot_be_started_is_lost_with_its_last_words(plan: Plan,
 
 
 @pytest.mark.framework
-def test_a_missing_framework_is_a_row_with_its_reason_and_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_framework_is_a_row_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(SUPPORT)
     experiment = Experiment.of(
         models=("nets:plain:4",), frameworks=("torch", "mxnet"), image_size=16, classes=10, strategies=("local",),

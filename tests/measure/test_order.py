@@ -83,9 +83,7 @@ def test_the_fixed_order_is_that_of_the_plan_with_its_counts_and_no_time_limit()
 
 @pytest.mark.parametrize("settings", [{"repeats": 4}, {"budget": 600.0}], ids=["repeats", "budget"])
 @pytest.mark.parametrize(("status", "tries"), [(OUT_OF_MEMORY, 1), (TIMEOUT, 1), (HANG, 1), (CRASH, 2), (LOST, 2)])
-def test_what_will_fail_again_is_given_up_at_once_and_anything_else_after_two_failures(
-    status: str, tries: int, settings: dict[str, Any]
-) -> None:
+def test_points_that_fail_are_given_up(status: str, tries: int, settings: dict[str, Any]) -> None:
     plan = a_plan(**settings)
     steps, done = play(plan, lambda trial: bad(trial, status) if trial.devices == 2 else good(trial))
     assert [step.trial.repeat for step in steps if step.trial.devices == 2] == [0, 1][:tries]

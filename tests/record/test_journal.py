@@ -193,9 +193,7 @@ OTHER = replace(CONFIG, model="alexnet", image_size=224, batch=16).to_dict()
     ],
     ids=["steps", "budget in place of repeats", "another strategy", "a longer ladder", "further series"],
 )
-def test_another_runs_directory_is_refused_with_what_differs(
-    directory: Path, changes: dict[str, object], words: str
-) -> None:
+def test_another_runs_directory_is_refused(directory: Path, changes: dict[str, object], words: str) -> None:
     open_journal(directory, RUN_INFO).close()
     start = f"output {directory}: this directory holds another run, which differs in {words}; name a new one"
     assert refusal(directory, RunInfo({**SPEC, **changes})).startswith(start)
@@ -203,7 +201,7 @@ def test_another_runs_directory_is_refused_with_what_differs(
 
 @pytest.mark.parametrize("name", [RUN, TRIALS])
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "dangling link", "socket"])
-def test_what_is_no_file_under_a_name_of_the_journal_is_refused(directory: Path, name: str, kind: str) -> None:
+def test_what_is_no_file_is_refused(directory: Path, name: str, kind: str) -> None:
     """And nobody waits for it."""
     open_journal(directory, RUN_INFO).close()
     path = directory / name
@@ -306,9 +304,7 @@ def test_of_processes_that_begin_different_runs_at_once_one_gets_the_directory(d
 # ---- whole files
 
 
-def test_nobody_can_prepare_a_link_in_place_of_a_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_can_prepare_a_link_for_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = tmp_path / "precious"
     victim.write_text("precious")
     monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")

@@ -44,9 +44,7 @@ def test_a_set_without_a_folder_lies_where_data_get_puts_it(tmp_path: Path, monk
         assert find_datasets_folder() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
 
 
-def test_folders_are_absolute_and_photographs_go_by_their_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert find_dataset("cifar10:here") == Dataset("cifar10", str(tmp_path / "here"))

@@ -238,9 +238,7 @@ def test_a_run_with_another_largest_batch_is_another_run() -> None:
         (gpus(4), {"strategies": ("ps:2",), "server_placement": "apart"}, [(1, 2, 4)]),
     ],
 )
-def test_a_ladder_doubles_and_ends_with_all_devices_but_those_of_servers(
-    available: AvailableDevices, settings: dict[str, Any], ladders: list[tuple[int, ...]]
-) -> None:
+def test_ladders(available: AvailableDevices, settings: dict[str, Any], ladders: list[tuple[int, ...]]) -> None:
     assert list(plan(available, **settings).ladders) == ladders
 
 

@@ -79,9 +79,7 @@ APART = {"server_placement": "apart"}
         (ps(2, **APART), 2, available(4), ("a0 a1", "a2 a3")),
     ],
 )
-def test_where_workers_and_servers_are_placed(
-    config: Config, workers: int, there: AvailableDevices, expected: tuple[str, str]
-) -> None:
+def test_slots(config: Config, workers: int, there: AvailableDevices, expected: tuple[str, str]) -> None:
     assert placed(config, workers, there) == expected
 
 
@@ -104,9 +102,7 @@ def test_a_scheduler_is_placed_beside_the_first_worker() -> None:
         (4, 2, ("b0 c0", "a0 b0 c0 a1")),
     ],
 )
-def test_round_robin_takes_the_hosts_in_turn_as_dmlc_did_servers_first(
-    servers: int, workers: int, expected: tuple[str, str]
-) -> None:
+def test_round_robin_takes_hosts_in_turn_servers_first(servers: int, workers: int, expected: tuple[str, str]) -> None:
     """Process i is on host i modulo the number of hosts; 0 … S-1 are servers, S … S+W-1 workers."""
     config = make_config(strategy="ps" if servers else "allreduce", servers=servers, placement="round-robin")
     there = available(2, 2, 2)
@@ -171,9 +167,7 @@ def test_the_hosts_of_a_trial_are_counted() -> None:
         (ps(5, servers_per_host=2, **APART), 1, available(2, 2), "5 servers, 2 a host, need 3 hosts; there are 2"),
     ],
 )
-def test_too_few_hosts_are_refused_with_what_is_needed(
-    config: Config, workers: int, there: AvailableDevices, message: str
-) -> None:
+def test_too_few_hosts(config: Config, workers: int, there: AvailableDevices, message: str) -> None:
     with pytest.raises(InputError) as caught:
         check_room(config, workers, there)
     assert str(caught.value) == message

@@ -222,9 +222,7 @@ TINY = {"devices": 2, "models": ("mnist:1",), "steps": 5}
         ({**TINY, "repeats": 6, "ladder": (2,)}, [(2, 1), (1, 1)]),
     ],
 )
-def test_ranks_that_exchange_nothing_are_measured_beside_the_ladder(
-    settings: dict[str, Any], expected: list[tuple[int, int]]
-) -> None:
+def test_independent_ranks_are_measured_too(settings: dict[str, Any], expected: list[tuple[int, int]]) -> None:
     made = a_plan(**settings)
     assert [(further.devices, further.repeats) for further in made.further_points] == expected
     assert {further.config.strategy for further in made.further_points} <= {"independent"}
