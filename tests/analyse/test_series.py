@@ -51,6 +51,8 @@ def test_the_published_mxnet_curves_give_the_speedups_of_their_table() -> None:
 def test_the_journal_round_trip_changes_nothing() -> None:
     records = mxnet_records()
     assert build_series(TrialRecord.from_dict(record.to_dict()) for record in records) == build_series(records)
+    records = [learning_record(repeat=repeat) for repeat in range(2)]
+    assert build_series(TrialRecord.from_dict(record.to_dict()) for record in records) == build_series(records)
 
 
 def test_repeats_of_a_point_are_one_point_with_an_interval() -> None:
@@ -72,6 +74,12 @@ def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
     assert failed.samples_per_second is failed.speedup is failed.efficiency is None
     assert failed.failures[0].message.startswith("CUDA out of memory")
     assert [point.devices for point in series.good] == [1, 4]
+    (series,) = build_series([make_record(ranks=())])
+    assert series.points[0].status == "lost"
+    (series,) = build_series(curve(make_config(), {1: None, 2: 100.0}))
+    assert series.points[1].speedup is None
+    assert series.points[1].efficiency is None
+    assert not series.has_baseline
 
 
 def test_a_point_with_one_failed_repeat_is_good_and_of_a_trial_the_last_record_counts() -> None:
@@ -79,13 +87,6 @@ def test_a_point_with_one_failed_repeat_is_good_and_of_a_trial_the_last_record_c
     (series,) = build_series(records)
     (point,) = series.points
     assert (point.ok, point.repeats, len(point.failures)) == (True, 2, 1)
-
-
-def test_without_a_one_device_point_there_is_no_speedup() -> None:
-    (series,) = build_series(curve(make_config(), {1: None, 2: 100.0}))
-    assert series.points[1].speedup is None
-    assert series.points[1].efficiency is None
-    assert not series.has_baseline
 
 
 def test_strong_scaling_keeps_the_global_batch_and_compares_images_per_second() -> None:
@@ -108,19 +109,11 @@ def test_efficiency_versus_local_uses_the_fastest_local_point_of_the_same_work()
     assert two.efficiency.mean == pytest.approx(1.0)
     assert two.efficiency_versus_local.mean == pytest.approx(200 / 125 / 2)
     assert series[1].points[0].efficiency_versus_local == Interval(1.0)
-
-
-def test_where_servers_and_workers_sit_does_not_make_it_other_work() -> None:
     placed = make_config(
         strategy="ps", servers=2, servers_per_host=2, server_placement="apart", placement="round-robin"
     )
     *_, series = build_series([*curve(make_config(strategy="local"), {1: 100.0}), *curve(placed, {1: 50.0})])
     assert series.points[0].efficiency_versus_local == Interval(0.5)
-
-
-def test_a_trial_that_claims_success_without_samples_is_a_failure() -> None:
-    (series,) = build_series([make_record(ranks=())])
-    assert series.points[0].status == "lost"
 
 
 def test_series_keep_the_order_of_the_run_and_points_that_of_the_ladder() -> None:
@@ -147,7 +140,7 @@ def make_point(*repeats: list[dict[str, Any]]) -> Point:
     return series.points[0]
 
 
-def test_the_largest_is_over_all_ranks_and_the_sum_is_of_one_repeat() -> None:
+def test_memory_is_the_largest_of_a_rank_and_the_largest_sum_of_a_repeat() -> None:
     names = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
     memory = make_point(
         [dict.fromkeys(names, 5), dict.fromkeys(names, 5)],
@@ -155,20 +148,11 @@ def test_the_largest_is_over_all_ranks_and_the_sum_is_of_one_repeat() -> None:
     )
     for name in names:
         assert (getattr(memory, name), getattr(memory, f"{name}_sum")) == (8, 10)
-
-
-def test_a_sum_needs_every_ranks_figure() -> None:
     memory = make_point([{"nvml_peak_bytes": 5}, {"nvml_note": "no driver"}])
     assert (memory.nvml_peak_bytes, memory.nvml_peak_bytes_sum, memory.nvml_note) == (5, None, "no driver")
-
-
-def test_what_nobody_counted_is_not_there() -> None:
     memory = make_point([{}, {}])
     assert (memory.device_peak_bytes, memory.device_peak_bytes_sum, memory.nvml_peak_bytes) == (None, None, None)
     assert (memory.nvml_note, memory.loaders_peak_bytes) == ("", None)
-
-
-def test_loaders_are_told_apart_from_their_rank() -> None:
     memory = make_point(
         [{"host_peak_bytes": 7, "loaders_peak_bytes": 3}, {"host_peak_bytes": 6, "loaders_peak_bytes": 4}]
     )
@@ -201,18 +185,12 @@ def test_a_boundary_is_where_a_ladder_leaves_its_host(hosts: dict[int, int], exp
     assert find_host_boundary(climb(hosts).points if hosts else ()) == expected
 
 
-def test_series_that_are_on_several_hosts_throughout_do_not_blur_the_others() -> None:
+def test_series_have_a_common_boundary_if_they_leave_their_host_at_one_count() -> None:
     apart = climb({1: 2, 2: 2, 4: 3}, strategy="ps", servers=1)
     assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), apart]) == HostBoundary(2, 4, 2, 2)
     assert find_common_boundary([apart]) is None
-
-
-def test_series_that_leave_their_first_host_at_different_counts_have_none_in_common() -> None:
     dealt = climb({1: 1, 2: 2, 4: 2}, placement="round-robin")
     assert find_common_boundary([climb({1: 1, 2: 1, 4: 2}), dealt]) is None
-
-
-def test_a_failed_point_counts_with_the_hosts_that_it_was_on() -> None:
     records = curve(make_config(), {1: 10.0, 2: 19.0, 4: None})
     (series,) = build_series([replace(record, hosts=2 if record.trial.devices == 4 else 1) for record in records])
     assert find_host_boundary(series.points) == HostBoundary(2, 4, 2, 2)
@@ -221,18 +199,18 @@ def test_a_failed_point_counts_with_the_hosts_that_it_was_on() -> None:
 # ---- training to an accuracy
 
 
-def test_a_trial_that_measures_speed_learns_nothing() -> None:
-    (series,) = build_series([make_record()])
-    assert series.points[0].learning is None
-    assert not series.learns
-
-
 def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> None:
     record = learning_record(valid=(0.5, 0.7), seconds=40.0)
     assert compute_training_seconds(record) == pytest.approx(82.0)
     assert compute_training_seconds(record, 1) == pytest.approx(42.0)
     learning = summarise_learning([record])
     assert (learning.epoch_seconds.mean, learning.training_seconds.mean) == pytest.approx((40.0, 82.0))
+    (series,) = build_series([learning_record(valid=(0.5, 0.7), seconds=40.0)])
+    point = series.points[0]
+    assert point.samples_per_second.mean == pytest.approx(128 * 20 / 80)
+    (series,) = build_series([make_record()])
+    assert series.points[0].learning is None
+    assert not series.learns
 
 
 def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
@@ -254,17 +232,11 @@ def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
     learning = summarise_learning([record], target=0.8)
     assert learning.to_accuracy.seconds.mean == pytest.approx(82.0)
     assert learning.to_accuracy.epochs == 2
-
-
-def test_the_target_is_the_configs_unless_another_is_asked_for() -> None:
     record = learning_record(learning_config(until_accuracy=0.7), valid=(0.5, 0.7))
     by_config, by_argument = summarise_learning([record]), summarise_learning([record], target=0.5)
     assert (by_config.to_accuracy.target, by_argument.to_accuracy.target) == (0.7, 0.5)
     without = summarise_learning([learning_record()])
     assert without.to_accuracy is None
-
-
-def test_there_is_no_mean_time_of_those_repeats_alone_that_were_lucky() -> None:
     records = [learning_record(repeat=0, valid=(0.9,)), learning_record(repeat=1, valid=(0.6,))]
     learning = summarise_learning(records, target=0.8)
     assert (learning.to_accuracy.reached, learning.to_accuracy.repeats) == (1, 2)
@@ -277,14 +249,3 @@ def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
     learning = summarise_learning([good, bad])
     assert learning.epochs[0].train_loss is None
     assert learning.epochs[0].valid_loss == pytest.approx(0.5)
-
-
-def test_speed_counts_training_images_over_training_time_alone() -> None:
-    (series,) = build_series([learning_record(valid=(0.5, 0.7), seconds=40.0)])
-    point = series.points[0]
-    assert point.samples_per_second.mean == pytest.approx(128 * 20 / 80)
-
-
-def test_the_journal_round_trip_keeps_what_was_learnt() -> None:
-    records = [learning_record(repeat=repeat) for repeat in range(2)]
-    assert build_series(TrialRecord.from_dict(record.to_dict()) for record in records) == build_series(records)

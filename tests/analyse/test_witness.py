@@ -255,7 +255,7 @@ def test_a_rank_that_reports_nothing_leaves_a_trial_unproven(silent: RankWitness
     assert (verdict.state, verdict.reason, verdict.rank) == (UNPROVEN, reason, 1)
 
 
-def test_a_refuted_trial_is_a_failed_row_that_names_the_host_of_its_rank() -> None:
+def test_a_refuted_trial_is_a_failed_row_that_names_its_host_and_a_failed_one_is_not_judged() -> None:
     over_hosts = trial(witness(0), witness(1, total=(8.0,) * 64), hosts=2)
     ranks = tuple(replace(rank, host=f"node{rank.rank + 1}") for rank in over_hosts.ranks)
     record = apply_verdict(replace(over_hosts, ranks=ranks), EXPECTATION)
@@ -264,9 +264,6 @@ def test_a_refuted_trial_is_a_failed_row_that_names_the_host_of_its_rank() -> No
     assert record.failure.message.endswith(" (rank 1 is on node2)")
     (series,) = build_series([record])
     assert (series.points[0].status, series.points[0].samples_per_second) == ("refuted", None)
-
-
-def test_a_failed_trial_is_not_judged() -> None:
     crashed = replace(trial(witness(0)), status="crash")
     assert apply_verdict(crashed, EXPECTATION) == crashed
 
@@ -291,11 +288,13 @@ def test_the_record_survives_the_journal() -> None:
     assert again == replace(record, sketches={}, closing_sketches={})
 
 
-def test_a_trial_without_closing_steps_is_judged_by_the_rest() -> None:
+def test_a_trial_without_a_counter_or_closing_steps_is_judged_by_the_rest() -> None:
     """Asynchronous servers have none, and neither has an adapter that cannot restore weights."""
     without = [witness(rank, closing_losses=(), gradients=()) for rank in (0, 1)]
     assert judge(trial(*without), EXPECTATION).state == PROVEN
     assert judge(trial(*without), replace(EXPECTATION, gradients=())).state == PROVEN
+    older = [witness(rank, counted_updates=None, outer_seconds=None) for rank in (0, 1)]
+    assert judge(trial(*older), EXPECTATION).state == PROVEN
 
 
 def test_the_second_loss_may_differ_by_a_small_share_of_what_the_first_step_changed() -> None:
@@ -342,11 +341,6 @@ def test_samples_that_are_not_random_refute_a_trial(changes: dict[str, Any], mes
 def test_few_labels_may_be_alike_by_chance() -> None:
     few = replace(EXPECTATION, samples=SampleFacts(deviation=1.0, copies=0, label_kinds=1, count=2))
     assert judge(trial(witness(0), witness(1)), few).state == PROVEN
-
-
-def test_a_record_of_an_older_version_has_no_second_clock_and_no_counter() -> None:
-    older = [witness(rank, counted_updates=None, outer_seconds=None) for rank in (0, 1)]
-    assert judge(trial(*older), EXPECTATION).state == PROVEN
 
 
 @pytest.mark.parametrize(("counted", "state"), [(28, PROVEN), (27, REFUTED), (29, REFUTED), (None, PROVEN)])

@@ -352,7 +352,7 @@ def test_workers_have_an_adapter_on_every_card_of_their_type(cards: int, type_na
     assert all(card["DeleteOnTermination"] for card in (first, *rest))
 
 
-def test_workers_are_as_many_as_asked_in_one_placement_group_and_one_zone() -> None:
+def test_workers_are_as_many_as_asked_close_together_and_end_with_the_stack() -> None:
     (group,) = of_kind("EC2::PlacementGroup").values()
     assert group == {"Strategy": "cluster"}
     workers = of_kind("AutoScaling::AutoScalingGroup")["Workers"]
@@ -360,9 +360,6 @@ def test_workers_are_as_many_as_asked_in_one_placement_group_and_one_zone() -> N
     data = of_kind("EC2::LaunchTemplate")["WorkerTemplate"]["LaunchTemplateData"]
     assert data["Placement"] == {"GroupName": {"Ref": "Close"}}
     assert {str(subnet["AvailabilityZone"]) for subnet in of_kind("EC2::Subnet").values()} == {"{'Ref': 'Zone'}"}
-
-
-def test_the_stack_ends_with_all_that_it_made() -> None:
     resources = parsed()["Resources"].values()
     assert not any(resource.get("DeletionPolicy", "Delete") != "Delete" for resource in resources)
     assert of_kind("EFS::FileSystem")["FileSystem"]["BackupPolicy"] == {"Status": "DISABLED"}

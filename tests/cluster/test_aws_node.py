@@ -106,10 +106,18 @@ def test_the_master_reports_once_when_all_workers_are_reached(lab: Lab, cluster:
     ]
 
 
-def test_the_nodes_file_lists_the_workers_for_everybody(lab: Lab, cluster: list[dict[str, str]]) -> None:
+def test_the_file_system_is_shared_with_its_list_of_nodes(lab: Lab, cluster: list[dict[str, str]]) -> None:
     expected = f"{lab.address('node1')} demo-worker1\n{lab.address('node2')} demo-worker2\n"
     for host in ("node1", "node2", "node3"):
         assert as_user(lab, host, "cat /shared/nodes").stdout == expected
+    assert as_user(lab, "node1", "echo hello > /shared/file").returncode == 0
+    assert as_user(lab, "node2", "cat /shared/file").stdout == "hello\n"
+    assert as_user(lab, "node1", "echo x >> /shared/.trainscale/authorized_keys").returncode != 0
+    assert "install nfs-common python3-venv" in lab.on("node1", "cat /var/log/apt-get.log").stdout
+    private_keys = lab.on(
+        "node1", "grep -rl 'PRIVATE KEY' /shared; grep -rc 'ssh-ed25519' /shared/.trainscale/authorized_keys"
+    )
+    assert private_keys.stdout == "3\n"
 
 
 @pytest.mark.parametrize("source", ["node1", "node2", "node3"])
@@ -144,13 +152,6 @@ def test_the_ssh_configuration_leads_from_outside_through_the_master(
     assert sorted(line.split()[0] for line in (tmp_path / "known_hosts").read_text().splitlines()) == ["i-2", "i-3"]
 
 
-def test_no_private_key_is_on_the_shared_file_system(lab: Lab, cluster: list[dict[str, str]]) -> None:
-    private_keys = lab.on(
-        "node1", "grep -rl 'PRIVATE KEY' /shared; grep -rc 'ssh-ed25519' /shared/.trainscale/authorized_keys"
-    )
-    assert private_keys.stdout == "3\n"
-
-
 def test_a_stranger_is_not_let_in(lab: Lab, cluster: list[dict[str, str]]) -> None:
     """A host of the same network that is no node, with the nodes' host keys but without a key of theirs."""
     lab.on("node4", ["runuser", "-u", "ubuntu", "--", "ssh-keygen", "-q", "-N", "", "-f", "/home/ubuntu/.ssh/id_rsa"])
@@ -158,18 +159,6 @@ def test_a_stranger_is_not_let_in(lab: Lab, cluster: list[dict[str, str]]) -> No
     done = as_user(lab, "node4", f"ssh {options} {lab.address('node1')} hostname")
     assert done.returncode == 255
     assert "Permission denied" in done.stderr
-
-
-def test_the_user_can_write_on_the_shared_file_system_but_not_on_the_lists(
-    lab: Lab, cluster: list[dict[str, str]]
-) -> None:
-    assert as_user(lab, "node1", "echo hello > /shared/file").returncode == 0
-    assert as_user(lab, "node2", "cat /shared/file").stdout == "hello\n"
-    assert as_user(lab, "node1", "echo x >> /shared/.trainscale/authorized_keys").returncode != 0
-
-
-def test_what_nfs_and_environments_need_is_installed(lab: Lab, cluster: list[dict[str, str]]) -> None:
-    assert "install nfs-common python3-venv" in lab.on("node1", "cat /var/log/apt-get.log").stdout
 
 
 def test_a_first_boot_that_fails_is_reported_with_its_reason(

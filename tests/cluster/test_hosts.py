@@ -142,15 +142,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_hosts(tmp_path / "nodes")
 
 
-def test_only_the_first_hosts_are_used_where_a_count_says_so() -> None:
+def test_setup_lines_and_the_first_hosts() -> None:
     hosts = parse("a\nb\nc\n")
     assert select_first_hosts(hosts, None, "nodes") == hosts
     assert [host.name for host in select_first_hosts(hosts, 2, "nodes")] == ["a", "b"]
     with pytest.raises(InputError, match="hosts count 4: nodes has 3; valid: 1 … 3"):
         select_first_hosts(hosts, 4, "nodes")
-
-
-def test_set_up_lines_for_all_hosts_come_before_a_hosts_own() -> None:
     (host,) = parse("node1 setup='conda activate mine'")
     assert HostAccess((host,), setup=("module load conda",)).join_setup(host) == (
         "module load conda",

@@ -164,15 +164,12 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Trials]:
     return lambda room: Trials(monkeypatch, room)
 
 
-def test_a_search_that_is_done_is_not_made_again(trials: Callable[[int], Trials], tmp_path: Path) -> None:
+def test_a_search_goes_on_where_it_stopped(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     device, made = trials(100), plan()
     first = device.find(made, tmp_path)
     count = len(device.tried)
     assert device.find(made, tmp_path) == first == read_batches(tmp_path)
     assert len(device.tried) == count
-
-
-def test_an_interrupted_search_goes_on_where_it_stopped(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     device, made = trials(100), plan()
     device.find(made, tmp_path / "whole")
     whole, device.tried = device.tried, []
@@ -209,14 +206,11 @@ def test_attempts_are_the_runs_work_on_one_device(trials: Callable[[int], Trials
         assert (config.data, config.precision) == ("mnist", "bf16")
 
 
-def test_the_plan_gets_the_batches_that_were_found(trials: Callable[[int], Trials], tmp_path: Path) -> None:
+def test_the_plan_gets_the_batches_that_were_found_each_once(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     made = plan(models=("mnist", "alexnet:4"), batch=AUTO)
     searches = trials(100).find(made, tmp_path)
     assert [config.batch for config in apply_searches(made, searches).configs] == [100 // 8 * 8, 4]
     assert apply_searches(made, {}) == made
-
-
-def test_a_batch_that_is_asked_for_already_is_measured_once(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     made = plan(models=("mnist:auto", "mnist:96"), batch=None)
     settled = apply_searches(made, trials(100).find(made, tmp_path))
     assert [config.batch for config in settled.configs] == [96]

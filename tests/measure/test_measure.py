@@ -234,21 +234,18 @@ def check(**answers: list[FrameworkFacts]) -> RunContext:
     return check_frameworks(context, hosts)
 
 
-def test_a_framework_that_one_host_lacks_is_missing_and_the_others_are_used() -> None:
+def test_what_one_host_lacks_or_has_in_another_version_is_missing() -> None:
     lacking = FrameworkFacts(False, "no module 'jax' in this Python", "trainscale env create jax")
     context = check(torch=[GOOD, GOOD], jax=[GOOD, lacking])
     assert context.frameworks == {"torch": GOOD}
     assert context.missing == {
         "jax": "node2: no module 'jax' in this Python; get it with: trainscale env create jax",
     }
-
-
-def test_two_versions_of_a_framework_are_not_compared() -> None:
     context = check(torch=[GOOD, replace(GOOD, version="2.12.0")], jax=[GOOD, GOOD])
     assert context.missing == {"torch": "the hosts have different versions: node1 2.13.0, node2 2.12.0"}
 
 
-def test_frameworks_that_no_host_has_are_wrong_input() -> None:
+def test_frameworks_and_networks_that_no_host_can_use_are_wrong_input() -> None:
     with pytest.raises(InputError) as raised:
         check(torch=[FrameworkFacts(False, "gone")] * 2, jax=[FrameworkFacts(False, "gone")] * 2)
     assert str(raised.value).splitlines() == [
@@ -256,9 +253,6 @@ def test_frameworks_that_no_host_has_are_wrong_input() -> None:
         "framework 'jax': node1: gone",
         "  see: trainscale check --hosts 'my nodes'",
     ]
-
-
-def test_a_users_network_that_cannot_be_built_is_wrong_input() -> None:
     answer = replace(GOOD, models={"nets:mine": "TypeError: no"})
     with pytest.raises(InputError, match="model 'nets:mine' cannot be built: TypeError: no"):
         check(torch=[answer, answer], jax=[GOOD, GOOD])

@@ -83,29 +83,19 @@ def test_the_script_ends_with_the_connection(tmp_path: Path) -> None:
     assert shell.poll() is not None
 
 
-def test_a_directory_without_a_run_is_wrong_input(tmp_path: Path) -> None:
+def test_a_path_must_have_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"far:.*nowhere: no run was recorded there"), remote(tmp_path / "nowhere"):
         pass
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no run was recorded there"), remote(tmp_path / "empty"):
         pass
-
-
-def test_a_path_may_begin_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     begin(tmp_path / "runs" / "mine", *records()[:1]).close()
     with remote("~/runs/mine") as source:
         assert len(read_trials(source.directory)) == 1
 
 
-def test_a_connection_that_fails_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "ssh: Could not resolve hostname far: Name or service not known"
-    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"])
-    with pytest.raises(TrainscaleError, match="far: unknown name"), remote("run"):
-        pass
-
-
-def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
+def test_a_connection_that_fails_or_is_lost_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(tmp_path / "run").close()
     with remote(tmp_path / "run") as source:
         source._ssh.kill()
@@ -113,6 +103,10 @@ def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
         with pytest.raises(TrainscaleError, match="far: the connection ended without a message"):  # noqa: PT012
             while True:  # it reads what was still on its way
                 source.is_measured()
+    message = "ssh: Could not resolve hostname far: Name or service not known"
+    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", f"echo '{message}' >&2; exit 255"])
+    with pytest.raises(TrainscaleError, match="far: unknown name"), remote("run"):
+        pass
 
 
 def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_a_short_trial_survives_the_journal() -> None:
     assert "short" not in in_full.to_dict()
 
 
-def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
+def test_races_are_those_of_the_recorded_plan_and_of_the_same_work() -> None:
     plan = make_search((1, 2))
     races = replay_races_of_run(recorded(plan), run_search(plan))
     assert [race.devices for race in races] == [1, 2]
@@ -171,12 +171,12 @@ def test_the_races_of_a_recorded_run_are_those_of_its_plan() -> None:
         assert {(d.key.strategy, d.key.batch): d.round for d in race.state.departures} == {
             ("ps", 8): 1, ("ps", 16): 2, ("allreduce", 8): 2,
         }  # fmt: skip
-
-
-def test_a_sweep_has_no_races_and_a_search_is_another_run() -> None:
     sweep = make_search(search=None)
     assert replay_races_of_run(recorded(sweep), []) == []
     assert make_spec(sweep) != make_spec(make_search())
+    plan = make_search(models=("mnist", "alexnet"), strategies=("allreduce",))
+    races = replay_races_of_run(recorded(plan), [])
+    assert [{config.model for config in race.configs} for race in races] == [{"mnist"}, {"alexnet"}]
 
 
 def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
@@ -204,15 +204,12 @@ def test_configs_whose_parity_failed_are_in_the_table_and_not_in_the_race() -> N
     assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
 
 
-def test_a_series_counts_the_trials_in_full_and_losers_keep_their_short_ones() -> None:
+def test_charts_and_points_show_what_was_measured_in_full() -> None:
     series = {(s.config.strategy, s.config.batch): s for s in build_series(run_search(make_search()))}
     winner, loser = series["allreduce", 16].points[0], series["ps", 8].points[0]
     assert (winner.repeats, loser.repeats) == (3, 1)
     assert "measured only in short trials of a search, 20 steps each" in loser.flags
     assert not any("short" in flag for flag in winner.flags)
-
-
-def test_charts_show_the_series_that_were_measured_in_full() -> None:
     records = run_search(make_search())
     shown = select_series_in_full(Run.from_records(RunInfo({}), records))
     assert [(series.config.strategy, series.config.batch) for series in shown] == [("allreduce", 16)]
@@ -234,9 +231,3 @@ def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:
     assert count_most_trials(make_search()) == (4 * 3, 3)
     assert count_most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
     assert count_most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)
-
-
-def test_candidates_of_different_work_do_not_race_against_each_other() -> None:
-    plan = make_search(models=("mnist", "alexnet"), strategies=("allreduce",))
-    races = replay_races_of_run(recorded(plan), [])
-    assert [{config.model for config in race.configs} for race in races] == [{"mnist"}, {"alexnet"}]

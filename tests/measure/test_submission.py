@@ -103,17 +103,11 @@ def test_what_a_script_cannot_say_is_refused() -> None:
         script_text({"sbatch": ("qos=high",)})
 
 
-def test_gpus_are_asked_for_by_the_devices_of_a_host_unless_gres_says_it() -> None:
+def test_what_a_script_asks_for_follows_from_the_settings() -> None:
     assert "#SBATCH --gres=gpu:4\n" in script_text({"device": "cuda", "gpus_per_host": 4})
     assert "#SBATCH --gres=gpu:a:2\n" in script_text({"device": "cuda", "gpus_per_host": 4, "gres": "gpu:a:2"})
     assert "gres" not in script_text({"gpus_per_host": 4})
-
-
-def test_memory_that_is_asked_for_otherwise_is_not_asked_for_twice() -> None:
     assert "--mem=0" not in script_text({"sbatch": ("--mem-per-cpu=2G",)})
-
-
-def test_a_short_job_is_not_told_to_end_before_its_limit() -> None:
     assert "--signal" in script_text({"time": "10"})
     assert "--signal" in script_text({"time": "UNLIMITED"})
     assert "--signal" not in script_text({"time": "9:59"})
@@ -142,7 +136,7 @@ SHOWN = (
 )
 
 
-def test_the_state_of_a_job_is_read_from_scontrol() -> None:
+def test_what_scontrol_and_sbatch_print_is_read() -> None:
     status = parse_status(SHOWN.replace("JobName=a JobState=COMPLETED b", "JobName=a"))
     assert status == JobStatus(
         "PENDING", "ReqNodeNotAvail,_UnavailableNodes:x", "2026-11-15T17:00:00", time_limit="00:20:00"
@@ -151,8 +145,5 @@ def test_the_state_of_a_job_is_read_from_scontrol() -> None:
     done = parse_status("JobId=1 JobState=FAILED Reason=NonZeroExitCode ExitCode=2:0 NodeList=node[1-2]")
     assert (done.is_over, done.exit_code, done.nodes) == (True, 2, "node[1-2]")
     assert parse_status("JobId=1 JobState=CANCELLED Reason=None ExitCode=0:15").signal == 15
-
-
-def test_slurms_complaints_are_told_once_without_its_programs_names() -> None:
     stderr = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid\n"
     assert join_messages(stderr) == "invalid partition specified: x; Batch job submission failed: Invalid"

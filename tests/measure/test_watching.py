@@ -68,16 +68,13 @@ class Seen(RunListener):
         self.events.append(("ends", record.trial.key))
 
 
-def test_the_lock_tells_whether_a_run_is_measured(tmp_path: Path) -> None:
+def test_the_lock_tells_whether_a_run_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "run"
     assert not is_being_measured(directory)
     with begin(directory):
         assert is_being_measured(directory)
         assert is_being_measured(directory)
     assert not is_being_measured(directory)
-
-
-def test_looking_at_the_lock_does_not_stop_a_run_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "run"
     begin(directory).close()
     with (directory / "trials.jsonl").open() as looked_at:

@@ -13,12 +13,9 @@ CONFIG = Config(
 )
 
 
-def test_weak_scaling_keeps_the_batch_of_a_device_and_grows_the_global_one() -> None:
+def test_weak_scaling_keeps_the_batch_of_a_device_and_strong_scaling_that_of_all() -> None:
     assert [CONFIG.batch_per_device(n) for n in (1, 2, 4)] == [32, 32, 32]
     assert [CONFIG.global_batch(n) for n in (1, 2, 4)] == [32, 64, 128]
-
-
-def test_strong_scaling_keeps_the_global_batch_and_splits_it() -> None:
     strong = replace(CONFIG, scaling="strong")
     assert [strong.batch_per_device(n) for n in (1, 2, 4)] == [32, 16, 8]
     assert [strong.global_batch(n) for n in (1, 2, 4)] == [32, 32, 32]
@@ -48,19 +45,13 @@ def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert compute_digest({"a": 1, "b": [2, 3]}) != compute_digest({"a": 1, "b": [3, 2]})
 
 
-def test_a_config_survives_its_dictionary() -> None:
+def test_a_config_survives_its_dictionary_without_the_fields_of_a_newer_version() -> None:
     assert Config.from_dict(CONFIG.to_dict()) == CONFIG
-
-
-def test_fields_of_a_newer_version_are_dropped() -> None:
     assert Config.from_dict({**CONFIG.to_dict(), "colour": "blue"}) == CONFIG
 
 
-def test_a_strategy_is_labelled_as_a_person_types_it() -> None:
+def test_trials_and_strategies_are_labelled_as_a_person_types_them() -> None:
     assert CONFIG.strategy_label == "allreduce"
     assert replace(CONFIG, strategy="ps", servers=2).strategy_label == "ps:2"
-
-
-def test_a_trial_is_labelled_in_words() -> None:
     assert Trial(CONFIG, 1, 0).label == "torch alexnet b32 allreduce · 1 device · repeat 1"
     assert Trial(CONFIG, 2, 4).label == "torch alexnet b32 allreduce · 2 devices · repeat 5"

@@ -35,16 +35,13 @@ def test_what_cannot_is_answered_with_what_is_valid(text: str, message: str) -> 
     assert message in str(raised.value)
 
 
-def test_a_set_without_a_folder_lies_where_data_get_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert find_dataset("mnist") == Dataset("mnist", str(tmp_path / "trainscale" / "data" / "mnist"))
     for unusable in ("", "relative/path"):
         monkeypatch.setenv("XDG_DATA_HOME", unusable)
         monkeypatch.setenv("HOME", str(tmp_path / "me"))
         assert find_datasets_folder() == tmp_path / "me" / ".local" / "share" / "trainscale" / "data"
-
-
-def test_folders_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert find_dataset("cifar10:here") == Dataset("cifar10", str(tmp_path / "here"))
@@ -74,10 +71,7 @@ def test_a_check_is_of_published_sets_and_names_field_and_file(tmp_path: Path) -
     find_dataset("imagefolder:/nowhere").check()
 
 
-def test_only_photographs_need_pillow() -> None:
+def test_only_photographs_need_pillow_and_every_source_is_described() -> None:
     assert find_dataset("imagefolder:x").needs == ("PIL",)
     assert find_dataset("mnist").needs == SYNTHETIC_DATASET.needs == ()
-
-
-def test_every_source_is_described() -> None:
     assert list(facts.SOURCES) == ["synthetic", "mnist", "cifar10", "imagefolder"]

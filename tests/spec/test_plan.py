@@ -203,12 +203,6 @@ def test_an_unknown_name_is_answered_with_all() -> None:
 # ---- the batch auto
 
 
-def test_the_time_of_a_search_is_estimated_from_the_default_batch(tmp_path: Path) -> None:
-    assert plan(batch=AUTO).seconds > plan().seconds
-    write_mnist(tmp_path)
-    assert plan(batch=AUTO, data=f"mnist:{tmp_path}", epochs=2).seconds > 0
-
-
 def test_a_run_with_another_largest_batch_is_another_run() -> None:
     assert make_spec(plan(batch=AUTO)) != make_spec(plan(batch=AUTO, max_batch=64))
     assert "max_batch" not in make_spec(plan())
@@ -258,9 +252,6 @@ def test_trials_are_interleaved_over_the_ladder_and_every_other_round_goes_backw
     forwards = [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert [(batch, devices) for batch, devices, _ in order] == [*forwards, *reversed(forwards), *forwards]
     assert [repeat for *_, repeat in order] == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_all_trials_have_different_keys() -> None:
     trials = plan(models=("mnist", "alexnet"), strategies=("allreduce", "ps:1", "ps:2"), repeats=3).list_trials()
     assert len({trial.key for trial in trials}) == len(trials) == 2 * 3 * 3 * 3
 
@@ -268,13 +259,16 @@ def test_all_trials_have_different_keys() -> None:
 # ---- estimates
 
 
-def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch() -> None:
+def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_split_batch(tmp_path: Path) -> None:
     few, many = plan(steps=10), plan(steps=1000)
     assert many.estimate_seconds(many.configs[0], 1) > few.estimate_seconds(few.configs[0], 1)
     strong = plan(models=("alexnet:64",), scaling="strong")
     assert strong.estimate_seconds(strong.configs[0], 4) < strong.estimate_seconds(strong.configs[0], 1)
     assert plan(budget=120.0).seconds == 120.0
     assert plan(models=("my.module:build:4",)).seconds > 0
+    assert plan(batch=AUTO).seconds > plan().seconds
+    write_mnist(tmp_path)
+    assert plan(batch=AUTO, data=f"mnist:{tmp_path}", epochs=2).seconds > 0
 
 
 def test_planning_imports_no_users_network() -> None:

@@ -83,13 +83,10 @@ def test_slots(config: Config, workers: int, there: AvailableDevices, expected: 
     assert placed(config, workers, there) == expected
 
 
-def test_servers_on_a_host_of_gpus_take_none_of_them() -> None:
+def test_servers_take_no_gpus_and_a_scheduler_is_beside_the_first_worker() -> None:
     slots = place_processes(ps(2, device="cuda"), 4, available(2, 2, kind="cuda"))
     assert [slot.device for slot in slots[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
     assert [slot.host.name for slot in slots[4:]] == ["a", "b"]
-
-
-def test_a_scheduler_is_placed_beside_the_first_worker() -> None:
     assert placed(ps(1, **APART), 2, available(2, 2), 1) == ("b0 b1", "a0 b0")
 
 
@@ -173,12 +170,9 @@ def test_too_few_hosts(config: Config, workers: int, there: AvailableDevices, me
     assert str(caught.value) == message
 
 
-def test_a_plan_is_refused_before_anything_starts() -> None:
+def test_a_plan_ends_with_all_devices_of_its_hosts_or_is_refused() -> None:
     with pytest.raises(InputError, match="12 workers need 3 hosts of 4 devices; there are 2 hosts"):
         plan(available(4, 4), models=("mnist:8",), max_devices=12)
-
-
-def test_the_ladder_of_a_cluster_ends_with_all_its_devices() -> None:
     assert plan(available(2, 2, 2), models=("mnist:8",)).ladders == ((1, 2, 4, 6),)
 
 
@@ -207,15 +201,9 @@ def test_the_number_of_servers_grows_with_the_hosts() -> None:
     servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for n in made.ladders[0]}
     assert servers == {1: ["a"], 2: ["a"], 4: ["a", "b"], 6: ["a", "b", "c"]}
     assert {count for _, _, count in jobs(made, 4)} == {2}
-
-
-def test_several_on_each_host_and_a_scheduler_after_them() -> None:
     made = plan_each(servers_per_host=2, frameworks=("mxnet",))
     assert [role for role, _, _ in jobs(made, 4)] == ["worker"] * 4 + ["server"] * 4 + ["scheduler"]
     assert [host for role, host, _ in jobs(made, 4) if role == "server"] == ["a", "b", "a", "b"]
-
-
-def test_its_label_is_what_is_typed_and_its_config_differs_from_that_of_any_number() -> None:
     (config,) = plan_each().configs
     assert config.strategy_label == "ps:each"
     assert config.key != plan_each(strategies=("ps:1",)).configs[0].key
