@@ -31,30 +31,28 @@ def test_a_race_goes_on_until_one_has_won(speeds: Sequence[Sequence[float]], end
     assert (race.round, race.running, race.waiting, race.winner) == end
 
 
-def test_after_one_trial_only_those_below_half_of_the_leader_leave() -> None:
+def test_below_half_of_the_leader_one_leaves_after_an_undisturbed_trial() -> None:
     race = state([100.0], [51.0], [49.0])
     assert [(d.key, d.round, d.reason) for d in race.departures] == [(2, 1, "slower than half of the leader")]
     assert (race.round, race.waiting) == (2, (0, 1))
-
-
-def test_a_disturbed_first_trial_is_no_reason_to_leave() -> None:
     entries = [Entry(0, (100.0,)), Entry(1, (30.0,), is_disturbed=True), Entry(2, (30.0,))]
     assert [departure.key for departure in replay_race(entries, ROUNDS).departures] == [2]
 
 
-def test_a_clear_loser_leaves_after_the_second_round_with_its_interval() -> None:
+def test_a_clear_loser_leaves_after_the_second_round_unless_it_varies_more() -> None:
     race = state([100.0, 101.0], [99.0, 101.0], [79.0, 80.0], [98.0, 102.0], [97.0, 100.0])
     (departure,) = race.departures
     assert (departure.key, departure.round, departure.reason) == (2, 2, "slower than the leader")
     assert departure.ratio.high is not None
     assert departure.ratio.mean == pytest.approx(0.7911, abs=1e-4)
     assert 0.79 < departure.ratio.high < 1
-
-
-def test_a_candidate_that_varies_more_than_the_others_stays_longer() -> None:
     steady = [[100.0, 101.0], [99.0, 100.0], [100.0, 99.5], [101.0, 100.0]]
     assert [d.key for d in state(*steady, [84.0, 85.0]).departures] == [4]
     assert state(*steady, [70.0, 99.0]).departures == ()
+    """An interrupted race continues as it began."""
+    short = state([100.0, 101.0], [99.0, 101.0], [60.0, 61.0])
+    longer = state([100.0, 101.0, 50.0], [99.0, 101.0, 100.0], [60.0, 61.0])
+    assert longer.departures[: len(short.departures)] == short.departures
 
 
 def test_a_candidate_that_cannot_go_on_leaves_with_its_reason() -> None:
@@ -63,13 +61,6 @@ def test_a_candidate_that_cannot_go_on_leaves_with_its_reason() -> None:
     assert [(d.key, d.round, d.reason, d.ratio) for d in race.departures] == [(2, 2, "oom: too large", None)]
     nobody = replay_race([Entry(0, (), "crash"), Entry(1, (), "crash")], ROUNDS)
     assert (nobody.winner, nobody.running, len(nobody.departures)) == (None, (), 2)
-
-
-def test_trials_of_later_rounds_do_not_change_who_left_before() -> None:
-    """An interrupted race continues as it began."""
-    short = state([100.0, 101.0], [99.0, 101.0], [60.0, 61.0])
-    longer = state([100.0, 101.0, 50.0], [99.0, 101.0, 100.0], [60.0, 61.0])
-    assert longer.departures[: len(short.departures)] == short.departures
 
 
 # ---- the promise

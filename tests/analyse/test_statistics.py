@@ -22,22 +22,16 @@ from trainscale.analyse.statistics import (
 )
 
 
-def test_t_quantiles_are_those_of_the_tables() -> None:
+def test_mean_intervals_are_by_students_tables_from_three_values_on() -> None:
     quantiles = [student_t(0.975, 1), student_t(0.975, 4), student_t(0.9995, 2)]
     assert quantiles == pytest.approx([12.7062047, 2.77644511, 31.5990546], rel=1e-7)
     assert student_t(0.975, 23.75) == pytest.approx(2.0650488461606074, rel=1e-9)  # Welch's need not be whole
-
-
-def test_mean_interval_of_five_repeats() -> None:
     interval = mean_interval([10.0, 12.0, 11.0, 13.0, 9.0])
     reach = 2.77644511 * math.sqrt(2.5 / 5)
     assert interval.mean == 11
     assert interval.low == pytest.approx(11 - reach)
     assert interval.high == pytest.approx(11 + reach)
     assert interval.relative == pytest.approx(reach / 11)
-
-
-def test_one_or_two_values_have_a_mean_but_no_interval() -> None:
     assert mean_interval([5.0]) == Interval(5.0)
     assert mean_interval([5.0, 6.0]) == mean_interval([5.0, 6.0], sequential=True) == Interval(5.5)
     assert mean_interval([5.0, 6.0, 7.0]).low is not None
@@ -47,12 +41,17 @@ def test_one_or_two_values_have_a_mean_but_no_interval() -> None:
     assert Interval(4.0).scaled(0.5) == Interval(2.0)
 
 
-def test_ratio_interval_by_hand_with_equal_spreads() -> None:
-    # Relative variances of the means are equal, so Welch's degrees of freedom are (3-1) + (3-1) = 4.
+def test_ratio_intervals_by_hand() -> None:
     ratio = ratio_interval([198.0, 200.0, 202.0], [99.0, 100.0, 101.0])
     reach = 2.77644511 * math.sqrt(2 * (0.01**2 / 3))
     assert ratio.low == pytest.approx(2 * math.exp(-reach))
     assert ratio.high == pytest.approx(2 * math.exp(reach))
+    tops, bottoms = [198.0, 200.0, 202.0], [98.0, 100.0, 102.0, 100.0]
+    ratio = ratio_interval(tops, bottoms, sequential=True)
+    first = (1 + 0.8 / math.sqrt(3)) ** 2 * 0.01**2 / 3
+    second = 1.4**2 * (8 / 3 / 100**2) / 4
+    assert ratio.mean == 2
+    assert ratio.high == pytest.approx(2 * math.exp(4.30265273 * math.sqrt(first + second)))
 
 
 def test_a_ratio_needs_three_values_on_both_sides_for_an_interval_which_its_inverse_inverts() -> None:
@@ -70,15 +69,6 @@ def test_an_interval_is_wider_where_the_values_decided_how_many_there_are() -> N
     assert sequential.mean == fixed.mean
     assert sequential.half_width == pytest.approx(fixed.half_width * 1.4)  # type: ignore[operator]  # 1 + 0.8/√4
     assert sequential_factor(16) == pytest.approx(1.2)
-
-
-def test_a_sequential_ratio_by_hand_has_the_degrees_of_freedom_of_the_smaller_side() -> None:
-    tops, bottoms = [198.0, 200.0, 202.0], [98.0, 100.0, 102.0, 100.0]
-    ratio = ratio_interval(tops, bottoms, sequential=True)
-    first = (1 + 0.8 / math.sqrt(3)) ** 2 * 0.01**2 / 3
-    second = 1.4**2 * (8 / 3 / 100**2) / 4
-    assert ratio.mean == 2
-    assert ratio.high == pytest.approx(2 * math.exp(4.30265273 * math.sqrt(first + second)))
 
 
 def test_jitter_ignores_an_outlier() -> None:
@@ -105,14 +95,11 @@ def test_an_interval_of_a_ratio_widens_with_sequential_sides_and_with_confidence
     assert ratio([estimate(B)], [estimate(A)], 0.99).half_width > plain.half_width
 
 
-def test_an_exact_number_adds_no_error() -> None:
+def test_an_exact_number_adds_no_error_and_spreads_are_those_of_repeats() -> None:
     result, alone = ratio([estimate(B)], [Estimate(100.0, None, 0.0)], 0.95), mean_interval(B)
     assert result.mean == pytest.approx(alone.mean / 100)
     assert result.relative == pytest.approx(alone.relative, rel=1e-3)
     assert ratio([Estimate(2.0, None, 0.0)], [Estimate(1.0, None, 0.0)], 0.95).low == 2.0
-
-
-def test_the_spread_is_that_of_single_repeats_whatever_the_rule() -> None:
     assert estimate(A).spread == pytest.approx(estimate(A, True).spread)
     assert estimate(A).spread == pytest.approx(stdev(A) / fmean(A))
 

@@ -55,13 +55,10 @@ def test_jitter_is_of_cluster_wide_speed_or_adds_in_quadrature(strategy: str, sp
     assert compute_step_jitter(record) == pytest.approx(1.4826 * spread)
 
 
-def test_a_trial_without_step_times_still_has_a_speed() -> None:
+def test_a_trial_without_step_times_has_a_speed_and_one_without_samples_none() -> None:
     record = make_record(ranks=[make_rank(0, [], 1, samples=100, window_seconds=2.0)])
     assert compute_samples_per_second(record) == 50
     assert compute_step_jitter(record) is None
-
-
-def test_a_trial_without_samples_is_not_measured() -> None:
     assert not is_measured(make_record(ranks=()))
     assert not is_measured(make_record(ranks=[make_rank(0, [], 1)]))
     assert is_measured(make_record())
@@ -74,14 +71,11 @@ def test_synthetic_speed_is_that_of_resident_steps(strategy: str, speed: float) 
     assert compute_resident_samples_per_second(record) == pytest.approx(speed)
 
 
-def test_input_overhead_is_the_share_of_synthetic_speed_that_is_lost() -> None:
+def test_what_the_input_costs_is_lost_speed_and_waiting() -> None:
     rank = make_rank(0, [0.1] * 10, 32, resident_steps=10, resident_seconds=0.8)
     assert compute_input_overhead(make_record(make_config(data="mnist"), ranks=[rank])) == pytest.approx(0.2)
     assert compute_resident_samples_per_second(make_record()) is None
     assert compute_input_overhead(make_record()) is None
-
-
-def test_the_rank_that_waited_most_speaks_for_the_trial_and_nobody_waits_for_synthetic_images() -> None:
     ranks = [make_rank(rank, [0.1] * 10, 32, waited_seconds=waited) for rank, waited in enumerate((0.02, 0.3))]
     assert compute_waiting_share(make_record(make_config(data="mnist"), 2, ranks=ranks)) == pytest.approx(0.3)
     assert compute_waiting_share(make_record(devices=2, ranks=ranks)) is None

@@ -54,27 +54,15 @@ def test_outside_of_any_job_there_is_no_allocation() -> None:
 @pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
-def test_slurms_hosts_are_expanded_by_slurm_in_its_order() -> None:
+def test_slurms_hosts_are_expanded_by_slurm_and_used() -> None:
     given = find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[08-10,2],login"})
     assert [host.name for host in given.hosts] == ["node08", "node09", "node10", "node2", "login"]
     assert given.source == "Slurm job 7"
-
-
-@pytest.mark.processes
-@needs_slurm
-@pytest.mark.usefixtures("configured")
-def test_inside_a_slurm_job_its_hosts_are_where_an_experiment_runs_unless_it_says_otherwise() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-4]"}
     place = make_launcher(make_experiment({}), environment=inside)
     assert (place.name, len(place.access.hosts)) == ("slurm", 4)
     assert len(make_launcher(make_experiment({"hosts_count": 2}), environment=inside).access.hosts) == 2
     assert make_launcher(make_experiment({"launcher": "local"}), environment=inside).local
-
-
-@pytest.mark.processes
-@needs_slurm
-@pytest.mark.usefixtures("configured")
-def test_what_scontrol_complains_of_is_told() -> None:
     with pytest.raises(InputError, match="scontrol cannot read the nodes of this job, ,: it names none"):
         find_allocated_hosts({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": ","})
     with pytest.raises(InputError, match=r"cannot show job 7: .*Unable to contact slurm controller"):

@@ -203,13 +203,10 @@ def take_down(script: Script) -> None:
     stacks.delete_stack(script.aws, stack)
 
 
-def test_a_deletion_that_fails_at_first_is_requested_again(script: Script) -> None:
+def test_a_deletion_that_fails_is_requested_again_then_explained(script: Script) -> None:
     script.deletion().state("DELETE_IN_PROGRESS").state("DELETE_FAILED")
     script.deletion().state("DELETE_IN_PROGRESS").state("DELETE_COMPLETE")
     take_down(script)
-
-
-def test_what_cannot_be_deleted_is_named_with_its_reason(script: Script) -> None:
     for _ in range(2):
         script.deletion().state("DELETE_FAILED")
     script.resource("PublicSubnet", "DELETE_FAILED", "it is held by eni-1")
@@ -221,9 +218,6 @@ def test_what_cannot_be_deleted_is_named_with_its_reason(script: Script) -> None
         "  PublicSubnet demo-PublicSubnet: it is held by eni-1",
     ]
     assert lines[-1].endswith("its Tag Editor finds the tag trainscale-stack = demo")
-
-
-def test_a_deletion_that_aws_refuses_is_an_error_at_once(script: Script) -> None:
     script.formation.add_client_error("delete_stack", "AccessDenied", "User is not authorized")
     with pytest.raises(TrainscaleError, match="AWS does not allow this: User is not authorized"):
         take_down(script)
@@ -316,7 +310,7 @@ def test_only_ssh_to_the_master_is_open_and_nodes_reach_each_other_and_the_file_
     assert not any(subnet.get("MapPublicIpOnLaunch") for subnet in of_kind("EC2::Subnet").values())
 
 
-def test_the_metadata_service_is_version_2_only_and_disks_are_encrypted() -> None:
+def test_disks_are_encrypted_and_the_masters_role_may_only_look() -> None:
     templates = of_kind("EC2::LaunchTemplate")
     data = [template["LaunchTemplateData"] for template in templates.values()]
     assert {content["MetadataOptions"]["HttpTokens"] for content in data} == {"required"}
@@ -325,9 +319,6 @@ def test_the_metadata_service_is_version_2_only_and_disks_are_encrypted() -> Non
     disks = [*master["BlockDeviceMappings"], *templates["WorkerTemplate"]["LaunchTemplateData"]["BlockDeviceMappings"]]
     assert [(disk["Ebs"]["Encrypted"], disk["Ebs"]["DeleteOnTermination"]) for disk in disks] == [(True, True)] * 2
     assert of_kind("EFS::FileSystem")["FileSystem"]["Encrypted"] is True
-
-
-def test_the_masters_role_may_look_and_nothing_else() -> None:
     (role,) = of_kind("IAM::Role").values()
     allowed = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
     actions = [

@@ -88,13 +88,19 @@ def test_an_environment_is_used_if_it_is_complete_and_has_its_python(data: Path)
     assert state(is_usable=False) == environments.BROKEN
 
 
-def test_a_users_own_is_used_listed_last_and_left_alone(data: Path) -> None:
+def test_what_is_not_ours_is_left_alone(data: Path) -> None:
     fabricate("theirs", ("mxnet",))
     fabricate("mxnet", ("mxnet",), python="3.11.0")
     assert [environment.name for environment in environments.list_environments()] == ["mxnet", "theirs"]
     assert read_environment("theirs").state == environments.OWN
     fabricate("main", ("torch",))
     assert not make(DEFINITIONS["main"])
+    folder = environments.find_environments_folder() / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="holds other files"):
+        make(define(data / "files"))
+    assert (folder / "thesis.tex").read_text() == "precious"
 
 
 @pytest.mark.installs
@@ -196,15 +202,6 @@ def test_two_makings_at_once_give_one_environment(data: Path) -> None:
         thread.join()
     assert sorted(outcomes) == [False, True]
     assert read_environment("tiny").state == environments.READY
-
-
-def test_a_folder_of_other_files_is_not_touched(data: Path) -> None:
-    folder = environments.find_environments_folder() / "tiny"
-    folder.mkdir(parents=True)
-    (folder / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="holds other files"):
-        make(define(data / "files"))
-    assert (folder / "thesis.tex").read_text() == "precious"
 
 
 @pytest.mark.processes

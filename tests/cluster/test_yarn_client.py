@@ -44,14 +44,10 @@ def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster, tmp_pat
 
 
 @pytest.mark.processes
-def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
+def test_the_jar_is_the_newest_and_not_that_of_the_tests(tmp_path: Path) -> None:
     program(tmp_path, "yarn", "echo 'ERROR: JAVA_HOME is not set and could not be found.' >&2\nexit 1")
     with pytest.raises(InputError, match="yarn classpath: ERROR: JAVA_HOME is not set"):
         yarn.find_client({"PATH": f"{tmp_path}:/bin"})
-
-
-@pytest.mark.processes
-def test_the_jar_is_the_newest_and_not_that_of_the_tests_and_vendors_have_it_elsewhere(tmp_path: Path) -> None:
     home, vendor = tmp_path / "it's; a home", tmp_path / "vendor"
     (home / "share/hadoop/yarn").mkdir(parents=True)
     vendor.mkdir()

@@ -103,7 +103,7 @@ def test_what_fits_only_once_does_not_fit() -> None:
 # ---- bounds and shares
 
 
-def test_the_bound_is_the_least_of_the_limit_the_flag_and_the_images(tmp_path: Path) -> None:
+def test_bounds_of_batches_and_shares_of_memory(tmp_path: Path) -> None:
     made = plan()
     assert find_largest_to_try(made, made.configs[0], (1, 2)) == (65_536, "the search goes no further")
     made = plan(max_batch=100)
@@ -116,9 +116,6 @@ def test_the_bound_is_the_least_of_the_limit_the_flag_and_the_images(tmp_path: P
         45,
         "the 90 training images of mnist, two steps an epoch",
     )
-
-
-def test_workers_of_a_host_share_its_memory_and_those_of_gpus_have_no_limit() -> None:
     made = plan(cores=4, hosts=2)
     assert compute_memory_share(made, made.configs[0], (1, 2, 4)) == pytest.approx(0.8 / 4)
     assert compute_memory_share(made, made.configs[0], (1, 8)) == pytest.approx(0.8 / 4)

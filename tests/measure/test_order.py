@@ -104,28 +104,19 @@ def test_one_crash_among_good_trials_gives_nothing_up() -> None:
 # ---- a time budget
 
 
-def test_a_budget_measures_every_point_four_times_first_in_interleaved_rounds() -> None:
+def test_a_budget_is_spent_on_wide_intervals_after_four_rounds() -> None:
     steps, _ = play(a_plan(4, budget=600.0), good)
     forward, backward = [1, 2, 4], [4, 2, 1]
     rounds = [forward, backward, forward, backward]
     assert shape(steps) == [(devices, repeat) for repeat, ladder in enumerate(rounds) for devices in ladder]
-
-
-def test_a_budget_stops_early_when_every_interval_is_narrow() -> None:
     steps, done = play(a_plan(budget=3600.0), lambda trial: good(trial, speed=1000 + trial.repeat % 2))
     assert len(steps) == 8  # ±1 % after four repeats of each point
     assert sum(record.seconds for record in done) < 3600
-
-
-def test_a_budget_is_then_spent_on_the_widest_interval() -> None:
     plan = a_plan(budget=3600.0)
     speeds = {1: [100, 101, 103, 102], 2: [180, 220, 200, 190]}
     records = [good(Trial(plan.configs[0], n, r), speeds[n][r]) for r in range(4) for n in (1, 2)]
     step = choose_next_trial(plan, records)
     assert (step.trial.devices, step.trial.repeat) == (2, 4)
-
-
-def test_a_budget_goes_on_until_the_interval_of_the_report_is_narrow() -> None:
     plan = a_plan(1, budget=3600.0)
     speeds = [994.0, 1000.0, 1006.0, 1000.0]  # Student's interval is ±0.78 %, that of the report ±1.09 %
     assert mean_interval(speeds).relative == pytest.approx(0.0078, abs=5e-5)
@@ -157,16 +148,10 @@ def test_a_budget_ends_when_it_is_used_also_by_a_run_that_is_continued() -> None
     assert choose_next_trial(plan, done) is None
     rest, _ = play(plan, noisy, records=done[:3])
     assert [step.trial for step in rest] == [step.trial for step in whole[3:]]
-
-
-def test_failed_trials_count_against_the_budget() -> None:
     plan = a_plan(budget=120.0)
     with_failure, _ = play(plan, noisy, records=[bad(Trial(plan.configs[0], 1, 0), CRASH, seconds=100.0)])
     without, _ = play(plan, noisy)
     assert len(with_failure) < len(without)
-
-
-def test_budget_windows_get_seconds_and_the_counts_as_upper_limits() -> None:
     steps, _ = play(a_plan(budget=600.0, warmup=4, steps=50), noisy)
     assert {(step.measure.warmup, step.measure.steps) for step in steps} == {(4, 50)}
     assert all(step.measure.seconds is not None and 1.0 <= step.measure.seconds <= 100.0 for step in steps)
@@ -198,21 +183,15 @@ def test_a_trial_is_never_given_the_number_of_one_that_is_kept() -> None:
 # ---- points beside the ladder
 
 
-def test_points_beside_the_ladder_have_fewer_steps() -> None:
+def test_points_beside_the_ladder_have_fewer_steps_and_come_last() -> None:
     steps, _ = play(a_plan(models=("alexnet:8",), explain=True))
     measured = {step.trial.config.strategy: step.measure for step in steps}
     assert measured == {"allreduce": Measure(10, 100), "independent": Measure(10, 50)}
-
-
-def test_a_finished_run_is_continued_with_what_is_missing() -> None:
     plan = a_plan(models=("alexnet:8",))
     _, records = play(plan)
     steps, _ = play(a_plan(models=("alexnet:8",), explain=True), records=records)
     assert {step.trial.config.strategy for step in steps} == {"independent"}
     assert len(steps) == 6
-
-
-def test_after_a_budget_the_points_beside_the_ladder_are_measured_too() -> None:
     plain, _ = play(a_plan(budget=300.0))
     steps, _ = play(a_plan(budget=300.0, explain=True))
     assert [step.trial for step in steps[: len(plain)]] == [step.trial for step in plain]
@@ -238,13 +217,10 @@ def trials(count: int, within: float, between: float, seed: int = 1, **values: f
     return made
 
 
-def test_the_ratio_is_that_of_the_variances() -> None:
+def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
     ratio = compute_variance_ratio([trials(400, 0.05, 0.01)])
     assert ratio == pytest.approx(25.0, rel=0.2)
     assert compute_variance_ratio([trials(200, 0.05, 0.01, seed) for seed in (2, 3)]) == pytest.approx(25.0, rel=0.25)
-
-
-def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> None:
     own = trials(400, 0.05, 0.02)
     counts = choose_counts(own, [own], Measure(10, 10_000))
     assert counts.steps == pytest.approx((10.0 / 0.1 * 6.25) ** 0.5, rel=0.1)
@@ -252,18 +228,12 @@ def test_the_number_of_steps_is_the_square_root_of_costs_times_variances() -> No
     for within, between, steps in ((0.001, 0.05, LEAST_STEPS), (0.3, 0.0001, 100)):
         own = trials(50, within, between)
         assert choose_counts(own, [own], MOST) == Measure(10, steps)
-
-
-def test_a_warm_up_that_costs_much_is_shortened_with_its_window() -> None:
     slow = trials(50, 0.03, 0.02, step=2.0, steps=20)
     counts = choose_counts(slow, [slow], MOST)
     assert counts.warmup == 2
     fast = trials(50, 0.03, 0.02, step=0.01)
     counts = choose_counts(fast, [fast], MOST)
     assert counts.warmup == 10
-
-
-def test_too_few_repeats_or_no_steps_tell_nothing() -> None:
     assert compute_variance_ratio([trials(3, 0.05, 0.01)]) is None
     assert compute_variance_ratio([trials(2, 0.05, 0.01), trials(2, 0.05, 0.01, 2)]) is None
     assert compute_variance_ratio([trials(2, 0.05, 0.01, seed) for seed in range(3)]) is not None

@@ -60,7 +60,7 @@ def test_short_trials_have_a_fifth_of_the_steps() -> None:
     assert make_short_measure(Experiment.of(steps=4, warmup=3).measurement) == Measure(2, 4)
 
 
-def test_losers_leave_and_only_the_winner_is_measured_in_full() -> None:
+def test_losers_leave_and_only_the_winners_are_measured_in_full() -> None:
     records = run_search(make_search())
     assert short_description(records)[:4] == [
         ("allreduce", 8, 0), ("ps", 8, 0), ("allreduce", 16, 0), ("ps", 16, 0),
@@ -70,9 +70,6 @@ def test_losers_leave_and_only_the_winner_is_measured_in_full() -> None:
     assert {(r.trial.config.strategy, r.trial.config.batch) for r in in_full} == {("allreduce", 16)}
     assert [(r.trial.devices, r.trial.repeat, r.steps) for r in in_full] == [(2, 0, 100), (2, 1, 100), (2, 2, 100)]
     assert {r.steps for r in records if r.trial.short} == {20}
-
-
-def test_each_device_count_has_a_race_and_winners_are_also_measured_on_one_device() -> None:
     records = run_search(make_search((1, 2)))
     assert {r.trial.devices for r in records if r.trial.short} == {1, 2}
     assert sorted({r.trial.devices for r in records if not r.trial.short}) == [1, 2]
@@ -85,7 +82,7 @@ def test_an_interrupted_search_continues_as_it_would_have_gone_on(cut: int) -> N
     assert run_search(plan, run_search(plan, most=cut)) == whole
 
 
-def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_tried() -> None:
+def test_candidates_that_fail_leave() -> None:
     plan = make_search(batch=(8, 16), strategies=("allreduce",))
     step = choose_next_trial(plan, [])
     failed = TrialRecord(step.trial, OUT_OF_MEMORY, "", 1.0, failure=Failure(OUT_OF_MEMORY, "too large"))
@@ -94,9 +91,6 @@ def test_a_candidate_that_runs_out_of_memory_leaves_and_larger_batches_are_not_t
     skipped = skip_for_memory(plan, following.trial, [failed])
     assert skipped.failure == Failure(SKIPPED, "not tried: batch 8 ran out of memory")
     assert choose_next_trial(plan, [failed, skipped]) is None
-
-
-def test_one_crash_is_tried_again_and_two_are_the_end() -> None:
     plan = make_search(strategies=("allreduce",))
     first = choose_next_trial(plan, [])
     crashed = TrialRecord(first.trial, "crash", "", 1.0, failure=Failure("crash", "segmentation fault"))

@@ -53,25 +53,19 @@ FAILED = replace(
 )
 
 
-def test_a_record_survives_its_line() -> None:
+def test_a_record_survives_its_line_without_what_this_version_does_not_know() -> None:
     failed = replace(GOOD, status="crash", failure=Failure("crash", "rank 0: \u00fc", 0, ("a", "b")))
     for record in (GOOD, FAILED, failed, *full_records()):
         line = json.dumps(record.to_dict())
         assert decode_record(line, "") == TrialRecord.from_dict(json.loads(line))
     assert decode_record(json.dumps(GOOD.to_dict()), "") == GOOD
     assert (GOOD.ok, FAILED.ok) == (True, False)
-
-
-def test_a_line_carries_the_schema_the_key_and_the_config() -> None:
     values = GOOD.to_dict()
     assert values["schema"] == SCHEMA
     assert values["key"] == GOOD.trial.key
     assert values["config"] == CONFIG.to_dict()
     assert (values["devices"], values["repeat"]) == (2, 1)
     assert "trial" not in values
-
-
-def test_what_this_version_does_not_know_is_dropped() -> None:
     values = json.loads(json.dumps(GOOD.to_dict()))
     values["colour"] = "blue"
     values["ranks"][0]["colour"] = "blue"
@@ -202,13 +196,10 @@ def test_control_characters_in_texts_are_left_out(text: str) -> None:
 # ---- the quick decoder gives the same as the standard library
 
 
-def test_fields_that_an_older_line_does_not_have_get_their_defaults() -> None:
+def test_an_older_line_has_defaults_and_records_of_one_config_share_it() -> None:
     needed = ("schema", "config", "devices", "repeat", "status", "started", "seconds")
     values = {name: value for name, value in GOOD.to_dict().items() if name in needed}
     assert decode_record(json.dumps(values), "").to_dict() == TrialRecord.from_dict(values).to_dict()
-
-
-def test_records_of_one_config_share_it() -> None:
     first, second = (decode_record(json.dumps(GOOD.to_dict()), "") for _ in range(2))
     assert first.trial.config is second.trial.config
 

@@ -83,11 +83,15 @@ def test_slots(config: Config, workers: int, there: AvailableDevices, expected: 
     assert placed(config, workers, there) == expected
 
 
-def test_servers_take_no_gpus_and_a_scheduler_is_beside_the_first_worker() -> None:
+def test_servers_take_no_gpus_and_hosts_are_counted() -> None:
     slots = place_processes(ps(2, device="cuda"), 4, available(2, 2, kind="cuda"))
     assert [slot.device for slot in slots[4:]] == [Device("cpu", 0, ()), Device("cpu", 1, ())]
     assert [slot.host.name for slot in slots[4:]] == ["a", "b"]
     assert placed(ps(1, **APART), 2, available(2, 2), 1) == ("b0 b1", "a0 b0")
+    there = available(2, 2, 2)
+    assert [count_hosts(make_config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
+    assert count_hosts(ps(1, server_placement="apart"), 1, there) == 2
+    assert count_hosts(make_config(placement="round-robin"), 2, there) == 2
 
 
 @pytest.mark.parametrize(
@@ -128,13 +132,6 @@ def test_the_longest_ladder_that_there_is_room_for(config: Config, there: Availa
     place_processes(config, most, there)
     with pytest.raises(InputError):
         check_room(config, most + 1, there)
-
-
-def test_the_hosts_of_a_trial_are_counted() -> None:
-    there = available(2, 2, 2)
-    assert [count_hosts(make_config(), workers, there) for workers in (1, 2, 3, 6)] == [1, 1, 2, 3]
-    assert count_hosts(ps(1, server_placement="apart"), 1, there) == 2
-    assert count_hosts(make_config(placement="round-robin"), 2, there) == 2
 
 
 @pytest.mark.parametrize(

@@ -229,22 +229,21 @@ def test_independent_ranks_are_measured_too(settings: dict[str, Any], expected: 
     assert made.further_seconds <= MOST_TIME * made.ladder_seconds or expected == [(2, 1)]
 
 
-def test_strategies_of_the_same_work_share_their_points() -> None:
+def test_further_points_take_at_most_40_percent_and_come_in_between() -> None:
     made = a_plan(strategies=("allreduce", "ps:1", "ps:2"))
     assert len(set(points(made))) == len(points(made))
-
-
-def test_it_takes_at_most_40_percent_of_the_ladder() -> None:
     for settings in ({}, {"steps": 20}, {"models": ("mnist:8",)}, {"budget": 300.0}, {"repeats": 3}):
         made = a_plan(**settings)
         assert 0 < made.further_seconds <= MOST_TIME * made.ladder_seconds * (1 + 1e-9), settings
         assert made.seconds == made.ladder_seconds + made.further_seconds
-
-
-def test_what_does_not_fit_is_left_out_but_never_the_most_devices() -> None:
     made = a_plan(models=("mnist:1",), repeats=3, steps=20)
     assert points(made)[0] == ("independent", 8)
     assert len(points(made)) < 4
+    trials = a_plan(devices=2).list_trials()
+    strategies = [trial.config.strategy for trial in trials]
+    assert strategies[:4] == ["allreduce", "allreduce", "independent", "independent"]
+    assert strategies.count("independent") == 6
+    assert strategies[-2:] == ["allreduce", "allreduce"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 20}, {"models": ("mnist:1",), "steps": 5}])
@@ -255,39 +254,25 @@ def test_a_ladder_of_two_points_keeps_the_limit(repeats: int, settings: dict[str
     assert made.further_seconds <= MOST_TIME * made.ladder_seconds
 
 
-def test_further_trials_come_in_between() -> None:
-    trials = a_plan(devices=2).list_trials()
-    strategies = [trial.config.strategy for trial in trials]
-    assert strategies[:4] == ["allreduce", "allreduce", "independent", "independent"]
-    assert strategies.count("independent") == 6
-    assert strategies[-2:] == ["allreduce", "allreduce"]
-
-
-def test_where_speed_is_measured_training_is_always_the_same() -> None:
+def test_training_defaults_are_no_part_of_speed_or_parity() -> None:
     (config,) = plan(models=("inception-bn-28-small",), data="cifar10").configs
     usual = Config(config.framework, config.model, config.batch, config.strategy, config.image_size, config.classes)
     names = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
     assert [getattr(config, name) for name in names] == [getattr(usual, name) for name in names]
-
-
-def test_a_parity_check_ignores_images_and_training_defaults() -> None:
     (trained,) = plan(models=("inception-bn-28-small",), batch=8, **LEARN).configs
     (measured,) = plan(models=("inception-bn-28-small",), batch=8).configs
     assert trained.reset_training() == measured
 
 
-def test_an_accuracy_without_epochs_has_a_limit() -> None:
+def test_training_to_an_accuracy_has_a_limit_and_is_not_repeated() -> None:
     assert make_experiment({"until_accuracy": 0.9}).training.epochs == MOST_EPOCHS
     assert make_experiment({"until_accuracy": 0.9, "epochs": 7}).training.epochs == 7
-
-
-def test_training_to_an_accuracy_is_not_repeated_by_default() -> None:
     assert make_experiment({"epochs": 3}).measurement.repeats == 1
     assert make_experiment({"epochs": 3, "repeats": 4}).measurement.repeats == 4
     assert make_experiment({}).measurement.repeats == 5
 
 
-def test_photographs_are_counted(tmp_path: Path) -> None:
+def test_a_plan_counts_its_images(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "photographs")
     dataset = make_plan(
         make_experiment({"models": ("resnet18:1",), "data": f"imagefolder:{folder}", "epochs": 2}), cpus()
@@ -296,15 +281,9 @@ def test_photographs_are_counted(tmp_path: Path) -> None:
     assert config.data == "imagefolder:photographs"
     assert config.classes == dataset.dataset.facts.classes
     assert dataset.dataset.directory == str(folder)
-
-
-def test_the_time_of_a_plan_grows_with_its_epochs(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path / "images")
     short, long = (plan(models=("resnet50-cifar:10",), data=f"cifar10:{folder}", epochs=n) for n in (2, 20))
     assert long.seconds > short.seconds
-
-
-def test_a_missing_folder_of_photographs_is_named(tmp_path: Path) -> None:
     message = refusal(models=("resnet18",), data=f"imagefolder:{tmp_path / 'none'}")
     assert message.startswith("data: ")
     assert str(tmp_path / "none" / "train") in message
