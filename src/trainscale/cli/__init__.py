@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from .. import __version__
 from ..errors import InputError, TrainscaleError, explain_unknown, shorten_path
@@ -17,30 +18,8 @@ from .signals import outlive_readers
 _ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that a person gave: too long, or a loop of links
-COMMANDS = {
-    "run": "measure a scaling curve and draw its plots",
-    "watch": "show a run that another process measures, here or on another host",
-    "plan": "show what a run would do, in what order, and about how long it would take",
-    "report": "write the tables and plots of a run again, from its journal",
-    "explain": "explain where the efficiency of a run went, from its journal",
-    "best": "show the best configuration that was measured for every device count",
-    "predict": "predict the speed on more devices, with an interval, or explain why that would be a guess",
-    "study": "write the scaling study of a proposal: tables, efficiency, cost, method",
-    "export": "export runs as one table, or to MLflow or Weights & Biases",
-    "notebook": "write a notebook that repeats the analysis of a run",
-    "compare": "compare two runs: faster, slower or the same; can be a gate in CI and in acceptance tests",
-    "published": "list scaling results that others have published, and compare a run with them",
-    "parse-log": "make tables from logs of trainscale, MXNet or tf_cnn_benchmarks",
-    "check": "check this machine, or every host of --hosts, and report problems",
-    "parity": "prove that frameworks train the same network",
-    "models": "list the networks with their parameters, operations and sizes",
-    "data": "get, list and check data sets",
-    "env": "create, list and remove environments with frameworks",
-    "frameworks": "list the frameworks and the strategies that each offers",
-    "launch": "run your own program on many hosts, with the variables of its framework",
-    "cluster": "create, show and delete a cluster on AWS",
-    "completion": "print a script that completes commands and options in bash, zsh or fish",
-}
+_HELP = Path(__file__).with_name("help.txt").read_text()
+COMMANDS = dict(re.findall(r"^  ([a-z][a-z-]+)  +(\w.*)", _HELP, re.MULTILINE))
 # Modules that hold several commands, each a function of the command's name. Others hold one command, ``main``.
 _GROUPS = {
     **dict.fromkeys(("explain", "best", "predict", "study", "compare", "published"), "questions"),
@@ -48,20 +27,6 @@ _GROUPS = {
     **dict.fromkeys(("check", "parity"), "checks"),
     **dict.fromkeys(("models", "frameworks"), "listings"),
 }
-_HELP = f"""usage: trainscale COMMAND [options]
-
-trainscale measures how deep-learning training scales from one device to many hosts.
-
-commands:
-{chr(10).join(f"  {name:<11} {description}" for name, description in COMMANDS.items())}
-
-examples:
-  trainscale run --budget 5m                        a first answer in five minutes
-  trainscale run --models "Inceptionv3:16,Alexnet:256" -x 8
-  trainscale COMMAND --help                         all options of a command
-  trainscale --version
-
-Exit codes: 0 done, 1 measured but something failed, 2 wrong input, 130 interrupted."""
 
 
 class Debug:
@@ -77,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
         outlive_readers(ends_process=False)
-        print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP)
+        print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP.rstrip())
         return 0
     return guard(argv, lambda: find_command(argv[0])(argv[1:]))
 
