@@ -25,6 +25,7 @@ from ..cluster.aws_template import (
     parse_ssh_range,
 )
 from ..errors import InputError, TrainscaleError
+from ..questions.documents import load_template
 from ..record.files import write_atomically
 from ..report.numbers import format_rough_duration
 from ..spec.settings import whole
@@ -85,14 +86,11 @@ def create(options: Namespace) -> int:
     master = find_instance_type(options.master_type, "--master-type")
     ssh_from = parse_ssh_range(options.ssh_from)
     if options.disk < _SMALLEST_DISK:
-        raise InputError(
-            f"--disk: {options.disk} GiB are too few for the images with drivers; valid: {_SMALLEST_DISK} or more"
-        )
+        valid = f"valid: {_SMALLEST_DISK} or more"
+        raise InputError(f"--disk: {options.disk} GiB are too few for the images with drivers; {valid}")
     if not options.yes and not sys.stdin.isatty():
-        raise InputError(
-            f"AWS bills for {options.nodes} × {options.type} and a master, and there is no terminal to ask on; "
-            "--yes starts them without asking"
-        )
+        bill = f"AWS bills for {options.nodes} × {options.type} and a master"
+        raise InputError(f"{bill}, and there is no terminal to ask on; --yes starts them without asking")
     aws = connect(options.region)
     stacks.check_name_is_free(aws, options.name)
     request = ClusterRequest(
@@ -108,29 +106,12 @@ def create(options: Namespace) -> int:
         find_zone(aws, options.zone, worker, master),
         ssh_from,
     )
-    _print_request(request)
+    print(load_template(__package__, "request.j2").render(request=request))
     if not options.yes and not _confirm("Create it?"):
         print("nothing was created")
         return 1
     with interrupt_on_signals():
         return _create(aws, request)
-
-
-def _print_request(request: ClusterRequest) -> None:
-    nodes, worker = request.nodes, request.worker
-    devices = f"{worker.gpus} × {worker.gpu}" if worker.gpus else f"{worker.cpus} virtual CPUs"
-    fabric = f", {worker.efa} EFA" if worker.efa else ""
-    workers = f"{nodes} {'worker' if nodes == 1 else 'workers'} {worker.name} ({devices}{fabric} each)"
-    print(f"cluster {request.name} in {request.zone}: {workers} and a master")
-    print(f"  workers' image  {request.worker_image.id}, {request.worker_image.name}")
-    print(f"  master's image  {request.master_image.id}, {request.master_image.name}")
-    print(f"  ssh             from {request.ssh_from}, with the key pair {request.key}")
-    print("AWS bills for this until you run cluster down:")
-    print(f"  {nodes} × {worker.name}")
-    print(f"  a master, {request.master.name}")
-    print(f"  {nodes + 1} disks of {request.disk_gib} GiB")
-    print("  a NAT gateway and two public addresses")
-    print("  what the shared file system stores, and data that leaves AWS")
 
 
 def _confirm(question: str) -> bool:
@@ -145,10 +126,8 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     name = request.name
-    hints = (
-        f"  look: {_format_command('status', name, aws.region)} (--wait waits as here)\n"
-        f"  remove all: {_format_command('down', name, aws.region)}"
-    )
+    look, down = (_format_command(action, name, aws.region) for action in ("status", "down"))
+    hints = f"  look: {look} (--wait waits as here)\n  remove all: {down}"
     stack_id = create_stack(aws, request)
     try:
         stack = _wait(console, aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
@@ -163,11 +142,9 @@ def _create(aws: AwsClients, request: ClusterRequest) -> int:
     except TrainscaleError as error:
         raise TrainscaleError(f"{error}\n{hints}") from error
     if stack is None or stack.status != stacks.READY:
-        reason = stacks.find_first_failure(aws, stack_id) or (stack.reason if stack else "") or "no reason given"
-        raise TrainscaleError(
-            f"{name} was not created ({stack.status if stack else 'gone'}): {reason}\n"
-            f"  remove what is left: {_format_command('down', name, aws.region)}"
-        )
+        status, reason = (stack.status, stack.reason) if stack else ("gone", "")
+        reason = stacks.find_first_failure(aws, stack_id) or reason or "no reason given"
+        raise TrainscaleError(f"{name} was not created ({status}): {reason}\n  remove what is left: {down}")
     console.print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}", markup=False)
     for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
         print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
@@ -187,7 +164,8 @@ def show_status(options: Namespace) -> int:
             _wait(Console(highlight=False, soft_wrap=True), aws, stack.id, f"waiting for {stack.name}")
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
-    print(f"cluster {stack.name} in {options.region}: {stack.status}{f', {stack.reason}' if stack.reason else ''}")
+    reason = f", {stack.reason}" if stack.reason else ""
+    print(f"cluster {stack.name} in {options.region}: {stack.status}{reason}")
     print(f"  created {format_rough_duration(age)} ago; AWS bills for it until cluster down")
     nodes = stacks.list_nodes(aws, stack)
     rows = [("node", "type", "state", "address", "public address", "instance")]
