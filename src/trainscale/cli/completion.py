@@ -11,7 +11,6 @@ import importlib
 import os
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import argcomplete
@@ -93,24 +92,15 @@ def find_completer(command: str, action: argparse.Action) -> Completer:
     elif words is None:
         words = setting.value_type.choices if setting else ()
     is_list = setting.value_type.is_plural if setting else action.dest == "despite" or command == "report"
-    completer: Completer = ChoicesCompleter(words)
-    if words and is_list:
-        completer = partial(_offer_list_words, words)
-    elif words:
-        pass
-    elif action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
-        completer = _offer_runs
-    elif action.dest in ("file", "files") or action.metavar in ("FILE", "PATH", "PYTHON"):
-        completer = FilesCompleter()
-    elif action.metavar == "DIR":
-        completer = _offer_folders
-    return completer
-
-
-def _offer_list_words(words: Iterable[str], prefix: str, **_: object) -> Iterable[str]:
-    """Offer words for the last item of a list with commas."""
-    head = prefix[: prefix.rfind(",") + 1]
-    return [head + word for word in words]
+    if words and is_list:  # the last item of a list with commas
+        return lambda prefix, **_: [prefix[: prefix.rfind(",") + 1] + word for word in words]
+    if words:
+        return ChoicesCompleter(words)  # type: ignore[no-any-return]
+    if action.dest in _RUN_ARGUMENTS and not command.startswith("data "):
+        return _offer_runs
+    if action.dest in ("file", "files") or action.metavar in ("FILE", "PATH", "PYTHON"):
+        return FilesCompleter()  # type: ignore[no-any-return]
+    return _offer_folders if action.metavar == "DIR" else ChoicesCompleter(())
 
 
 def _offer_runs(prefix: str, **_: object) -> Iterable[str]:

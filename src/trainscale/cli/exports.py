@@ -81,7 +81,20 @@ def notebook(argv: list[str]) -> int:
                 raise InputError(f"--{name.replace('_', '-')}: valid together with --open")
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
-    target = _read_target(options)
+    experiment = read_experiment(options)
+    ssh = experiment.select_settings(SshSettings)
+    if ssh.config_path and not ssh.config_path.is_file():
+        raise InputError(f"ssh config {ssh.config_path}: there is no such file")
+    target = JupyterTarget(None, ssh, None)
+    if options.on == _SLURM:
+        if not shutil.which("srun"):
+            raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
+        target = JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
+    elif options.on is not None:
+        match = _HOST.fullmatch(options.on)
+        if match is None:
+            raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {_SLURM}")
+        target = JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
     if target.host:  # read the run over ssh, and have the notebook written beside it, unless there is one
         if options.output:
             raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
@@ -142,23 +155,6 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
         "nbformat_minor": 5,
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _read_target(options: Namespace) -> JupyterTarget:
-    experiment = read_experiment(options)
-    ssh = experiment.select_settings(SshSettings)
-    if ssh.config_path and not ssh.config_path.is_file():
-        raise InputError(f"ssh config {ssh.config_path}: there is no such file")
-    if options.on is None:
-        return JupyterTarget(None, ssh, None)
-    if options.on == _SLURM:
-        if not shutil.which("srun"):
-            raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        return JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
-    match = _HOST.fullmatch(options.on)
-    if match is None:
-        raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {_SLURM}")
-    return JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
 
 
 def _serve(target: JupyterTarget, request: NotebookRequest, port: int, open_browser: bool) -> int:

@@ -43,7 +43,11 @@ def main(argv: list[str]) -> int:
     columns = _split_names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
     tables = []
     for name, section in _read_sections(options):
-        epochs = _select_epochs(section.epochs, options, name)
+        epochs = [row for row in section.epochs if row.epoch % options.every == 0 or row is section.epochs[-1]]
+        if epochs and options.metrics is not None:
+            valid = dict.fromkeys(metric for row in section.epochs for metric in (*row.train, *row.valid))
+            metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
+            epochs = [_select_metrics(row, metrics) for row in epochs]
         last = max((row.step for row in section.steps if row.step is not None), default=None)
         steps = [row for row in section.steps if row.step in (None, last) or row.step % options.every == 0]
         table = render_epoch_table(epochs, table_format, columns) if epochs else render_step_table(steps, table_format)
@@ -101,20 +105,10 @@ def _read_lines(file: str) -> Iterator[str]:
         raise InputError(f"{shorten_path(_describe_file(file))}: cannot be read: {error.strerror}") from None
 
 
-def _select_epochs(epochs: Sequence[EpochRow], options: argparse.Namespace, name: str) -> list[EpochRow]:
-    selected = [row for row in epochs if row.epoch % options.every == 0 or row is epochs[-1]]
-    if options.metrics is None or not selected:
-        return selected
-    valid = dict.fromkeys(name for row in epochs for name in (*row.train, *row.valid))
-    metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
-    return [
-        replace(
-            row,
-            train={metric: row.train[metric] for metric in metrics if metric in row.train},
-            valid={metric: row.valid[metric] for metric in metrics if metric in row.valid},
-        )
-        for row in selected
-    ]
+def _select_metrics(row: EpochRow, metrics: Sequence[str]) -> EpochRow:
+    train = {metric: row.train[metric] for metric in metrics if metric in row.train}
+    valid = {metric: row.valid[metric] for metric in metrics if metric in row.valid}
+    return replace(row, train=train, valid=valid)
 
 
 def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:

@@ -241,7 +241,18 @@ def published(argv: list[str]) -> int:
     add("--output", "FILE", "with ID: draw the curve into this file, .svg or .png", type=Path)
     add("--json", "", "print JSON")
     options = parser.read(argv)
-    _check_published(options)
+    filters = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name) is not None]
+    if options.id and (options.like or filters):
+        raise InputError(f"ID shows one curve; {(['--like'] if options.like else filters)[0]} is valid without it")
+    if options.like and filters:
+        raise InputError(f"--like looks at all curves; {filters[0]} is valid without it")
+    for name in ("devices", "series"):
+        if getattr(options, name) is not None and not options.like:
+            raise InputError(f"--{name}: valid together with --like")
+    if options.output and not options.id:
+        raise InputError("--output: valid together with an ID")
+    if options.output and options.output.suffix not in _PICTURES:
+        raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")
     console = Console(highlight=False)
     if options.like:
         run = Run.open(options.like, warn_of_damage)
@@ -285,18 +296,3 @@ def published(argv: list[str]) -> int:
         except OSError as error:
             raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
     return 0
-
-
-def _check_published(options: argparse.Namespace) -> None:
-    filters = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name) is not None]
-    if options.id and (options.like or filters):
-        raise InputError(f"ID shows one curve; {(['--like'] if options.like else filters)[0]} is valid without it")
-    if options.like and filters:
-        raise InputError(f"--like looks at all curves; {filters[0]} is valid without it")
-    for name in ("devices", "series"):
-        if getattr(options, name) is not None and not options.like:
-            raise InputError(f"--{name}: valid together with --like")
-    if options.output and not options.id:
-        raise InputError("--output: valid together with an ID")
-    if options.output and options.output.suffix not in _PICTURES:
-        raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")

@@ -33,7 +33,7 @@ from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from .results import print_missing_charts, print_results, print_summary_lines
 from .signals import interrupt_on_signals
-from .views import CommandView
+from .views import CommandView, describe_kept
 
 _LOG_LINES = 20
 
@@ -110,11 +110,10 @@ def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int
     if run.records:
         _finish_results(run)
     if cause:
-        count = len(run.records)
-        trials = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
         advice = "the same command submits again and continues" if run.has_begun else "the same command submits again"
-        retry = "; --retry-failed repeats the lost trials" if any(r.status == LOST for r in run.records) else ""
-        print(f"job {job.number} {cause}; {trials}; {advice}{retry}")
+        if any(record.status == LOST for record in run.records):
+            advice += "; --retry-failed repeats the lost trials"
+        print(f"job {job.number} {cause}; {describe_kept(len(run.records))}; {advice}")
         return 130
     if status.state == FORGOTTEN:
         failure = "is over and Slurm has forgotten how it ended"

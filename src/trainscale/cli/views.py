@@ -327,6 +327,10 @@ def _identify(trial: Trial) -> JsonObject:
 # ---- what the commands show
 
 
+def describe_kept(count: int) -> str:
+    return f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
+
+
 class CommandView(RunView):
     """``location`` is where the journal of a watched run is; ``remote_job`` names what measures it."""
 
@@ -384,10 +388,8 @@ class CommandView(RunView):
         if self.style == TEXT:
             print_results(run, self.location)
         if interruption is not None:
-            count = len(run.records)
-            kept = f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
             reason = f": {interruption}" if interruption else ""
-            self.show_message(f"stopped{reason}; {kept}; the same command continues")
+            self.show_message(f"stopped{reason}; {describe_kept(len(run.records))}; the same command continues")
         elif self.style == TEXT and self.explains:
             from ..questions.explain.explain import explain_records, make_explaining_command
             from ..questions.explain.text import render_document
