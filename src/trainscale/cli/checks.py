@@ -13,32 +13,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..cluster.hosts import (
-    choose_cores_per_device,
-    describe_devices,
-    find_devices,
-    find_local_devices,
-    get_machine,
-    list_devices,
-)
+from ..cluster import hosts as clusters
 from ..errors import InputError, explain_unknown
 from ..launch import plugins
+from ..launch import survey as surveys
 from ..launch.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
 from ..launch.launchers.target import LAUNCHERS, list_plugin_setting_keys, make_launcher
-from ..launch.survey import (
-    Finding,
-    Survey,
-    compute_clock_offset,
-    describe_host_devices,
-    describe_hosts,
-    find_problems,
-    format_gigabits,
-    format_milliseconds,
-    group_framework_versions,
-    survey,
-)
 from ..launch.trial.trial import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
@@ -104,7 +86,7 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
 def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
     threads = machine.threads_per_core
     shared = f", {threads} threads share a core" if threads > 1 else ""
-    slots = list_devices(machine, "cpu", choose_cores_per_device(machine), 1)
+    slots = clusters.list_devices(machine, "cpu", clusters.choose_cores_per_device(machine), 1)
     memory, free = map(format_gibibytes, (machine.memory_bytes, machine.memory_available_bytes))
     gpus = []
     for gpu in machine.gpus:
@@ -120,7 +102,7 @@ def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
     busy = ": busy, results will be noisy" if is_busy else ""
     return [
         ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
-        ("CPU devices", describe_devices(machine, slots)),
+        ("CPU devices", clusters.describe_devices(machine, slots)),
         ("memory", f"{memory}, {free} free"),
         *(gpus or [("GPUs", f"none ({machine.gpu_note})")]),
         ("disk here", f"{format_gibibytes(shutil.disk_usage(Path.cwd()).free)} free"),
@@ -156,20 +138,20 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     launcher.access = replace(launcher.access, connect_seconds=_CONNECT_SECONDS)
     try:
         with console.status("asking the hosts") if console.is_terminal else nullcontext():
-            result = survey(launcher, pythons, [ProbeRequest(name) for name in frameworks])
+            result = surveys.survey(launcher, pythons, [ProbeRequest(name) for name in frameworks])
     finally:
         launcher.close()
-    problems, devices = find_problems(result, given), None
+    problems, devices = surveys.find_problems(result, given), None
     try:
-        devices = find_devices(result.usable, experiment) if result.usable else None
+        devices = clusters.find_devices(result.usable, experiment) if result.usable else None
     except InputError as error:  # a run would refuse these hosts
-        problems.append(Finding(str(error)))
+        problems.append(surveys.Finding(str(error)))
     facts = {host.name: host.facts for host in result.usable if host.facts}
     for name in frameworks if devices else ():
         answer = combine_probes(facts, name)
         if not answer.is_available:
             remedy = f"get it with: {answer.install_command}" if answer.install_command else ""
-            problems.append(Finding(f"{name}: {answer.reason}", remedy))
+            problems.append(surveys.Finding(f"{name}: {answer.reason}", remedy))
 
     usable = f"{len(result.usable)} of {format_count(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
@@ -177,7 +159,7 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     links = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
     if measured := [link for link in links if all(link)]:
         bits, round_trip, pair = min(measured)
-        slowest = f"{pair}: {format_gigabits(bits)} Gbit/s, {format_milliseconds(round_trip)} ms"
+        slowest = f"{pair}: {surveys.format_gigabits(bits)} Gbit/s, {surveys.format_milliseconds(round_trip)} ms"
         meaning = "Gbit/s to the next host, ms of a round trip"
         console.print(f"{meaning}; the slowest pair is {slowest}", markup=False)
     if result.usable:
@@ -188,7 +170,7 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     return 1 if any(finding.is_serious for finding in problems) else 0
 
 
-def _make_hosts_table(result: Survey) -> Table:
+def _make_hosts_table(result: surveys.Survey) -> Table:
     links = {link.sender: link for link in result.links}
     has_links = len(result.hosts) > 1
     numbers = map(number, ("memory", "disk", "clock", *(("Gbit/s", "ms") if has_links else ())))
@@ -201,37 +183,37 @@ def _make_hosts_table(result: Survey) -> Table:
             continue
         host, facts = usable[name], usable[name].facts
         assert facts is not None
-        free, offset = facts.disk_free_bytes, compute_clock_offset(host)
+        free, offset = facts.disk_free_bytes, surveys.compute_clock_offset(host)
         cells = [
             facts.python_version,
-            describe_host_devices(host),
-            format_gibibytes(get_machine(host).memory_available_bytes),
+            surveys.describe_host_devices(host),
+            format_gibibytes(clusters.get_machine(host).memory_available_bytes),
             "?" if free is None else format_decimal_size(free),
             "?" if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.05 else "0 s",
         ]
         if has_links:
             link = links.get(name)
             bits, seconds = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
-            cells.append("–" if bits is None else format_gigabits(bits))
-            cells.append("–" if seconds is None else format_milliseconds(seconds))
+            cells.append("–" if bits is None else surveys.format_gigabits(bits))
+            cells.append("–" if seconds is None else surveys.format_milliseconds(seconds))
         table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
     return table
 
 
-def _make_frameworks_table(result: Survey) -> Table:
+def _make_frameworks_table(result: surveys.Survey) -> Table:
     table, usable = make_table(text(), Column(), Column(), show_header=False), result.usable
-    for name, by_version in group_framework_versions(usable).items():
+    for name, by_version in surveys.group_framework_versions(usable).items():
         for version, hosts in by_version.items():
             if version or len(by_version) > 1:
                 cell = Text(version or "missing", style="" if version else "red")
-                table.add_row(name, cell, describe_hosts(hosts, len(usable)))
+                table.add_row(name, cell, surveys.describe_hosts(hosts, len(usable)))
     copied = sum(bool(host.facts and host.facts.worker_copied) for host in usable)
     note = f"copied to {copied} just now" if copied else "was there already"
     table.add_row("worker", build_archive().digest[:8], note)
     return table
 
 
-def _make_problems_table(problems: Sequence[Finding]) -> Table:
+def _make_problems_table(problems: Sequence[surveys.Finding]) -> Table:
     table = make_table(text(), folded(), show_header=False, gap=1)
     for finding in sorted(problems, key=lambda problem: not problem.is_serious):
         mark = Text("✗", style="red") if finding.is_serious else Text("⚑", style="yellow")
@@ -251,7 +233,7 @@ def parity(argv: list[str]) -> int:
     add_experiment(parser, _PARITY_SETTINGS)
     options = parser.read(argv)
     experiment = read_experiment(options)
-    plan = make_plan(experiment, find_local_devices(read_machine(), experiment))
+    plan = make_plan(experiment, clusters.find_local_devices(read_machine(), experiment))
     if not group_comparisons(plan.configs):
         raise InputError(
             f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"

@@ -14,16 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ..cluster import aws as stacks
+from ..cluster import aws_template as template
 from ..cluster.aws import AwsClients, add_hint, connect, find_region
-from ..cluster.aws_template import (
-    INSTANCE_TYPES,
-    ClusterRequest,
-    create_stack,
-    find_image,
-    find_instance_type,
-    find_zone,
-    parse_ssh_range,
-)
 from ..errors import InputError, TrainscaleError
 from ..questions.documents import load_template
 from ..record.files import write_atomically
@@ -82,9 +74,9 @@ def _format_command(action: str, name: str, region: str) -> str:
 
 
 def create(options: Namespace) -> int:
-    worker = find_instance_type(options.type, "--type")
-    master = find_instance_type(options.master_type, "--master-type")
-    ssh_from = parse_ssh_range(options.ssh_from)
+    worker = template.find_instance_type(options.type, "--type")
+    master = template.find_instance_type(options.master_type, "--master-type")
+    ssh_from = template.parse_ssh_range(options.ssh_from)
     if options.disk < _SMALLEST_DISK:
         valid = f"valid: {_SMALLEST_DISK} or more"
         raise InputError(f"--disk: {options.disk} GiB are too few for the images with drivers; {valid}")
@@ -93,17 +85,17 @@ def create(options: Namespace) -> int:
         raise InputError(f"{bill}, and there is no terminal to ask on; --yes starts them without asking")
     aws = connect(options.region)
     stacks.check_name_is_free(aws, options.name)
-    request = ClusterRequest(
+    request = template.ClusterRequest(
         options.name,
         options.nodes,
         worker,
         master,
-        find_image(aws, options.image, worker, "--image"),
-        find_image(aws, options.master_image, master, "--master-image"),
+        template.find_image(aws, options.image, worker, "--image"),
+        template.find_image(aws, options.master_image, master, "--master-image"),
         options.disk,
         options.key,
         options.user,
-        find_zone(aws, options.zone, worker, master),
+        template.find_zone(aws, options.zone, worker, master),
         ssh_from,
     )
     print(load_template(__package__, "request.j2").render(request=request))
@@ -122,13 +114,13 @@ def _confirm(question: str) -> bool:
         return False
 
 
-def _create(aws: AwsClients, request: ClusterRequest) -> int:
+def _create(aws: AwsClients, request: template.ClusterRequest) -> int:
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     name = request.name
     look, down = (_format_command(action, name, aws.region) for action in ("status", "down"))
     hints = f"  look: {look} (--wait waits as here)\n  remove all: {down}"
-    stack_id = create_stack(aws, request)
+    stack_id = template.create_stack(aws, request)
     try:
         stack = _wait(console, aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
     except KeyboardInterrupt:
@@ -195,7 +187,7 @@ def write_hosts(options: Namespace) -> int:
     hosts = [stacks.find_master(aws, stack), *workers]
     write_atomically(config, stacks.format_ssh_config(options.region, stack, hosts, identity))
     write_atomically(output, stacks.format_nodes_file(options.region, stack, workers))
-    instance_type = INSTANCE_TYPES.get(workers[0].type)
+    instance_type = template.INSTANCE_TYPES.get(workers[0].type)
     gpus = f" -g {instance_type.gpus}" if instance_type and instance_type.gpus else ""
     flags = f"--hosts {shlex.quote(str(output))} --ssh-config {shlex.quote(str(config))}"
     print(f"wrote {output}: {len(workers)} hosts; and {config}, which reaches them through the master")

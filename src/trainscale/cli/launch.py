@@ -12,18 +12,8 @@ from typing import Any
 
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
+from ..launch import programs as launching
 from ..launch.launchers.target import list_plugin_setting_keys, make_launcher
-from ..launch.programs import (
-    ALL_ROLES,
-    Program,
-    ProgramCommand,
-    ProgramRequest,
-    ProgramRun,
-    assign_roles,
-    pack_folder,
-    prepare_hosts,
-    run_programs,
-)
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST, Host
 from ..spec.settings import DURATION, whole
@@ -45,7 +35,7 @@ def main(argv: list[str]) -> int:
         del options.command[0]
     if not options.command or not options.command[0]:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
-    request = ProgramRequest(
+    request = launching.ProgramRequest(
         workers=options.num_workers,
         servers=options.num_servers,
         scheduler=options.num_servers > 0 if options.scheduler is None else options.scheduler,
@@ -59,7 +49,7 @@ def main(argv: list[str]) -> int:
         for name in ([text] if "=" in text else filter(None, map(str.strip, text.split(","))))
     ]
     variables = {
-        ALL_ROLES: dict(_split_variable("--env", name, os.environ) for name in names),
+        launching.ALL_ROLES: dict(_split_variable("--env", name, os.environ) for name in names),
         WORKER: dict(_split_variable("--env-worker", text) for text in options.env_worker),
         SERVER: dict(_split_variable("--env-server", text) for text in options.env_server),
     }
@@ -72,7 +62,7 @@ def main(argv: list[str]) -> int:
         raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
     host_launcher = make_launcher(experiment)
 
-    def print_line(program: Program, text: str, error: bool) -> None:
+    def print_line(program: launching.Program, text: str, error: bool) -> None:
         print(f"[{program.label}] {text}", file=sys.stderr if error else sys.stdout, flush=True)
 
     def print_note(text: str) -> None:
@@ -81,13 +71,14 @@ def main(argv: list[str]) -> int:
     try:
         with interrupt_on_signals():
             hosts = (Host(LOCALHOST),) if host_launcher.local else host_launcher.hosts()
-            archive = pack_folder(Path.cwd()) if options.copy else None
-            usable_hosts = prepare_hosts(host_launcher, hosts, folder, archive)
+            archive = launching.pack_folder(Path.cwd()) if options.copy else None
+            usable_hosts = launching.prepare_hosts(host_launcher, hosts, folder, archive)
             slots = experiment.resources.gpus_per_host
-            programs = assign_roles(request, [replace(host, slots=slots or host.slots) for host in usable_hosts])
-            command = ProgramCommand(options.command, folder, variables)
-            run = ProgramRun(programs, print_line, print_note, request.chief)
-            return run_programs(host_launcher, run, request, command, options.limit)
+            usable_hosts = [replace(host, slots=slots or host.slots) for host in usable_hosts]
+            programs = launching.assign_roles(request, usable_hosts)
+            command = launching.ProgramCommand(options.command, folder, variables)
+            run = launching.ProgramRun(programs, print_line, print_note, request.chief)
+            return launching.run_programs(host_launcher, run, request, command, options.limit)
     finally:
         host_launcher.close()
 

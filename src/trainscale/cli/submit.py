@@ -11,19 +11,8 @@ from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
 from ..launch.launchers.base import SlurmSettings
+from ..measure import submission
 from ..measure.context import choose_directory
-from ..measure.submission import (
-    JobPaths,
-    SlurmJob,
-    choose_gres,
-    choose_time_limit,
-    find_active_job,
-    make_script,
-    parse_time,
-    plan_for_nodes,
-    select_directory_settings,
-    submit_job,
-)
 from ..measure.watching import FollowedRun, follow
 from ..record.journal import RUN
 from ..record.trial import LOST
@@ -47,18 +36,18 @@ def submit_run(
     summary_line: bool = False,
 ) -> int:
     """Submit the run as a job, or find its job, and follow it. Return the exit code."""
-    plan = plan_for_nodes(experiment)
-    limit = choose_time_limit(experiment, plan)
-    directory = choose_directory(output, fresh, plan, select_directory_settings(experiment))
+    plan = submission.plan_for_nodes(experiment)
+    limit = submission.choose_time_limit(experiment, plan)
+    directory = choose_directory(output, fresh, plan, submission.select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
-    paths = JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
-    script = make_script(experiment, limit, paths, ["--retry-failed"] if retry_failed else [])
+    paths = submission.JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
+    script = submission.make_script(experiment, limit, paths, ["--retry-failed"] if retry_failed else [])
     if dry_run:
         print(script.text, end="", flush=True)
         print(f"{paths.experiment_file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
         return 0
     run = FollowedRun(paths.directory, plan, retry_failed)
-    job = find_active_job(paths.directory, experiment)
+    job = submission.find_active_job(paths.directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
         exit_code = _finish_results(run)
@@ -66,7 +55,7 @@ def submit_run(
         with interrupt_on_signals():
             try:
                 if job is None:
-                    job, warnings = submit_job(script, paths, experiment)
+                    job, warnings = submission.submit_job(script, paths, experiment)
                     if warnings:
                         print(f"Slurm says: {warnings}", file=sys.stderr)
                     _print_submitted(job, plan, limit, paths.directory)
@@ -87,8 +76,8 @@ def submit_run(
     return exit_code
 
 
-def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
-    seconds, slurm = parse_time(limit), plan.experiment.select_settings(SlurmSettings)
+def _print_submitted(job: submission.SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
+    seconds, slurm = submission.parse_time(limit), plan.experiment.select_settings(SlurmSettings)
     nodes = format_count(plan.experiment.cluster.nodes or 1, "node")
     duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
     estimate = f"very roughly {format_rough_duration(plan.seconds)} of work"
@@ -98,12 +87,12 @@ def _print_submitted(job: SlurmJob, plan: Plan, limit: str, directory: Path) -> 
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
         warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
         print(f"trainscale: {warning}", file=sys.stderr)
-    has_gpus = choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
+    has_gpus = submission.choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
 
 
-def finish(job: SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
+def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
     cause = describe_end(status)
     if run.is_complete if cause else run.wait_for_records(status):
         return _finish_results(run)
