@@ -26,6 +26,7 @@ from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
 from ..measure.measure import check_frameworks
 from ..measure.parity import group_comparisons, prove
+from ..questions.documents import load_template
 from ..record.parity import PROVEN, Check, Verdict
 from ..report.numbers import format_count, format_decimal_size, format_gibibytes, format_scientific
 from ..spec.experiment import Experiment
@@ -83,34 +84,23 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
     return 0 if any(facts[name].is_available for name in frameworks) else 1
 
 
-def _describe_machine(machine: Machine) -> list[tuple[str, str]]:
-    threads = machine.threads_per_core
-    shared = f", {threads} threads share a core" if threads > 1 else ""
-    slots = clusters.list_devices(machine, "cpu", clusters.choose_cores_per_device(machine), 1)
-    memory, free = map(format_gibibytes, (machine.memory_bytes, machine.memory_available_bytes))
-    gpus = []
-    for gpu in machine.gpus:
-        facts = f"{gpu.name}, {format_gibibytes(gpu.memory_bytes)}, driver {gpu.driver}"
-        gpus.append((f"GPU {gpu.index}", facts))
+def _describe_machine(machine: Machine) -> list[list[str]]:
     interface = find_loopback_interface() or "none"
     try:
         ports = f"free on loopback ({interface}), for example {find_free_ports(8)[0]}"
     except OSError as error:
         ports = f"no free port on the loopback interface ({interface}): {error}"
-    pressure = "unknown" if machine.pressure is None else f"{machine.pressure:.1f} %"
-    is_busy = (machine.pressure or 0.0) > _BUSY_PRESSURE
-    busy = ": busy, results will be noisy" if is_busy else ""
-    return [
-        ("processor", f"{machine.cpu}, {len(machine.cores)} usable cores{shared}"),
-        ("CPU devices", clusters.describe_devices(machine, slots)),
-        ("memory", f"{memory}, {free} free"),
-        *(gpus or [("GPUs", f"none ({machine.gpu_note})")]),
-        ("disk here", f"{format_gibibytes(shutil.disk_usage(Path.cwd()).free)} free"),
-        ("ports", ports),
-        ("load", f"{machine.load:.2f} runnable, {pressure} of time something waits for a core{busy}"),
-        ("launchers", ", ".join(LAUNCHERS)),
-        ("python", f"{sys.version.split()[0]} ({sys.executable})"),
-    ]
+    slots = clusters.list_devices(machine, "cpu", clusters.choose_cores_per_device(machine), 1)
+    text = load_template(__package__, "machine.j2", (("size", format_gibibytes),)).render(
+        machine=machine,
+        devices=clusters.describe_devices(machine, slots),
+        disk_bytes=shutil.disk_usage(Path.cwd()).free,
+        ports=ports,
+        is_busy=(machine.pressure or 0.0) > _BUSY_PRESSURE,
+        launchers=LAUNCHERS,
+        python=f"{sys.version.split()[0]} ({sys.executable})",
+    )
+    return [line.split("; ", 1) for line in text.splitlines()]
 
 
 def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
