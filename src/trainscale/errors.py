@@ -32,7 +32,7 @@ class InputError(TrainscaleError):
 
 
 class AllocationEnded(TrainscaleError):
-    """The hosts of a run do not belong to it any more. The message says why; what was not measured stays unmeasured."""
+    """The hosts of a run do not belong to it any more. The message says why."""
 
     exit_code = 130
 
@@ -52,12 +52,15 @@ def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = ""
     Where these are too many to read, ``see`` says where they are.
     """
     names, text = list(valid), value[:_COMPARED].lower()
-    similarity = {name: difflib.SequenceMatcher(None, text, name.lower()).ratio() for name in names}
+    matcher = difflib.SequenceMatcher
+    similarity = {name: matcher(None, text, name.lower()).ratio() for name in names}
     # At most three, nearly as similar as the best of them.
     least = max(0.0 if see else 0.5, max(similarity.values(), default=0.0) - 0.2)
-    similar = sorted((name for name in names if similarity[name] >= least), key=lambda name: -similarity[name])
-    *others, last = [f"{name!r}" for name in similar[:3]] or [""]
-    hint = f"; did you mean {' or '.join([*filter(None, [', '.join(others)]), last])}?" if last else ""
+    similar = [name for name in names if similarity[name] >= least]
+    similar.sort(key=lambda name: -similarity[name])
+    *others, last = [repr(name) for name in similar[:3]] or [""]
+    nearest = f"{', '.join(others)} or {last}" if others else last
+    hint = f"; did you mean {nearest}?" if last else ""
     prefix = f"{where}: " if where else ""
     rest = see or f"valid: {', '.join(names)}"
     return InputError(f"{prefix}unknown {what} {shorten(value)!r}{hint}\n  {rest}")

@@ -1,4 +1,4 @@
-"""The command line: finds the module of a command, and turns its errors into messages and exit codes."""
+"""The command line: finds the module of a command; its errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .. import __version__
 from ..errors import InputError, TrainscaleError, explain_unknown, shorten_path
 from .signals import outlive_readers
 
-_ENDING_WITH_READER = (["watch"], ["launch"])  # others go on, because they write files or are over soon
+_ENDING_WITH_READER = (["watch"], ["launch"])  # others write files, or are over soon
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that a person gave: too long, or a loop of links
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that a person gave
 _HELP = Path(__file__).with_name("help.txt").read_text()
 COMMANDS = dict(re.findall(r"^  ([a-z][a-z-]+)  +(\w.*)", _HELP, re.MULTILINE))
-# Modules that hold several commands, each a function of the command's name. Others hold one command, ``main``.
+# Modules of several commands, each a function of its name. Others hold one command, ``main``.
 _GROUPS = {
     **dict.fromkeys(("explain", "best", "predict", "study", "compare", "published"), "questions"),
     **dict.fromkeys(("export", "notebook"), "exports"),
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help", "-V", "--version"):
         outlive_readers(ends_process=False)
-        print(f"trainscale {__version__}" if argv and argv[0] in ("-V", "--version") else _HELP.rstrip())
+        print(f"trainscale {__version__}" if argv[:1] in (["-V"], ["--version"]) else _HELP.rstrip())
         return 0
     return guard(argv, lambda: find_command(argv[0])(argv[1:]))
 

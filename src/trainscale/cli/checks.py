@@ -1,4 +1,4 @@
-"""``trainscale check``: this machine or hosts as a run would see them. ``trainscale parity``: frameworks compared."""
+"""``trainscale check``: this machine or hosts as a run would see them; ``trainscale parity``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -70,9 +71,12 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
     with console.status("asking every framework") if console.is_terminal else nullcontext():
         machine = read_machine()  # before the frameworks make it busy
         interpreters = {name: find_interpreter(name, given) for name in frameworks}
-        plugin_of = {name: FRAMEWORKS[name].plugin for name in frameworks}
-        requests = [ProbeRequest(name, plugins=[plugin] if plugin else []) for name, plugin in plugin_of.items()]
-        facts = run_probes({name: interpreter.python for name, interpreter in interpreters.items()}, requests)
+        requests = []
+        for name in frameworks:
+            plugin = FRAMEWORKS[name].plugin
+            requests.append(ProbeRequest(name, plugins=[plugin] if plugin else []))
+        pythons = {name: interpreter.python for name, interpreter in interpreters.items()}
+        facts = run_probes(pythons, requests)
     table = make_table(text(style="bold"), folded(), show_header=False)
     for name, value in _describe_machine(machine):
         table.add_row(name, Text(value))
@@ -146,10 +150,11 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     usable = f"{len(result.usable)} of {format_count(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
     console.print(f"{usable}: {devices.description}" if devices else usable, markup=False)
-    links = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
-    if measured := [link for link in links if all(link)]:
+    speeds = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
+    if measured := [speed for speed in speeds if all(speed)]:
         bits, round_trip, pair = min(measured)
-        slowest = f"{pair}: {surveys.format_gigabits(bits)} Gbit/s, {surveys.format_milliseconds(round_trip)} ms"
+        milliseconds = surveys.format_milliseconds(round_trip)
+        slowest = f"{pair}: {surveys.format_gigabits(bits)} Gbit/s, {milliseconds} ms"
         meaning = "Gbit/s to the next host, ms of a round trip"
         console.print(f"{meaning}; the slowest pair is {slowest}", markup=False)
     if result.usable:
@@ -225,19 +230,20 @@ def parity(argv: list[str]) -> int:
     experiment = read_experiment(options)
     plan = make_plan(experiment, clusters.find_local_devices(read_machine(), experiment))
     if not group_comparisons(plan.configs):
-        raise InputError(
-            f"frameworks {', '.join(experiment.work.frameworks)}: nothing to compare; valid: two frameworks or more"
-        )
-    pythons = choose_pythons((config.framework for config in plan.configs), dict(experiment.resources.python or ()))
+        named = ", ".join(experiment.work.frameworks)
+        raise InputError(f"frameworks {named}: nothing to compare; valid: two frameworks or more")
+    given = dict(experiment.resources.python or ())
+    pythons = choose_pythons((config.framework for config in plan.configs), given)
     context = check_frameworks(RunContext(plan, LocalLauncher(), pythons))
     for name, reason in context.missing.items():
         print(f"trainscale: framework {name!r}: {reason}\n  the others are measured", file=sys.stderr)
-    configs = context.usable_plan.configs
-    verdicts = prove(context, configs, lambda line: print(line, file=sys.stderr, flush=True), options.fresh)
+    say = partial(print, file=sys.stderr, flush=True)
+    verdicts = prove(context, context.usable_plan.configs, say, options.fresh)
     console = Console(highlight=False)
     for model in dict.fromkeys(verdict.model for verdict in verdicts):
-        console.print(_make_parity_table(model, [verdict for verdict in verdicts if verdict.model == model]))
-    return 0 if verdicts and not context.missing and all(verdict.state == PROVEN for verdict in verdicts) else 1
+        console.print(_make_parity_table(model, [v for v in verdicts if v.model == model]))
+    are_proven = all(verdict.state == PROVEN for verdict in verdicts)
+    return 0 if verdicts and are_proven and not context.missing else 1
 
 
 # Headings that fit into 80 columns, and the checks of analyse/parity.py.

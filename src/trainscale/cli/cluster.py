@@ -9,6 +9,7 @@ import sys
 import time
 from argparse import Namespace, RawDescriptionHelpFormatter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from ..spec.settings import whole
 from .parser import Parser, typed
 from .signals import interrupt_on_signals
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # also the first part of the names of the cluster's hosts
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")  # its hosts' names begin with it
 _SMALLEST_DISK = 75  # GiB
 
 _EPILOG = """--name (default: trainscale) and --region select the cluster in every action.
@@ -64,7 +65,8 @@ def main(argv: list[str]) -> int:
     add("--print", "", "only print the command", dest="only_print")
     options = parser.read(argv)
     if not _NAME.fullmatch(options.name):
-        raise InputError(f"--name: {options.name!r}; valid: a letter, then at most 39 letters, digits and hyphens")
+        valid = "a letter, then at most 39 letters, digits and hyphens"
+        raise InputError(f"--name: {options.name!r}; valid: {valid}")
     options.region = find_region(options.region)
     return int(options.run(options))
 
@@ -115,20 +117,18 @@ def _confirm(question: str) -> bool:
 
 
 def _create(aws: AwsClients, request: template.ClusterRequest) -> int:
-    console = Console(highlight=False, soft_wrap=True)
-    began = time.monotonic()
-    name = request.name
+    began, name = time.monotonic(), request.name
     look, down = (_format_command(action, name, aws.region) for action in ("status", "down"))
     hints = f"  look: {look} (--wait waits as here)\n  remove all: {down}"
     stack_id = template.create_stack(aws, request)
     try:
-        stack = _wait(console, aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
+        stack = _wait(aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
     except KeyboardInterrupt:
-        console.print(f"{name}: AWS continues to create it, and bills for it\n{hints}", markup=False)
+        print(f"{name}: AWS continues to create it, and bills for it\n{hints}")
         raise
     except stacks.CannotStartWorkers as error:
         # What did start costs money.
-        console.print(f"{name}: AWS cannot start the workers; removing what was created", markup=False)
+        print(f"{name}: AWS cannot start the workers; removing what was created", flush=True)
         stacks.delete_stack(aws, stacks.find_cluster(aws, name))
         raise TrainscaleError(f"{name} was not created: {error}") from None
     except TrainscaleError as error:
@@ -137,15 +137,16 @@ def _create(aws: AwsClients, request: template.ClusterRequest) -> int:
         status, reason = (stack.status, stack.reason) if stack else ("gone", "")
         reason = stacks.find_first_failure(aws, stack_id) or reason or "no reason given"
         raise TrainscaleError(f"{name} was not created ({status}): {reason}\n  remove what is left: {down}")
-    console.print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}", markup=False)
+    print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}")
     for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
         print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
     return 0
 
 
-def _wait(console: Console, aws: AwsClients, stack_id: str, text: str) -> stacks.Stack | None:
+def _wait(aws: AwsClients, stack_id: str, text: str) -> stacks.Stack | None:
+    console = Console(highlight=False, soft_wrap=True)
     with console.status(text):
-        return stacks.wait_until_settled(aws, stack_id, lambda message: console.print(message, markup=False))
+        return stacks.wait_until_settled(aws, stack_id, partial(console.print, markup=False))
 
 
 def show_status(options: Namespace) -> int:
@@ -153,7 +154,7 @@ def show_status(options: Namespace) -> int:
     stack = stacks.find_cluster(aws, options.name)
     if options.wait and stack.is_in_progress:
         with interrupt_on_signals():
-            _wait(Console(highlight=False, soft_wrap=True), aws, stack.id, f"waiting for {stack.name}")
+            _wait(aws, stack.id, f"waiting for {stack.name}")
         stack = stacks.find_cluster(aws, options.name)
     age = (datetime.now(UTC) - stack.created).total_seconds()
     reason = f", {stack.reason}" if stack.reason else ""
@@ -165,7 +166,8 @@ def show_status(options: Namespace) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     # Without a limit on the width, because an address that is cut off is useless.
     for row in rows if nodes else [("no nodes",)]:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print(f"  {'  '.join(cells).rstrip()}")
     for message in stacks.read_launch_failures(aws, stack):
         print(f"  not started: {add_hint(message)}")
     if stack.has_failed:
@@ -224,16 +226,15 @@ def remove(options: Namespace) -> int:
     if not options.yes and not _confirm(question):
         print("nothing was removed")
         return 1
-    console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
     try:
-        with interrupt_on_signals(), console.status(f"CloudFormation removes {name}"):
+        with interrupt_on_signals(), Console().status(f"CloudFormation removes {name}"):
             stacks.delete_stack(aws, stack)
     except KeyboardInterrupt:
-        console.print(f"{name}: AWS may continue to remove it; the same command continues", markup=False)
+        print(f"{name}: AWS may continue to remove it; the same command continues")
         raise
     seconds = format_rough_duration(time.monotonic() - began)
-    console.print(f"{name}: removed in {seconds}, nothing is left", markup=False)
+    print(f"{name}: removed in {seconds}, nothing is left")
     return 0
 
 

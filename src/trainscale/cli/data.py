@@ -54,7 +54,8 @@ def download(options: Namespace) -> int:
     if name not in PUBLISHED:
         raise explain_unknown("data set", options.name, PUBLISHED)
     if options.base is not None and not _ADDRESS.fullmatch(options.base):
-        raise InputError(f"--from: {options.base!r} is not an address of a server; valid: http://… or https://…")
+        valid = "http://… or https://…"
+        raise InputError(f"--from: {options.base!r} is not an address of a server; valid: {valid}")
     dataset = find_dataset(name if options.directory is None else f"{name}:{options.directory}")
     began = time.monotonic()
     try:

@@ -1,6 +1,4 @@
-"""``trainscale export``: runs for other programs. ``trainscale notebook``: the analysis of a run as a notebook, which
---open shows in Jupyter here, on a host over ssh, or in a Slurm job.
-"""
+"""``trainscale export``: runs for other programs. ``trainscale notebook``: the analysis of a run in Jupyter."""
 
 from __future__ import annotations
 
@@ -58,7 +56,8 @@ def export(argv: list[str]) -> int:
             print(f"trainscale: {warning}", file=sys.stderr)
     finished = [run for run in runs if run.records]
     if not finished:
-        raise InputError("no trial of these runs has finished; continue them with the commands that began them")
+        again = "continue them with the commands that began them"
+        raise InputError(f"no trial of these runs has finished; {again}")
     print(exporter.export(finished, Destination(options.output, options.project)), end="")
     return 0
 
@@ -97,11 +96,13 @@ def notebook(argv: list[str]) -> int:
         target = JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
     if target.host:  # read the run over ssh, and have the notebook written beside it, unless there is one
         if options.output:
-            raise InputError("--output: valid without --on HOST, where the notebook is in the directory of the run")
+            raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
         directory = str(options.directory)
         with RemoteJournal(target.host, directory, target.ssh) as remote:
             run = Run(remote.directory, _on_damage=warn_of_damage)
-            text = _make_notebook(run, ".", f"{target.host.name}:{directory}")
+            if not run.records:
+                raise InputError(f"{target.host.name}:{directory}: no trial of this run has finished")
+            text = _make_notebook(run, ".")
         request = NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
     else:  # a notebook that somebody changed is opened as it is
         request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
@@ -110,24 +111,21 @@ def notebook(argv: list[str]) -> int:
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
     """Write the notebook, but never over one that somebody changed."""
-    run = Run(options.directory, _on_damage=warn_of_damage)
+    run = Run.open(options.directory, warn_of_damage)
     path = Path(options.output or options.directory / _FILE)
     if path.suffix != ".ipynb":
         raise InputError(f"--output {path}: the name of a notebook ends with .ipynb")
-    text = _make_notebook(run, os.path.relpath(run.directory, path.parent), str(run.directory))
+    text = _make_notebook(run, os.path.relpath(run.directory, path.parent))
     if path.is_file() and path.read_text(errors="replace") != text:
         if keeps_changed:
             return path
-        raise InputError(
-            f"{path}: this notebook was changed and is not overwritten; name another with -o, or remove it"
-        )
+        remedy = "name another with -o, or remove it"
+        raise InputError(f"{path}: this notebook was changed and is not overwritten; {remedy}")
     return Path(write_file(str(path), text))
 
 
-def _make_notebook(run: Run, directory: str, where: str) -> str:
-    """Return the notebook of a run in ``directory``, relative to the notebook. Its cells compute all results."""
-    if not run.records:
-        raise InputError(f"{where}: no trial of this run has finished; continue it with the command that began it")
+def _make_notebook(run: Run, directory: str) -> str:
+    """Return the notebook of a run in ``directory``, relative to the notebook."""
     from ..questions.documents import load_template
     from ..report.wording import make_title
 
@@ -148,12 +146,9 @@ def _make_notebook(run: Run, directory: str, where: str) -> str:
         outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
         lines = source.splitlines(keepends=True)
         cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs})
-    document = {
-        "cells": cells,
-        "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel}
+    document = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -168,9 +163,8 @@ def _serve(target: JupyterTarget, request: NotebookRequest, port: int, open_brow
                 print(f"  address: {session.url}")
                 print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")
                 print("  Ctrl-C ends Jupyter and its kernels", flush=True)
-                # A browser without a window would take over the terminal. The token is in the file, not on its
-                # command line.
-                has_window = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+                # A browser without a window would take over the terminal.
+                has_window = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {*os.environ}
                 if open_browser and (has_window or sys.platform == "darwin"):
                     webbrowser.open(session.redirect.as_uri())
                 session.wait()

@@ -1,4 +1,4 @@
-"""What a run shows: tables and lines for people, only its directory with --quiet, events for programs with --json."""
+"""What a run shows: tables and lines for people, events for programs, or only its directory."""
 
 from __future__ import annotations
 
@@ -61,16 +61,17 @@ class RunProgress(RunListener):
         self.warnings: list[str] = []  # of all trials that ended since the display began, each once
         self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
-        # Read once: the facts of a folder of photographs are counted on the disk, and the table is drawn often.
+        # Read once: photographs are counted on the disk, and the table is drawn often.
         self.facts = plan.dataset.facts if plan.dataset.is_real else None
-        further = {point.point: plan.estimate_seconds(*point.point, point.measure) for point in plan.further_points}
-        self._estimates = {**{point: plan.estimate_seconds(*point) for point in plan.points}, **further}
+        self._estimates = {point: plan.estimate_seconds(*point) for point in plan.points}
+        for point in plan.further_points:
+            self._estimates[point.point] = plan.estimate_seconds(*point.point, point.measure)
 
         # What distinguishes the configs of a network: the strategy, and the batch if it has several.
+        self.labels = make_strategy_labels(plan.configs)
         networks = {config.model for config in plan.configs}
-        has_batches = len({(config.model, config.batch) for config in plan.configs}) > len(networks)
-        strategies = make_strategy_labels(plan.configs)
-        self.labels = {c: f"{label} b{c.batch}" if has_batches else label for c, label in strategies.items()}
+        if len({(config.model, config.batch) for config in plan.configs}) > len(networks):
+            self.labels = {config: f"{label} b{config.batch}" for config, label in self.labels.items()}
 
     # ---- the events of a run
 
@@ -142,9 +143,8 @@ class RunProgress(RunListener):
     @property
     def finished_trials(self) -> int:
         """Recorded trials; those beside the ladders count only where no number is planned."""
-        points = set(self.plan.points)
-        trials = [record.trial for record in self.journal.records]
-        return len(trials if self.planned_trials is None else [trial for trial in trials if trial.point in points])
+        points, counts_all = set(self.plan.points), self.planned_trials is None
+        return sum(counts_all or record.trial.point in points for record in self.journal.records)
 
     @property
     def trials(self) -> str:
@@ -166,9 +166,9 @@ class RunProgress(RunListener):
             repeats, total = further, max(0.0, measurement.budget - sum(ladder))
         hopeless = find_hopeless_points(self.journal.records)
         for point, count in repeats.items():
-            records = self.select_records(*point)
-            missing = 0 if point in hopeless else max(0, count - len(records))
-            total += missing * (fmean(record.seconds for record in records) if records else self._estimates[point])
+            seconds = [record.seconds for record in self.select_records(*point)]
+            missing = 0 if point in hopeless else max(0, count - len(seconds))
+            total += missing * (fmean(seconds) if seconds else self._estimates[point])
         return total
 
     def _estimate_search_seconds(self) -> float:  # if no further candidate leaves
@@ -234,7 +234,8 @@ def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
     text = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
     recorded = [record for record in journal.records if record.ok or not retry_failed]
     if choose_next_trial(plan, recorded) is None:
-        return f"{text}\nall {len(journal.records)} trials are in the journal already; --fresh measures anew"
+        count = len(journal.records)
+        return f"{text}\nall {count} trials are in the journal already; --fresh measures anew"
     if recorded:
         text += f"\ncontinuing: {len(recorded)} trials are in the journal"
     remaining = progress.estimate_remaining_seconds()
