@@ -228,7 +228,8 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("command", ["plan", "models", "frameworks"])
 def test_a_listing_imports_no_framework_and_no_chart_library(command: str, tmp_path: Path) -> None:
-    assert loaded_by(command, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"} == set()
+    heavy = loaded_by(command, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"}
+    assert heavy == ({"jinja2"} if command == "plan" else set())  # the order of a plan is a template
 
 
 @pytest.mark.processes

@@ -28,7 +28,6 @@ from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.type_aliases import JsonObject
 from .parser import Parser
-from .results import print_results, print_summary_lines
 
 TEXT, QUIET, JSON = "text", "quiet", "json"
 EVENTS_SCHEMA = 1
@@ -385,6 +384,8 @@ class CommandView(RunView):
             yield progress
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
+        from .results import print_results, print_summary_lines
+
         self.exit_code = exit_code
         if self.style == TEXT:
             print_results(run, self.location)
