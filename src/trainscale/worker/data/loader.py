@@ -26,6 +26,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -113,10 +114,8 @@ class Loader:
         while self._pending:  # nobody needs them, but their slots are written to until then
             _, process, slot = self._pending.popleft()
             self._free.append(slot)
-            try:
+            with suppress(LoaderError):  # the next request to that process reports it
                 self._wait_for(process)
-            except LoaderError:
-                pass  # the next request to that process reports it
         upcoming, ahead = iter(requests), _AHEAD * len(self._processes)
         while True:
             while len(self._in_use) >= _IN_USE:
@@ -137,10 +136,8 @@ class Loader:
     def _send(self, number: int, message: Any) -> None:
         pipe = self._processes[number].stdin
         assert pipe is not None
-        try:
+        with suppress(OSError):  # it has ended; waiting for its answer reports that
             pipe.write(json.dumps(message).encode() + b"\n")
-        except OSError:
-            pass  # it has ended; waiting for its answer reports that
 
     def _wait_for(self, number: int) -> tuple[int, int]:
         """Return how many images of a process's next batch count, and their hash sum."""

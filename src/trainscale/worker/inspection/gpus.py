@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,19 +170,14 @@ class GpuSample:
 def read_sample(nvml: Nvml, gpu: str) -> GpuSample:
     values: dict[str, Any] = {}
     for name, (function, arguments, factor) in _READINGS.items():
-        try:
+        with suppress(NvmlError):
             values[name] = nvml.read_number(function, gpu, *arguments) * factor
-        except NvmlError:
-            continue
     for name, field in _COUNTERS.items():
-        try:
+        with suppress(NvmlError):
             values[name] = nvml.read_field(gpu, field) * 1024
-        except NvmlError:
-            continue
-    try:
+    bits = 0
+    with suppress(NvmlError):
         bits = nvml.read_number("nvmlDeviceGetCurrentClocksThrottleReasons", gpu, wide=True)
-    except NvmlError:
-        bits = 0
     reasons = tuple(name for bit, name in _REASONS.items() if bits & bit)
     return GpuSample(time.perf_counter(), values, reasons)
 
@@ -255,10 +251,9 @@ class GpuMonitor:
     def watch(self, rank: int, pid: int, index: int | None = None) -> None:
         """Count the memory of a rank's processes, and sample the GPU with this index."""
         self._ranks = {**self._ranks, pid: rank}
-        try:
-            self._gpus = self._gpus if index is None else {**self._gpus, rank: find_visible_gpu(index)}
-        except ValueError:
-            pass  # the rank itself will report that
+        if index is not None:
+            with suppress(ValueError):  # the rank itself will report that
+                self._gpus = {**self._gpus, rank: find_visible_gpu(index)}
         if self._thread.ident is None:
             self._thread.start()
 

@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -239,12 +240,9 @@ def list_addresses() -> dict[str, str]:
                 continue  # it has none
             by_interface[name] = socket.inet_ntoa(answer[20:24])
     outward = None
-    try:
-        with open("/proc/net/route") as file:
-            rows = [line.split() for line in file.readlines()[1:]]
+    with suppress(OSError), open("/proc/net/route") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
         outward = next((row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"), None)
-    except OSError:
-        pass
     return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from ..events import Links, claim_stdout, encode
@@ -90,13 +90,10 @@ def _send(request: LinksRequest, connection: socket.socket) -> float:
 
     def send_until_closed(stream: socket.socket) -> None:
         block = bytes(_BLOCK)
-        try:
-            with stream:
-                _expect(stream, _FREE, request.seconds)
-                while True:
-                    stream.sendall(block)
-        except OSError:
-            pass  # the receiver has measured enough
+        with suppress(OSError), stream:  # until the receiver has measured enough
+            _expect(stream, _FREE, request.seconds)
+            while True:
+                stream.sendall(block)
 
     streams = [_connect(request) for _ in range(STREAMS)]
     threads = [threading.Thread(target=send_until_closed, args=(stream,), daemon=True) for stream in streams]
@@ -127,11 +124,9 @@ def _receive(request: LinksRequest, callers: GreetingReader) -> float:
 
         def count_received(number: int) -> None:
             buffer = memoryview(bytearray(_BLOCK))
-            try:
+            with suppress(OSError):  # it is closed below
                 while size := streams[number].recv_into(buffer):
                     counts[number] += size
-            except OSError:
-                pass  # it was closed below
 
         for stream in streams:
             stream.sendall(_FREE)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from ..events import LIMIT, MARK, Deadline, End, Event, Exit, GpuFacts, LogLine, Ports, ReportPiece, encode
@@ -107,11 +108,9 @@ class RunningTask:
             preexec_fn=functools.partial(end_with_parent, signal.SIGKILL, os.getpid()),
         )
         assert self.popen.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # it ended at once; its exit code and its log say why
             self.popen.stdin.write(task.job.encode() + b"\n")
             self.popen.stdin.close()
-        except BrokenPipeError:
-            pass  # it ended at once; its exit code and its log say why
         for name, stream in (("stdout", self.popen.stdout), ("stderr", self.popen.stderr)):
             assert stream is not None
             self.streams[name] = stream.fileno()
@@ -131,10 +130,8 @@ class RunningTask:
         return parts
 
     def send_signal(self, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 class Keeper:
@@ -276,19 +273,15 @@ class Keeper:
             if not children:
                 break
             for child in map(int, children):
-                try:
+                with suppress(ProcessLookupError, ChildProcessError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
-                except (ProcessLookupError, ChildProcessError):
-                    continue
         self._selector.close()
 
 
 def main(arguments: list[str]) -> int:
-    try:  # orphans of a task become children of this process, not of init, so it can find and end them
+    with suppress(OSError, AttributeError):  # orphans of a task become children of this process, not of init
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    except (OSError, AttributeError):
-        pass
     requests = KeeperInput()
     request = requests.wait_for_tasks()
     if request is None:

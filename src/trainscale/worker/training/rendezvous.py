@@ -12,6 +12,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from ..listening import GreetingReader, listen
@@ -137,7 +138,7 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
             if time.monotonic() > deadline:
                 raise
         else:
-            try:
+            with suppress(OSError):
                 # If no process listens yet, this end may be given the very port that it calls.
                 if connection.getsockname() != connection.getpeername():
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -146,8 +147,6 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
                         if answers.readline(len(_WELCOME)) == _WELCOME:
                             connection.settimeout(None)
                             return connection
-            except OSError:
-                pass
             connection.close()
         if time.monotonic() > deadline:
             raise ConnectionError(f"rank 0 did not admit this rank within {_CONNECT_SECONDS:.0f} s")
