@@ -19,10 +19,9 @@ EACH_HOST = -1  # a number of servers: the same number on every host that has wo
 AUTO = 0  # a batch: the largest that fits, not known yet
 
 TUNED, SYSTEM = "tuned", "system"
-# Variables of the C library's memory allocator, for each setting. They yield to the host's own.
-# With ``tuned`` it keeps what a step frees for the next step. By its defaults it returns large
-# tensors to the system: 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch,
-# a tenth or more of the step.
+# Variables of the C library's memory allocator, which yield to the host's own. With ``tuned`` it
+# keeps what a step frees for the next step. By its defaults it returns large tensors to the
+# system: 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch.
 ALLOCATORS: dict[str, dict[str, str]] = {
     TUNED: {
         "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -66,7 +65,7 @@ class Config(Mapping[str, Any]):
     device: str = "cpu"
     cores_per_device: int = 1
     ranks_per_gpu: int = 1
-    servers_per_host: int = 0  # 0: spread over the workers' hosts, or one per host where servers are apart
+    servers_per_host: int = 0  # 0: spread over the workers' hosts, or one each where apart
     placement: str = FILL
     augment: bool = True
     loaders: int = 0  # loader processes per rank; 0 chooses a number
@@ -74,7 +73,7 @@ class Config(Mapping[str, Any]):
     allocator: str = TUNED  # see ALLOCATORS
     epochs: int = 0  # 0: measure speed, in steps
     until_accuracy: float | None = None
-    learning_rate: float = 0.001  # ten times this makes AlexNet with a batch of 8 overflow within seven steps
+    learning_rate: float = 0.001  # 0.01 makes AlexNet with a batch of 8 overflow
     momentum: float = 0.9
     weight_decay: float = 1e-4
     schedule: str = CONSTANT  # of the learning rate, see compute_learning_rate
@@ -115,7 +114,6 @@ class Config(Mapping[str, Any]):
         return f"{self.strategy}:{self.servers}" if self.servers else self.strategy
 
     def count_servers(self, hosts: int) -> int:
-        """Return the number of servers when the workers are on this many hosts."""
         return (self.servers_per_host or 1) * hosts if self.servers == EACH_HOST else self.servers
 
     @functools.cached_property

@@ -173,7 +173,7 @@ class FolderState(Event, kind="folder", sender="program"):
     problem: str
 
 
-# ---- of the keeper, of the bootstrap program before it, and of the client that holds the nodes of a Ray cluster
+# ---- of the keeper, of the bootstrap program before it, and of the Ray client
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ class PluginReference:
 
 
 def parse_package(reference: str) -> str:
-    """Return the top-level package or module of a plug-in."""
     return reference.partition(":")[0].partition(".")[0]
 
 
@@ -86,7 +85,6 @@ class Job:
 
     @property
     def world(self) -> int:
-        """The number of workers and servers."""
         return self.workers + self.servers
 
     @property

@@ -56,8 +56,6 @@ def _find_own_address(address: str) -> str:
 
 @dataclass
 class Greeting:
-    """What a caller sends first."""
-
     connection: socket.socket  # which does not block
     deadline: float
     received: bytes = b""

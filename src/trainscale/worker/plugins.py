@@ -34,7 +34,6 @@ def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> 
 
 
 def add(plugin: PluginReference) -> Any:
-    """Load a plug-in, check it, and put it into the table of its kind."""
     module, _, name = plugin.reference.partition(":")
     if not name:
         raise ValueError(f"{plugin.reference!r} names a module; valid: module:name")

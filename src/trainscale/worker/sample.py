@@ -200,7 +200,6 @@ class SamplesTracker:
         self._share = share
 
     def add(self, epoch: int, samples: Any, hash_sum: int) -> None:
-        """Count the samples of a batch, with the sum of their hashes."""
         seen = self.epochs.get(epoch, SamplesSeen(epoch, 0, 0, False))
         count, total = seen.count + len(samples), (seen.hash_sum + hash_sum) % HASH_MODULUS
         self.epochs[epoch] = SamplesSeen(epoch, count, total, count == self._share)

@@ -1,4 +1,4 @@
-"""Names for dictionaries whose keys are not fixed. Where the keys are known, the code has a dataclass."""
+"""Names for dictionaries whose keys are not fixed."""
 
 from __future__ import annotations
 

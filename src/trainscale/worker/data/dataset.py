@@ -40,7 +40,8 @@ class DatasetSource:
         self._job, self._adapter = job, adapter
         self._normalization = Normalization(self.facts.mean, self.facts.deviation)
         augment = config.augment and parse_data_kind(config.data) != MNIST  # a mirrored digit is no digit
-        settings = BatchSettings(config.data, config.image_size, job.batch, job.rank, job.workers, job.seed, augment)
+        own = job.batch, job.rank, job.workers, job.seed
+        settings = BatchSettings(config.data, config.image_size, *own, augment)
         self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
         shape = (self.facts.channels, config.image_size, config.image_size)
         self._validation_steps = count_validation_steps(self.facts.valid, job.batch, job.workers)
@@ -54,11 +55,10 @@ class DatasetSource:
         return self._loader.waited_seconds
 
     def batches(self) -> Iterator[Any]:
-        """Yield epoch after epoch without end."""
         return self._train(self._load_batches(self._make_requests(validation_steps=0)))
 
     def load_epoch(self, number: int) -> Iterator[Any]:
-        """Yield the batches of an epoch. Epochs are taken in order, and the validation set after each."""
+        """Yield an epoch. Epochs are taken in order, and the validation set after each."""
         if number == 0:
             self._stream = self._load_batches(self._make_requests(self._validation_steps))
         return self._train(itertools.islice(self._stream, self.steps))
@@ -106,7 +106,6 @@ def count_updates_per_epoch(job: Job) -> int:
 
 
 def read_dataset_facts(job: Job) -> DatasetFacts:
-    """Return the facts of the data set that a job trains on. Raises DataError."""
     with _name_host_in_errors(job):
         return _read_facts_once(job.config.data, job.data_dir)
 

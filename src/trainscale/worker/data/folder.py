@@ -106,7 +106,6 @@ def choose_box(wide: int, high: int, draws: Any | None) -> tuple[float, float, f
 
 
 def inspect_photograph(path: str) -> tuple[int, int, int]:
-    """Decode a photograph and return its width, height and bytes. Raises DataError."""
     image = _import_pillow()
     with _name_file_in_errors(path), open_regular(path) as file, image.open(file) as photograph:
         size = photograph.size

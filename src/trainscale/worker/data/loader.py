@@ -171,7 +171,6 @@ class Loader:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a loader process: read settings, then answer each request."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
     out = claim_stdout()
@@ -207,7 +206,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# ---- what a loader process does: choose the images of one batch, write them in 8 bits, and their labels
+# ---- what a loader process does: choose the images of a batch, and write them
 
 
 class BatchMaker:
@@ -249,8 +248,6 @@ class BatchMaker:
 
 
 class PhotoBatchMaker(BatchMaker):
-    """Makes batches of photographs, which it decodes."""
-
     draws_per_image = 5  # area, shape, column, row, mirror
 
     def _write(self, split: str, chosen: Any, draws: Any | None, pixels: Any, labels: Any) -> None:
@@ -263,7 +260,6 @@ class PhotoBatchMaker(BatchMaker):
 
 
 def load_dataset(data: str, directory: str) -> SharedArrays:
-    """Check a data set and read it: images, or names of photographs. Raises DataError."""
     kind = parse_data_kind(data)
     if kind == FOLDER:
         arrays: NamedArrays = {}
@@ -292,7 +288,6 @@ def load_dataset(data: str, directory: str) -> SharedArrays:
 
 
 def shuffle_epoch(count: int, seed: int, epoch: int) -> Any:
-    """Return the permutation of an epoch."""
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 

@@ -53,7 +53,7 @@ def _make_cifar_edition(ending: str, size: int, folder: str, *sums: str) -> Edit
     return Edition(tuple(PublishedFile(name + ending, size, md5) for name, md5 in zip(names, sums)), folder)
 
 
-# Where a folder has several editions, the first counts. It is also the one that `trainscale data get` downloads.
+# Where a folder has several editions, the first counts. It is also the one to download.
 EDITIONS = {
     MNIST: (
         Edition(
@@ -152,7 +152,6 @@ def read_checksums(folder: str) -> dict[str, str] | None:
 
 
 def count_images(name: str, directory: str) -> dict[str, int]:
-    """Return how many images each split has."""
     edition, folder = find_edition(name, directory)
     if read_checksums(folder) is None:
         return {TRAIN: KNOWN[name].train, VALID: KNOWN[name].valid}
@@ -173,7 +172,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the images (images, channels, rows, columns) and labels of each file of a split, in 8 bits."""
+    """Yield the images (images, channels, rows, columns) and labels of each file, in 8 bits."""
     edition, folder = find_edition(name, directory)
     checksums = read_checksums(folder)
     paths = [verify_path(folder, file, checksums) for file in edition.files if file.split == split]

@@ -81,7 +81,6 @@ class Normalization:
         return tuple(-mean / deviation for mean, deviation in zip(self.mean, self.deviation))
 
     def __call__(self, pixels: Any) -> Any:
-        """Return pixels (images, channels, rows, columns) as 32-bit numbers."""
         import numpy as np
 
         result = np.empty(pixels.shape, np.float32)

@@ -160,8 +160,6 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuSample:
-    """A GPU at a moment of ``time.perf_counter``. What it does not report is missing."""
-
     seconds: float
     values: dict[str, Any]  # by the names of _READINGS and _COUNTERS
     reasons: tuple[str, ...] = ()  # that limit its clocks
@@ -183,7 +181,6 @@ def read_sample(nvml: Nvml, gpu: str) -> GpuSample:
 
 
 def summarise(samples: Sequence[GpuSample], began: float, ended: float) -> GpuState | None:
-    """Summarise the samples between two moments; None if there are none."""
     inside = [sample for sample in samples if began <= sample.seconds <= ended]
     if not inside:
         return None

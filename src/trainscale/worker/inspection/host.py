@@ -111,7 +111,7 @@ def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gp
         return gpus
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
-        # By number, or by the beginning of the UUID. As in CUDA, a wrong name hides all that follow.
+        # By number or beginning of the UUID. As in CUDA, a wrong name hides all that follow.
         by_uuid = name.startswith("GPU-")
         named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
         if len(named) != 1:
@@ -150,8 +150,6 @@ print(json.dumps({name: version(name) for name, spec in specs.items() if spec an
 
 @dataclass(frozen=True)
 class FrameworkSearch:
-    """A framework's modules, and the interpreters to try first."""
-
     modules: list[str]
     pythons: list[str]
 
@@ -198,14 +196,13 @@ class HostFacts:
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
     request = HostFactsRequest.from_json(sys.stdin.readline())
-    modules = tuple(sorted({module for search in request.frameworks.values() for module in search.modules}))
+    searches = request.frameworks
+    modules = tuple(sorted({module for search in searches.values() for module in search.modules}))
     machine = read_machine()  # before the frameworks make it busy
-    locations = {
-        name: find_interpreter(search.modules, search.pythons, modules) for name, search in request.frameworks.items()
-    }
-    # Where none has the framework, the probe says so, or what is wrong with the one that was named.
+    locations = {name: find_interpreter(search.modules, search.pythons, modules) for name, search in searches.items()}
+    # Where none has the framework, the probe says so.
     pythons = {
-        name: location.python if location else (*request.frameworks[name].pythons, sys.executable)[0]
+        name: location.python if location else (*searches[name].pythons, sys.executable)[0]
         for name, location in locations.items()
     }
     try:
@@ -247,7 +244,6 @@ def list_addresses() -> dict[str, str]:
 
 
 def find_reached_address() -> str:
-    """Return the address to which the controller's ssh connected, or an empty text."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return fields[2] if len(fields) == 4 else ""
 

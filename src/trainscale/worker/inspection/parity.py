@@ -48,7 +48,7 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:
-        # The path of real images, and the layers that training leaves out, in the timed precision.
+        # The path of real images, and the layers that training leaves out.
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
     counts = {"parameters": parameters, "macs": adapter.macs(), "versions": adapter.versions()}

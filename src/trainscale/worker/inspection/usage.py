@@ -47,7 +47,6 @@ def read_host_peak_bytes() -> int:
 
 
 def sum_children_peak_bytes() -> int | None:
-    """Return the sum of the peaks of this process's children."""
     files = glob.glob("/proc/self/task/*/children")
     peaks = [read_peak_bytes(pid) for file in files for pid in read_line(file).split()]
     return sum(filter(None, peaks)) or None
@@ -145,7 +144,6 @@ class EnergyCounter:
         self._before = self._read()
 
     def read_joules(self) -> float | None:
-        """Return the energy since ``start``; None if nothing counts it, or began again."""
         after = self._read()
         if self._before is None or after is None or after < self._before:
             return None
@@ -153,7 +151,7 @@ class EnergyCounter:
 
 
 def open_counter(job: Job) -> EnergyCounter:
-    """Return the counter of a rank's device. RAPL counts a host: the first rank there has it."""
+    """Return the counter of a rank's device; RAPL's is the first rank's of a host."""
     if job.device.kind == "cuda":
         try:
             nvml, gpu = Nvml(), find_visible_gpu(job.device.index)
@@ -166,7 +164,8 @@ def open_counter(job: Job) -> EnergyCounter:
             except NvmlError:
                 return None
 
-        return EnergyCounter() if job.device.shared or read_gpu() is None else EnergyCounter("nvml", read_gpu)
+        is_counted = not job.device.shared and read_gpu() is not None
+        return EnergyCounter("nvml", read_gpu) if is_counted else EnergyCounter()
 
     names = [name for name in os.listdir(RAPL) if _PACKAGE.fullmatch(name)] if os.path.isdir(RAPL) else []
     packages = [f"{RAPL}/{name}" for name in names]

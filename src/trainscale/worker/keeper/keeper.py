@@ -1,4 +1,4 @@
-"""The keeper: one per host and trial. It starts the tasks, relays what they print, and leaves no process behind.
+"""The keeper of a host: starts the tasks, relays what they print, and leaves no process behind.
 
 It reads the requests of job.py from its standard input. When that closes, when the deadline
 passes, or on a signal to end, it ends every process that it started, and all their descendants.
@@ -66,7 +66,7 @@ class KeeperInput:
         return decode_request(self._lines.popleft()) if self._lines else None
 
     def wait_for_tasks(self, silence_seconds: float | None = None) -> TasksRequest | None:
-        """Answer requests for ports until tasks come; None if the input ends, or is silent for too long."""
+        """Answer requests for ports until tasks come; None if the input ends or is silent."""
         while True:
             request = self.take_request()
             if isinstance(request, TasksRequest):
@@ -83,8 +83,6 @@ class KeeperInput:
 
 
 class RunningTask:
-    """The process of a task, and the end of what it has printed."""
-
     def __init__(self, task: Task) -> None:
         self.rank = task.rank
         self.uses_gpu = task.uses_gpu
@@ -197,7 +195,6 @@ class Keeper:
                     self._check_exit(running)
 
     def _check_exit(self, running: RunningTask) -> None:
-        """Report an exit, after all output. The task's children may keep its pipes open."""
         # The process is not reaped, so its id and its group's cannot be reused.
         status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
@@ -280,7 +277,7 @@ class Keeper:
 
 
 def main(arguments: list[str]) -> int:
-    with suppress(OSError, AttributeError):  # orphans of a task become children of this process, not of init
+    with suppress(OSError, AttributeError):  # orphans of tasks become children of this process
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     requests = KeeperInput()
     request = requests.wait_for_tasks()
@@ -316,11 +313,10 @@ def _set_signal_handler(handler: Any) -> None:
 
 
 def _read_counters() -> dict[str, Any]:
-    """Return counters of which an End event has the differences; those of the host show what else
-    ran there. What the host does not report is missing.
-    """
+    """Return counters whose differences an End event has. Those of the host show what else ran there."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    counters: dict[str, Any] = {"seconds": time.monotonic(), "own_cpu_seconds": usage.ru_utime + usage.ru_stime}
+    counters: dict[str, Any] = {"seconds": time.monotonic()}
+    counters["own_cpu_seconds"] = usage.ru_utime + usage.ru_stime
     ticks = [int(value) for value in read_line("/proc/stat", "cpu ").split()[:8]]
     if len(ticks) > 4:
         # Without idle time and waiting for disks, but with what a hypervisor gave to others.

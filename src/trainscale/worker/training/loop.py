@@ -98,7 +98,7 @@ def take_first_step(
         began = clock()
         take_step(adapter, batches)
         sample.first_step_seconds = clock() - began
-    adapter.drain()  # once before it verifies a window, because frameworks may compile in the first call
+    adapter.drain()  # frameworks may compile in the first call; later ones verify a window
     loss = adapter.loss()
     sample.first_loss = keep_finite(loss)
     witness.observe(loss)
@@ -129,7 +129,7 @@ def time_steps(adapter: Adapter, batches: Iterable[Any], heartbeat: HeartbeatSen
 
 
 def time_unfinished(adapter: Adapter) -> float:
-    """Return how much longer it takes to read a weight now, of a busy device, than once more."""
+    """Return how much longer it takes to read a weight now than once more."""
     began = clock()
     adapter.drain()
     middle = clock()

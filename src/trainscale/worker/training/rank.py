@@ -1,4 +1,4 @@
-"""One rank of a trial: reads its job, joins the others, builds the network, trains or serves, and reports."""
+"""One rank of a trial: joins the others, builds the network, trains or serves, and reports."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def pin(cores: Sequence[int]) -> None:
 
     It is called before any framework is imported, because libraries read the variables once.
     """
-    # Threads that spin while they wait make a step up to ten times slower as soon as anything else runs.
+    # Threads that spin make a step up to ten times slower as soon as anything else runs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not cores:
         return

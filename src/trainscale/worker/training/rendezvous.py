@@ -1,4 +1,4 @@
-"""The rendezvous of a trial's workers: barriers and small exchanges over TCP, the same for every framework.
+"""The rendezvous of a trial's workers: barriers and small exchanges over TCP.
 
 It is used around the measured window and never inside it, so that all ranks start together,
 agree on step counts, and keep the machine loaded until the last is done.
