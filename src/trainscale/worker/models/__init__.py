@@ -1,4 +1,4 @@
-"""Networks, each defined once as a framework-neutral graph. `worker/frameworks/` builds them natively."""
+"""Networks, each defined once as a graph. `worker/frameworks/` builds them natively."""
 
 from __future__ import annotations
 
@@ -20,25 +20,7 @@ from .graph import BATCH_NORM_EPS, BATCH_NORM_MOMENTUM, KINDS, Graph, Head, Laye
 from .weights import initial_weights
 
 __all__ = [
-    "BATCH_NORM_EPS",
-    "BATCH_NORM_MOMENTUM",
-    "CROSS_ENTROPY",
-    "IMAGES",
-    "KINDS",
-    "MODELS",
-    "Builder",
-    "Graph",
-    "Head",
-    "Layer",
-    "ModelInfo",
-    "Parameter",
-    "Samples",
-    "ShapeError",
-    "TrainingDefaults",
-    "build",
-    "find_samples",
-    "find_training_defaults",
-    "initial_weights",
-    "list_names",
-    "resolve",
-]
+    "BATCH_NORM_EPS", "BATCH_NORM_MOMENTUM", "CROSS_ENTROPY", "IMAGES", "KINDS", "MODELS", "Builder", "Graph", "Head",
+    "Layer", "ModelInfo", "Parameter", "Samples", "ShapeError", "TrainingDefaults", "build", "find_samples",
+    "find_training_defaults", "initial_weights", "list_names", "resolve",
+]  # fmt: skip

@@ -1,7 +1,4 @@
-"""Writes a graph layer by layer and infers every shape. A network is a short function that calls a Builder.
-
-Users' own networks may be written with it too. `graph.py` explains the layer kinds.
-"""
+"""Writes a graph layer by layer and infers every shape. `graph.py` explains the layer kinds."""
 
 from __future__ import annotations
 
@@ -14,30 +11,19 @@ from .graph import BATCH_NORM_EPS, Graph, Head, Layer, ShapeError
 
 Size = Union[int, tuple[int, int]]  # one number for both axes, or (height, width)
 
-# A layer without a name is called by this stem, or else its kind, and a running number within the scope.
-_STEMS = {
-    "batch_norm": "bn",
-    "max_pool": "pool",
-    "avg_pool": "pool",
-    "global_avg_pool": "pool",
-    "dense": "fc",
-}
+# A layer without a name is called by this stem, or else its kind, and a number within the scope.
+_STEMS = {"batch_norm": "bn", "max_pool": "pool", "avg_pool": "pool", "global_avg_pool": "pool", "dense": "fc"}
 
 
 class Builder:
-    """Collects the layers of one network. Methods take and return Layers; `finish` returns the Graph.
-
-    A layer's name consists of its scope, a dot, and its own name or a numbered one: "stage1.block2.conv3".
-    """
+    """Collects the layers of one network, named like "stage1.block2.conv3", until `finish`."""
 
     def __init__(self, name: str, channels: int, image_size: int, classes: int) -> None:
         if image_size < 1:
             raise ValueError(f"{name}: an image size must be at least 1, not {image_size}")
         if classes < 2:
             raise ValueError(f"{name}: a classifier needs at least 2 classes, not {classes}")
-        self.name = name
-        self.image_size = image_size
-        self.classes = classes
+        self.name, self.image_size, self.classes = name, image_size, classes
         self._layers: list[Layer] = []
         self._identifiers: set[str] = set()
         self._scopes: list[str] = []
@@ -85,8 +71,8 @@ class Builder:
         count_padding: bool = True,
         name: str | None = None,
     ) -> Layer:
-        options = {"count_padding": count_padding}
-        return self._slide("avg_pool", x, x.shape[0], (kernel, stride, padding), name, **options)
+        window = (kernel, stride, padding)
+        return self._slide("avg_pool", x, x.shape[0], window, name, count_padding=count_padding)
 
     def global_avg_pool(self, x: Layer, name: str | None = None) -> Layer:
         name = self._make_full_name("global_avg_pool", name)
@@ -101,9 +87,8 @@ class Builder:
     def dense(self, x: Layer, features: int, bias: bool = True, name: str | None = None) -> Layer:
         name = self._make_full_name("dense", name)
         if len(x.shape) != 1:
-            raise ShapeError(
-                f"{self.name}: layer {name} needs a vector, {x.name} gives {_format_shape(x.shape)}; flatten it"
-            )
+            given = f"{x.name} gives {_format_shape(x.shape)}"
+            raise ShapeError(f"{self.name}: layer {name} needs a vector, {given}; flatten it")
         return self._append("dense", [x], (features,), name, features=features, bias=bias)
 
     def dropout(self, x: Layer, rate: float, name: str | None = None) -> Layer:
@@ -112,16 +97,16 @@ class Builder:
     def concat(self, parts: Sequence[Layer], name: str | None = None) -> Layer:
         name = self._make_full_name("concat", name)
         if len({part.shape[1:] for part in parts}) != 1:
-            raise ShapeError(
-                f"{self.name}: layer {name} cannot join maps of different sizes: {_describe_outputs(parts)}"
-            )
+            given = _describe_outputs(parts)
+            raise ShapeError(f"{self.name}: layer {name} cannot join maps of different sizes: {given}")
         channels = sum(part.shape[0] for part in parts)
         return self._append("concat", parts, (channels, *parts[0].shape[1:]), name)
 
     def add(self, a: Layer, b: Layer, name: str | None = None) -> Layer:
         name = self._make_full_name("add", name)
         if a.shape != b.shape:
-            raise ShapeError(f"{self.name}: layer {name} cannot add different shapes: {_describe_outputs([a, b])}")
+            given = _describe_outputs([a, b])
+            raise ShapeError(f"{self.name}: layer {name} cannot add different shapes: {given}")
         return self._append("add", [a, b], a.shape, name)
 
     def conv_bn_relu(
@@ -138,21 +123,18 @@ class Builder:
         return self.relu(self.batch_norm(self.conv(x, filters, kernel, stride, padding, bias), eps))
 
     def finish(self, main: Layer, auxiliary: tuple[Layer, float] | None = None) -> Graph:
-        """Return the graph. All layers must lead to a head. `auxiliary` is a second head and its loss weight."""
-        heads = [Head(main.name, 1.0)]
-        if auxiliary is not None:
-            heads.append(Head(auxiliary[0].name, auxiliary[1]))
+        """Return the graph. All layers must lead to a head. `auxiliary` is a second one and its loss weight."""
+        ends = [(main, 1.0), auxiliary] if auxiliary else [(main, 1.0)]
+        heads = tuple(Head(layer.name, weight) for layer, weight in ends)
         used = {name for layer in self._layers for name in layer.inputs} | {head.layer for head in heads}
         for layer in self._layers:
             if layer.name not in used:
                 raise ValueError(f"{self.name}: nothing uses layer {layer.name}, and it is no head")
-        for head in (main, auxiliary[0] if auxiliary else main):
+        for head, _ in ends:
             if head.shape != (self.classes,):
-                raise ShapeError(
-                    f"{self.name}: head {head.name} gives {_format_shape(head.shape)}, not one value for each of "
-                    f"{self.classes} classes"
-                )
-        return Graph(self.name, tuple(self._layers), tuple(heads), self.image_size, self.classes)
+                given = f"head {head.name} gives {_format_shape(head.shape)}"
+                raise ShapeError(f"{self.name}: {given}, not one value for each of {self.classes} classes")
+        return Graph(self.name, tuple(self._layers), heads, self.image_size, self.classes)
 
     def _append(self, kind: str, inputs: Sequence[Layer], shape: tuple[int, ...], name: str, **options: Any) -> Layer:
         layer = Layer(name, kind, tuple(x.name for x in inputs), MappingProxyType(options), shape)
@@ -180,10 +162,9 @@ class Builder:
         size = self._check_map_size(x, name)
         height, width = ((size[i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
         if height < 1 or width < 1:
-            image = _format_shape((self.image_size, self.image_size))
             raise ShapeError(
-                f"{self.name}: an image of {image} is too small: by layer {name} it has shrunk to "
-                f"{_format_shape(size)}, less than the {_format_shape(kernel)} window there. "
+                f"{self.name}: an image of {self.image_size}×{self.image_size} is too small: by layer {name} "
+                f"it has shrunk to {_format_shape(size)}, less than the {_format_shape(kernel)} window there. "
                 "Give a larger --image-size."
             )
         pairs = {"kernel": kernel, "stride": stride, "padding": padding}
@@ -191,10 +172,8 @@ class Builder:
 
     def _check_map_size(self, x: Layer, name: str) -> tuple[int, int]:
         if len(x.shape) != 3:
-            raise ShapeError(
-                f"{self.name}: layer {name} needs a map (channels × height × width), "
-                f"{x.name} gives {_format_shape(x.shape)}"
-            )
+            given = f"{x.name} gives {_format_shape(x.shape)}"
+            raise ShapeError(f"{self.name}: layer {name} needs a map (channels × height × width), {given}")
         return x.shape[1], x.shape[2]
 
 

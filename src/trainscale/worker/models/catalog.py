@@ -1,6 +1,4 @@
-"""The networks by name. Their module is imported only when one is built, so that listing them is cheap. Third parties
-add theirs.
-"""
+"""The networks by name. Their module is imported only when one is built. Third parties add theirs."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """How a network is trained to an accuracy unless the experiment says otherwise."""
+    """How a network is trained to an accuracy."""
 
     learning_rate: float = 0.01
     weight_decay: float = 1e-4
@@ -50,7 +48,7 @@ USUAL_TRAINING = TrainingDefaults()
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A network by its canonical name, with its default sizes, its samples and its training defaults."""
+    """A network by its canonical name, with its defaults."""
 
     name: str
     title: str
@@ -73,20 +71,12 @@ class ModelInfo:
 _ALL = (
     ModelInfo("alexnet", "AlexNet", ".networks:alexnet", "few operations, 61 M parameters: communication limits it"),
     ModelInfo(
-        "inceptionv3",
-        "Inception v3",
-        ".networks:inceptionv3",
-        "many operations, 24 M parameters: arithmetic limits it",
-        aliases=("inception3", "inception"),
-        image_size=299,
+        "inceptionv3", "Inception v3", ".networks:inceptionv3",
+        "many operations, 24 M parameters: arithmetic limits it", ("inception3", "inception"), 299,
     ),
     ModelInfo(
-        "inceptionv3-aux",
-        "Inception v3 with auxiliary head",
-        ".networks:inceptionv3",
-        "Inception v3 trained with its second classifier (loss weight 0.4)",
-        aliases=("inception3-aux", "inception-aux"),
-        image_size=299,
+        "inceptionv3-aux", "Inception v3 with auxiliary head", ".networks:inceptionv3",
+        "Inception v3 trained with its second classifier (loss weight 0.4)", ("inception3-aux", "inception-aux"), 299,
     ),
     *(
         ModelInfo(f"resnet{depth}", f"ResNet-{depth}", ".networks:resnet", f"residual network{description}", aliases)
@@ -99,55 +89,35 @@ _ALL = (
             (152, " v1.5, deep, 60 M parameters", ("resnet", "resnet152-v1.5")),
         )
     ),
-    ModelInfo("vgg16", "VGG-16", ".networks:vgg16", "plain and heavy, 138 M parameters", aliases=("vgg",)),
+    ModelInfo("vgg16", "VGG-16", ".networks:vgg16", "plain and heavy, 138 M parameters", ("vgg",)),
     ModelInfo(
-        "mnist",
-        "Deep MNIST",
-        ".networks:mnist",
-        "two convolutions and a dense layer, for a laptop's CPU",
-        aliases=("deep-mnist", "mnist-cnn"),
-        image_size=28,
-        classes=10,
-        channels=1,
-        training=TrainingDefaults(0.02, 0.0),
+        "mnist", "Deep MNIST", ".networks:mnist", "two convolutions and a dense layer, for a laptop's CPU",
+        ("deep-mnist", "mnist-cnn"), 28, 10, channels=1, training=TrainingDefaults(0.02, 0.0),
     ),
+    # The examples of this network and of the last one had no momentum and constant rates, 0.1 and 0.01. With
+    # momentum 0.9 and a rate that falls they learn more per epoch.
     ModelInfo(
-        "inception-bn-28-small",
-        "Inception-BN 28 small",
-        ".networks:inception_bn_28_small",
-        "MXNet's CIFAR-10 example for 28×28 crops",
-        aliases=("inception-bn-small",),
-        image_size=28,
-        classes=10,
-        # The example had 0.1 and 1e-5, constant. With momentum 0.9 and a rate that falls it learns more per epoch.
+        "inception-bn-28-small", "Inception-BN 28 small", ".networks:inception_bn_28_small",
+        "MXNet's CIFAR-10 example for 28×28 crops", ("inception-bn-small",), 28, 10,
         training=TrainingDefaults(0.1, 5e-4, "cosine"),
     ),
     ModelInfo(
-        "inception-bn",
-        "Inception-BN",
-        ".networks:inception_bn",
-        "MXNet's ImageNet example, 11 M parameters",
-        aliases=("bn-inception",),
+        "inception-bn", "Inception-BN", ".networks:inception_bn", "MXNet's ImageNet example, 11 M parameters",
+        ("bn-inception",),
     ),
     ModelInfo(
-        "resnet50-cifar",
-        "ResNet-50 for CIFAR-10",
-        ".networks:resnet50_cifar",
-        "pre-activation ResNet-50 on 32×32 images, as in the Keras-MXNet profile",
-        aliases=("cifar-resnet50", "resnet-cifar"),
-        image_size=32,
-        classes=10,
-        # The profile had 0.01 without momentum. With momentum 0.9 and a rate that falls it learns more per epoch.
-        training=TrainingDefaults(0.02, 5e-4, "cosine"),
+        "resnet50-cifar", "ResNet-50 for CIFAR-10", ".networks:resnet50_cifar",
+        "pre-activation ResNet-50 on 32×32 images, as in the Keras-MXNet profile", ("cifar-resnet50", "resnet-cifar"),
+        32, 10, training=TrainingDefaults(0.02, 5e-4, "cosine"),
     ),
-)
+)  # fmt: skip
 
 _BY_NAME = {info.name: info for info in _ALL}
 MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
 
 
 def add(info: ModelInfo) -> None:
-    """Add a network of a third party (see ../plugins.py). Raises ValueError if it has a name of another network."""
+    """Add a network of a third party (see ../plugins.py), unless it has a name of another network."""
     taken = [name for name in (info.name, info.title, *info.aliases) if (resolve(name) or info).name != info.name]
     if taken:
         raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
@@ -156,12 +126,11 @@ def add(info: ModelInfo) -> None:
 
 
 def list_names() -> tuple[str, ...]:
-    """Return the canonical names, in the order in which they are listed to people."""
     return tuple(MODELS)
 
 
 def resolve(name: str) -> ModelInfo | None:
-    """Return the network of this name. Case, hyphens, underscores, dots and spaces do not matter."""
+    """Return the network of this name, in which only letters and digits matter."""
     return _index_names().get(_fold(name))
 
 
@@ -177,9 +146,9 @@ def find_training_defaults(name: str) -> TrainingDefaults:
 
 
 def build(name: str, image_size: int | None = None, classes: int | None = None) -> Graph:
-    """Return the graph of a network, with its default image size and number of classes unless others are given.
+    """Return the graph of a network, by default of its own image size and number of classes.
 
-    Raises ValueError for an unknown name, and its subclass ShapeError for an image that is too small.
+    Raises ValueError for an unknown name, and ShapeError for an image that is too small.
     """
     info = resolve(name)
     if info is None:
@@ -198,7 +167,7 @@ def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
     try:
         return network(info.name, info.channels, image_size, classes)
     except ShapeError as error:
-        # Bisect between this size and the default. A network that fits one size fits all larger ones.
+        # Bisect between this size and the default, because what fits one size fits all larger ones.
         fails, fits = image_size, info.image_size
         while fits - fails > 1:
             middle = (fails + fits) // 2

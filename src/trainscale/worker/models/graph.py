@@ -1,7 +1,8 @@
-"""A network without any framework: its layers and their shapes, and what follows from them (parameters, work, bytes).
+"""A network without any framework: its layers, their shapes, and what follows from them.
 
-`builder.Builder` writes graphs; the adapters in `worker/frameworks/` read them. Shapes have no batch axis and put
-channels first, (C, H, W) or (F,), whatever layout a framework computes in. Weights are OIHW or (out, in).
+`builder.Builder` writes graphs; the adapters in `worker/frameworks/` read them. Shapes have no
+batch axis and put channels first, (C, H, W) or (F,), whatever layout a framework computes in.
+Weights are OIHW or (out, in).
 
 The layer kinds and their options are these. Kernel, stride and padding are always pairs (height, width).
 
@@ -31,23 +32,13 @@ from math import prod
 from typing import Any
 
 KINDS = (
-    "input",
-    "conv",
-    "batch_norm",
-    "relu",
-    "max_pool",
-    "avg_pool",
-    "global_avg_pool",
-    "flatten",
-    "dense",
-    "dropout",
-    "concat",
-    "add",
-)
+    "input", "conv", "batch_norm", "relu", "max_pool", "avg_pool", "global_avg_pool", "flatten", "dense", "dropout",
+    "concat", "add",
+)  # fmt: skip
 
-# Batch norm is the same in every network and framework except for its eps. Momentum is the weight of the NEW batch in
-# the running statistics, as in PyTorch; TensorFlow, Keras and MXNet call the same 0.9. As in PyTorch, the running
-# variance uses the unbiased batch variance, n / (n - 1), and the normalization the biased one.
+# Momentum is the weight of the NEW batch in the running statistics, as in PyTorch; TensorFlow, Keras
+# and MXNet call the same 0.9. As in PyTorch, the running variance uses the unbiased batch variance,
+# n / (n - 1), and the normalization the biased one.
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPS = 1e-5
 
@@ -58,7 +49,7 @@ class ShapeError(ValueError):
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `inputs` are names of earlier layers; `options` depend on the kind (see above)."""
+    """One layer. `inputs` are names of earlier layers; `options` depend on the kind."""
 
     name: str
     kind: str
@@ -68,13 +59,13 @@ class Layer:
 
     @property
     def identifier(self) -> str:
-        """The name without dots, for frameworks that do not allow them. It is unique in a graph, too."""
+        """The name without dots, which some frameworks do not allow. It is unique in a graph, too."""
         return self.name.replace(".", "_")
 
 
 @dataclass(frozen=True)
 class Head:
-    """A layer whose outputs are logits. The loss is the sum over heads of loss_weight × softmax cross-entropy."""
+    """A layer whose outputs are logits. The loss is the weighted sum over the heads."""
 
     layer: str
     loss_weight: float
@@ -82,7 +73,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trainable array. `fan_in` is the number of inputs that one output of its layer sums (1 for batch norm)."""
+    """A trainable array. `fan_in` is how many inputs one output sums; 1 for batch norm."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,7 +88,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: layers in an order in which they can be computed, the input first, and heads, the main one first."""
+    """Layers in an order in which they can be computed, and heads, the main one first."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -113,7 +104,6 @@ class Graph:
         return self._by_name[name]
 
     def input_shapes(self, layer: Layer) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of a layer's inputs, in their order."""
         return tuple(self._by_name[name].shape for name in layer.inputs)
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -128,7 +118,7 @@ class Graph:
 
     @property
     def parameter_count(self) -> int:
-        """The number of trainable values, without the running statistics of batch norm."""
+        """The number of trainable values."""
         return sum(parameter.size for parameter in self._parameters)
 
     @property
@@ -138,7 +128,7 @@ class Graph:
 
     @property
     def macs(self) -> int:
-        """The multiply-adds of one sample's forward pass through the conv and dense layers, all heads included."""
+        """The multiply-adds of one sample's forward pass through the conv and dense layers."""
         layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]
         # A dense layer applies its weights once, a convolution once for each place of its output map.
         return sum(prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:]) for layer in layers)

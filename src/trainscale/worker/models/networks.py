@@ -1,7 +1,4 @@
-"""The networks themselves: chains of layers, residual networks and Inception networks.
-
-Each is built for any image size; the first dense layer of a chain is larger or smaller where the image is.
-"""
+"""The networks themselves, for any image size: chains of layers, residual and Inception networks."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 def alexnet(name: str, channels: int, image_size: int, classes: int) -> Graph:
     """Build AlexNet in its one-tower form (Krizhevsky 2014, arXiv:1404.5997). At 224 the last map is 6×6.
 
-    It has few operations and many parameters, so that communication limits how it scales. It has no local response
-    normalization, as in today's libraries.
+    It has no local response normalization, as in today's libraries.
     """
     net = Builder(name, channels, image_size, classes)
     x = net.relu(net.conv(net.input, 64, kernel=11, stride=4, padding=2))
@@ -64,8 +60,8 @@ def mnist(name: str, channels: int, image_size: int, classes: int) -> Graph:
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-# Residual networks are of the v1.5 family (He et al. 2015, arXiv:1512.03385, with the stride on the 3×3, which is what
-# libraries call ResNet-50 today). These are the residual blocks in each of the four stages.
+# Residual networks are of the v1.5 family: He et al. 2015, arXiv:1512.03385, with the stride on the 3×3.
+# These are the residual blocks in each of the four stages.
 _DEPTHS = {
     "resnet18": (2, 2, 2, 2),
     "resnet34": (3, 4, 6, 3),
@@ -122,10 +118,8 @@ def _add_shortcut(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
 
 
 def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """Build the Keras-MXNet profile's pre-activation ResNet-50 (arXiv:1603.05027), whose stride is on the first 1×1.
-
-    Its stem is made for large images, which is odd for 32×32. It stays so, because the published numbers are of this
-    network.
+    """Build the Keras-MXNet profile's pre-activation ResNet-50 (arXiv:1603.05027), with the stride on
+    the first 1×1. Its stem is for large images, but the published numbers are of this network.
     """
     net = Builder(name, channels, image_size, classes)
     with net.scope("stem"):
@@ -148,16 +142,15 @@ def _add_preactivation_block(net: Builder, x: Layer, filters: int, stride: int) 
     return net.add(y, x)
 
 
-# Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), with and without its auxiliary classifier, has many operations
-# and few parameters: the counterpart of AlexNet in a scaling study.
+# Inception v3: Szegedy et al. 2015, arXiv:1512.00567, with and without its auxiliary classifier.
 _INCEPTION_EPS = 1e-3  # the paper's batch norm
 _AUXILIARY_LOSS_WEIGHT = 0.4
 _DROPOUT = 0.5
 
-# Inception-BN (Ioffe and Szegedy 2015, arXiv:1502.03167) is as MXNet's examples had it: the network for 224×224 images,
-# and the small one for 28×28 crops of CIFAR-10. Both keep a bias in every convolution, as they did. Filters of the
-# modules: 1×1, 3×3 reduced, 3×3, double 3×3 reduced, double 3×3, behind the pooling. A module that halves the map has
-# neither the first nor the last.
+# Inception-BN (Ioffe and Szegedy 2015, arXiv:1502.03167) as in MXNet's examples: for 224×224 images, and
+# small for 28×28 crops of CIFAR-10, both with a bias in every convolution. Filters of the modules: 1×1,
+# 3×3 reduced, 3×3, double 3×3 reduced, double 3×3, behind the pooling. A module that halves the map
+# has neither the first nor the last.
 _MODULES = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),

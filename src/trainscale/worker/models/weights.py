@@ -1,11 +1,10 @@
 """The initial weights: the same bits in every framework, process and numpy version.
 
-Two processes that build the same graph with the same seed start equal without communication, and two frameworks can be
-compared step by step. Adapters only bring these arrays into their own layout.
+Two processes that build the same graph with the same seed start equal without communication, and
+two frameworks can be compared step by step. Adapters bring these arrays into their own layout.
 
-Parity checks train from varied weights, which show mistakes that the usual ones hide. Usually biases are 0, batch norms
-have scale 1 and inputs whose variance is far above eps, and hardly an activation is above 6. No trial is timed with
-varied weights.
+Parity checks train from varied weights, which show mistakes that the usual ones hide: biases of 0,
+batch norms with scale 1 and variances far above eps, and hardly an activation above 6.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 # He et al. 2015 (arXiv:1502.01852): before a ReLU, a variance of 2 / fan-in keeps signals at their size.
 _HIDDEN_GAIN = math.sqrt(2.0)
 
-# The layers that compute logits start small, so that all classes are about equally likely and the first loss is within
-# a tenth or so of ln(classes). Another first loss shows a mistake. Zero would let no gradient through.
+# Logits start small, so that the first loss is within a tenth or so of ln(classes). Another first loss
+# shows a mistake. Zero would let no gradient through.
 _HEAD_GAIN = 0.1
 
-# Varied weights: channels repeat in groups of eight. A tiny channel before batch norm has a variance near eps, so that
-# eps matters. A wide channel makes the input of a ReLU exceed 6. Without batch norm, the others keep the mean square of
-# a layer.
+# Varied weights: channels repeat in groups of eight. A tiny channel before batch norm has a variance
+# near eps. A wide channel makes the input of a ReLU exceed 6. Without batch norm, the others keep the
+# mean square of a layer.
 _GROUP, _TINY_CHANNEL, _WIDE_CHANNEL = 8, 3, 5
 _TINY, _WIDE, _WIDE_SCALE = 3e-3, 2.5, 4.0
 _REST = math.sqrt((_GROUP - _WIDE**2) / (_GROUP - 1))
@@ -53,7 +52,7 @@ def use_varied_weights() -> Iterator[None]:
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
-    """Return float32 arrays by parameter name, in the canonical order and layout (OIHW and (out, in)).
+    """Return float32 arrays by parameter name, in the canonical order and layout.
 
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
@@ -76,9 +75,8 @@ def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
 def _make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray:
     """Return sums of four uniform 16-bit numbers, which are never beyond 3.46 standard deviations.
 
-    numpy's normal distribution may change with its version and with the C library, and frameworks pin different
-    versions. numpy promises that a generator's raw bits do not change; sums of integers are exact, and one
-    multiplication is rounded alike everywhere.
+    numpy's normal distribution may change with its version; a generator's raw bits do not. Sums of
+    integers are exact, and one multiplication is rounded alike everywhere.
     """
     import numpy
 
@@ -102,7 +100,7 @@ def _make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarra
 
 
 def _vary(parameter: Parameter, values: numpy.ndarray, is_normalized: bool) -> numpy.ndarray:
-    """Return float32 values that have the same bits everywhere: products of float64, rounded once."""
+    """Return float32 values with the same bits everywhere: products of float64, rounded once."""
     import numpy as np
 
     channels: Any = np.arange(parameter.shape[0])
