@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import make_config
+from jobs import make_config, make_job
 
-from trainscale.worker.witness.sketch import sketch_weights
-from trainscale.worker.witness.witness import take_closing_steps
+from trainscale.worker.sample import RankSample, RankWitness, Report
+from trainscale.worker.witness.sketch import sketch, sketch_weights
+from trainscale.worker.witness.witness import Witness
 
 CONFIG = make_config(momentum=0.9, weight_decay=0.01)
 START = {"w": np.linspace(-1.0, 1.0, 500), "b": np.linspace(0.0, 1.0, 7)}
@@ -26,7 +28,10 @@ ALONE: Any = SimpleNamespace(exchange=lambda name, value=None: [value])  # one w
 class QuadraticAdapter:
     """SGD on half the squared distance from a target. Servers may keep the weights that are updated."""
 
-    config = CONFIG
+    catalogue_graph = SimpleNamespace(head_weight="w")
+    can_switch_dropout = True
+
+    def set_dropout(self, active: bool) -> None: ...
 
     def __init__(self, has_servers: bool = False) -> None:
         self.updates_restored_weights = not has_servers
@@ -66,17 +71,22 @@ class QuadraticAdapter:
             self.weights_updated = self.weights_used
 
 
-EXPECTED = sketch_weights(
-    {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}, NAMES
-)  # the gradient of each tensor
-LENGTH = np.linalg.norm(EXPECTED)
+EXPECTED = {name: START[name] - TARGET[name] + CONFIG.weight_decay * START[name] for name in START}  # gradient
+EXPECTED_SUM = sketch_weights(EXPECTED, NAMES).sum(axis=0)
+LENGTH = np.linalg.norm(EXPECTED_SUM)
 
 
-def close(adapter: Any, rendezvous: Any = ALONE) -> tuple[list[float], list[Any], float]:
+def close(adapter: Any, strategy: str = "local") -> RankWitness:
+    adapter.job = make_job(config=replace(CONFIG, strategy=strategy), witness=True)
+    report = Report(RankSample(0, "here", 0, 0.0, ()))
+    witness = Witness(adapter, ALONE, report)
     for _ in range(10):
         adapter.step(None)
         adapter.wait(None)
-    return take_closing_steps(adapter, rendezvous, NAMES, sketch_weights(START, NAMES), START, None, RATES)
+    witness.measure_gradients(START, None, RATES)
+    assert np.sum([*report.closing_sketches.values()], axis=0) == pytest.approx(report.witness.gradients[-1])
+    assert list(report.closing_sketches) == NAMES
+    return report.witness
 
 
 def first_loss() -> float:
@@ -87,9 +97,11 @@ def first_loss() -> float:
 
 @pytest.mark.parametrize("has_servers", [False, True])
 def test_the_gradient_and_the_losses_are_those_of_the_first_step(has_servers: bool) -> None:
-    losses, gradients, _ = close(QuadraticAdapter(has_servers))
-    assert losses == [pytest.approx(first_loss())] * 3
-    assert gradients == [pytest.approx(EXPECTED, rel=1e-9, abs=1e-9)] * 2
+    witness = close(QuadraticAdapter(has_servers))
+    assert witness.closing_losses == (pytest.approx(first_loss()),) * 3
+    assert witness.gradients == (pytest.approx(EXPECTED_SUM, rel=1e-9, abs=1e-9),) * 2
+    head = sketch("w", EXPECTED["w"])
+    assert witness.head_gradients == (pytest.approx(head, rel=1e-9, abs=1e-9),) * 2
 
 
 def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_does_not_matter() -> None:
@@ -99,8 +111,8 @@ def test_behind_asynchronous_servers_what_other_ranks_pushed_before_the_turn_doe
                 self.weights_updated = {name: values + 1.0 for name, values in self.weights_updated.items()}
             super().restore(weights)
 
-    _, (gradient,), _ = close(Disturbed(has_servers=True), rendezvous=None)
-    assert gradient == pytest.approx(EXPECTED, rel=1e-9, abs=1e-9)
+    (gradient,) = close(Disturbed(has_servers=True), "ps-async").gradients
+    assert gradient == pytest.approx(EXPECTED_SUM, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("skipped", [(11,), (12,), (13,), (11, 13), (11, 12, 13)])
@@ -110,8 +122,8 @@ def test_an_update_that_is_left_out_shows(skipped: tuple[int, ...]) -> None:
             if self.taken not in skipped:
                 super().update(gradients)
 
-    _, gradients, _ = close(Skipping())
-    assert max(np.linalg.norm(gradient - EXPECTED) for gradient in gradients) > 0.1 * LENGTH
+    gradients = close(Skipping()).gradients
+    assert max(np.linalg.norm(gradient - EXPECTED_SUM) for gradient in gradients) > 0.1 * LENGTH
 
 
 def test_a_gradient_of_half_the_size_shows() -> None:
@@ -120,9 +132,9 @@ def test_a_gradient_of_half_the_size_shows() -> None:
             factor = 0.5 if self.taken >= 10 else 1.0
             return {name: factor * values for name, values in super().gradients().items()}
 
-    losses, gradients, _ = close(Halving())
-    assert losses[0] == pytest.approx(first_loss() / 4)
-    assert np.linalg.norm(gradients[0] - EXPECTED) > 0.4 * LENGTH
+    witness = close(Halving())
+    assert witness.closing_losses[0] == pytest.approx(first_loss() / 4)
+    assert np.linalg.norm(witness.gradients[0] - EXPECTED_SUM) > 0.4 * LENGTH
 
 
 def test_the_longest_update_is_known() -> None:
@@ -131,6 +143,5 @@ def test_the_longest_update_is_known() -> None:
         alike.step(None)
         alike.wait(None)
     kept = {name: CONFIG.momentum * values for name, values in alike.velocity.items()}
-    first = sketch_weights(kept, NAMES) + EXPECTED
-    _, _, longest = close(QuadraticAdapter())
-    assert longest >= np.linalg.norm(first.sum(axis=0)) * (1 - 1e-9)
+    first = sketch_weights(kept, NAMES).sum(axis=0) + EXPECTED_SUM
+    assert close(QuadraticAdapter()).closing_change >= np.linalg.norm(first) * (1 - 1e-9)

@@ -134,7 +134,7 @@ class Witness:
 
     def take_closing_steps(self, source: Any, steps: int) -> None:
         """Take the closing steps. All ranks call it together. ``steps`` are those taken so far."""
-        job, adapter, proof = self._job, self._adapter, self._proof
+        job, adapter = self._job, self._adapter
         graph = adapter.catalogue_graph
         # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
         has_known_rates = not (self._takes_turns and job.config.trains_epochs)
@@ -152,20 +152,59 @@ class Witness:
             # Of ranks that take turns not all do it, because that would take too long.
             for turn in sorted({0, job.workers - 1}) if self._takes_turns else [job.rank]:
                 if turn == job.rank:
-                    weights, batch = initial_weights(graph, job.seed), source.load_first_batch()
-                    rendezvous = None if self._takes_turns else self._rendezvous
-                    losses, gradients, change = take_closing_steps(
-                        adapter, rendezvous, self._names, self._before, weights, batch, rates
-                    )
-                    proof.closing_losses = tuple(map(keep_finite, losses))
-                    proof.closing_change = change
-                    proof.gradients = tuple(_list_numbers(rows.sum(axis=0)) for rows in gradients)
-                    head = self._names.index(graph.head_weight)
-                    proof.head_gradients = tuple(_list_numbers(rows[head]) for rows in gradients)
-                    self._report.closing_sketches = self._choose_sketches(gradients[-1])
+                    weights = initial_weights(graph, job.seed)
+                    self.measure_gradients(weights, source.load_first_batch(), rates)
                 if self._takes_turns:
                     self._rendezvous.exchange(f"closing turn {turn}")
             adapter.set_dropout(True)
+
+    def measure_gradients(self, weights: Mapping[str, Any], batch: Any, rates: Sequence[float]) -> None:
+        """Take the closing steps of this rank with the initial weights and the first batch, at
+        these learning rates, and note the gradients. Where ranks take turns, the others wait.
+
+        Let w be the initial weights, and g the gradient with weight decay that the first step
+        subtracted from them. The optimizer is not reset, so its velocity v is unknown. With the
+        learning rates r₁ and r₂ and the momentum m, two steps from w change the weights by
+        a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b) / r₂, whatever v is.
+
+        Servers may update weights of their own, u, where the worker's copy is set to w. Then b has
+        the weight decay of u and not of w, and the difference is subtracted. Behind asynchronous
+        servers the first step only fetches what the other ranks have made of u.
+        """
+        import numpy as np
+
+        adapter, config, proof = self._adapter, self._job.config, self._proof
+        initial, is_restored = self._before, adapter.updates_restored_weights
+        losses: list[float] = []
+        starts = [initial if is_restored else sketch_weights(adapter.weights(), self._names)]
+        changes: list[numpy.ndarray] = []
+        for number in range(CLOSING_STEPS):
+            # No rank restores weights before all have read those of the last step, nor takes a
+            # step before all have restored them.
+            if not self._takes_turns:
+                self._rendezvous.exchange(f"restore {number}")
+            adapter.restore(weights)
+            if not self._takes_turns:
+                self._rendezvous.exchange(f"restored {number}")
+            adapter.wait(adapter.step(batch))
+            losses.append(adapter.loss())
+            after = sketch_weights(adapter.weights(), self._names)
+            changes.append(after - starts[-1])
+            starts.append(initial if is_restored else after)
+        gradients = []
+        for second in range(2 if self._takes_turns and not is_restored else 1, CLOSING_STEPS):
+            first, rate = second - 1, rates[second]
+            gradient = (config.momentum * rate / rates[first] * changes[first] - changes[second]) / rate
+            gradients.append(gradient - config.weight_decay * (starts[second] - initial))
+
+        proof.closing_losses = tuple(map(keep_finite, losses))
+        lengths = [np.linalg.norm(change.sum(axis=0)) / rate for change, rate in zip(changes, rates)]
+        proof.closing_change = keep_finite(float(max(lengths))) or 0.0
+        proof.gradients = tuple(_list_numbers(rows.sum(axis=0)) for rows in gradients)
+        assert adapter.catalogue_graph is not None
+        head = self._names.index(adapter.catalogue_graph.head_weight)
+        proof.head_gradients = tuple(_list_numbers(rows[head]) for rows in gradients)
+        self._report.closing_sketches = self._choose_sketches(gradients[-1])
 
 
 def _list_numbers(sketch: Any) -> tuple[float, ...]:
@@ -173,61 +212,6 @@ def _list_numbers(sketch: Any) -> tuple[float, ...]:
     import numpy as np
 
     return tuple(np.where(np.isfinite(sketch), sketch, 0.0).tolist())
-
-
-def take_closing_steps(
-    adapter: Adapter,
-    rendezvous: Rendezvous | None,
-    names: Sequence[str],
-    initial: numpy.ndarray,
-    weights: Mapping[str, Any],
-    batch: Any,
-    rates: Sequence[float],
-) -> tuple[list[float], list[numpy.ndarray], float]:
-    """Take the closing steps of one rank. Return the losses, for each two steps the sketches
-    of the gradient of every tensor, and the length of the longest update of all weights,
-    divided by its learning rate.
-
-    The initial ``weights``, whose sketches are ``initial``, and the batch are those of the
-    first step; ``rates`` are the learning rates to come. Without a rendezvous the other ranks
-    wait meanwhile.
-
-    Let w be the initial weights, and g the gradient with weight decay that the first step
-    subtracted from them. The optimizer is not reset, so its velocity v is unknown. With the
-    learning rates r₁ and r₂ and the momentum m, two steps from w change the weights by
-    a = -r₁·(m·v + g) and b = -r₂·(m·(m·v + g) + g). So g = (m·r₂/r₁·a - b) / r₂, whatever v is.
-
-    Servers may update weights of their own, u, where the worker's copy is set to w. Then b has
-    the weight decay of u and not of w, and the difference is subtracted. Behind asynchronous
-    servers the first step only fetches what the other ranks have made of u.
-    """
-    import numpy as np
-
-    config = adapter.config
-    is_restored = adapter.updates_restored_weights
-    losses: list[float] = []
-    starts = [initial if is_restored else sketch_weights(adapter.weights(), names)]
-    changes: list[numpy.ndarray] = []
-    for number in range(CLOSING_STEPS):
-        # No rank restores weights before all have read those of the last step, nor takes a
-        # step before all have restored them.
-        if rendezvous is not None:
-            rendezvous.exchange(f"restore {number}")
-        adapter.restore(weights)
-        if rendezvous is not None:
-            rendezvous.exchange(f"restored {number}")
-        adapter.wait(adapter.step(batch))
-        losses.append(adapter.loss())
-        after = sketch_weights(adapter.weights(), names)
-        changes.append(after - starts[-1])
-        starts.append(initial if is_restored else after)
-    lengths = [np.linalg.norm(change.sum(axis=0)) / rate for change, rate in zip(changes, rates)]
-    gradients = []
-    for second in range(2 if rendezvous is None and not is_restored else 1, CLOSING_STEPS):
-        first, rate = second - 1, rates[second]
-        gradient = (config.momentum * rate / rates[first] * changes[first] - changes[second]) / rate
-        gradients.append(gradient - config.weight_decay * (starts[second] - initial))
-    return losses, gradients, keep_finite(float(max(lengths))) or 0.0
 
 
 def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
