@@ -139,6 +139,10 @@ class TorchAdapter(Adapter):
             weight_decay=self.config.weight_decay,
             fused=self.fused_optimizer,
         )
+        if self._scaler.is_enabled():
+            # Fused SGD leaves them uninitialised if the loss scale skips the first step.
+            for parameter in self._optimizer.param_groups[0]["params"]:
+                self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self._optimizer_steps = 0
         self._optimizer.register_step_post_hook(self._count_step)
         return self.network.module
