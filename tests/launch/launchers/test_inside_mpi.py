@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_runs import LONG, QUICK, begin, list_left, list_trials
 from processes import until
 
 from lab import Lab
@@ -194,8 +195,6 @@ MPIRUN = {
     "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--map-by", "node", "--host", "node1:2,node2:2", "-np"],
     "mpich": ["mpiexec.hydra", "-launcher", "ssh", "-hosts", "node1,node2", "-ppn", "1", "-n"],
 }
-QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-o", "out")
-LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "--devices", "2", "-o", "out")
 
 
 @pytest.fixture(scope="module")
@@ -216,25 +215,14 @@ class CommandUnderMpi:
         return self.lab.run(self.command(count, *arguments), cwd=self.folder, timeout=200)
 
     def begin(self, count: int, *arguments: str) -> tuple[subprocess.Popen[Any], Path]:
-        log = self.folder / "log"
-        with log.open("w") as file:
-            popen = self.lab.popen(
-                self.command(count, *arguments), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        until(lambda: self._ranks("node1") and self._ranks("node2"), "ranks on both hosts", 120)
-        return popen, log
-
-    def _ranks(self, host: str) -> list[str]:
-        return [line for line in self.lab.processes(host) if line.endswith(" rank")]
+        return begin(self.lab, self.folder, self.command(count, *arguments))
 
     def nothing_left(self) -> None:
-        names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
-        until(lambda: not any(self.lab.processes(name) for name in names), "the end of everything", 60)
+        until(lambda: list_left(self.lab) == {}, "the end of everything", 60)
         assert list(self.folder.glob(".trainscale-mpirun-*")) == []
 
     def trials(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "out" / "trials.jsonl").read_text().splitlines()]
+        return list_trials(self.folder)
 
 
 @pytest.fixture(params=MPIRUN)
@@ -297,7 +285,7 @@ def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_con
     trials = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "4", "--devices", "2", "-o", "out")
     argv = ("run", *trials)
     popen, log = command.begin(2, *argv)
-    until(lambda: (command.folder / "out" / "trials.jsonl").exists() and command.trials(), "the first trial", 120)
+    until(command.trials, "the first trial", 120)
     assert command.lab.kill_matching("node2", "start.py keeper") > 0
     popen.wait(60)
     command.nothing_left()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_runs import LONG, QUICK, begin, list_left, list_trials
 from processes import program, until
 
 from lab import Lab, missing_requirement
@@ -21,8 +21,6 @@ from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
 pytestmark = pytest.mark.hosts
 
 KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
-QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
-LONG = ("--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "--repeats", "1", "-g", "1", "-o", "out")
 
 
 @pytest.fixture(autouse=True)
@@ -58,27 +56,15 @@ class MpiRuns:
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.lab.run(arguments, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
 
-    def begin(self, *arguments: str) -> tuple[subprocess.Popen[Any], Path]:
-        """Waits until both hosts have ranks."""
-        log = self.folder / "log"
-        with log.open("w") as file:
-            popen = self.lab.popen(
-                arguments, cwd=self.folder, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
-        until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
-        return popen, log
-
-    def ranks(self, host: str) -> list[str]:
-        return [line for line in self.lab.processes(host) if line.endswith(" rank")]
+    def begin(self) -> tuple[subprocess.Popen[Any], Path]:
+        """Start a run on two devices, and wait until both hosts have ranks."""
+        return begin(self.lab, self.folder, self.argv("run", *LONG, "-g", "1", "--repeats", "1"), self.environment)
 
     def trials(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "out" / "trials.jsonl").read_text().splitlines()]
+        return list_trials(self.folder)
 
     def left(self) -> dict[str, list[str]]:
-        names = ["controller", *(name for name in self.lab.hosts if self.lab.has_power(name))]
-        processes = {name: self.lab.processes(name) for name in names}
-        return {name: lines for name, lines in processes.items() if lines}
+        return list_left(self.lab)
 
 
 @pytest.fixture(params=KINDS)
@@ -92,7 +78,7 @@ def runs(request: pytest.FixtureRequest, lab: Lab) -> MpiRuns:
 def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
     log = runs.folder / "set up"
     runs.hosts(f'node1 setup=\'echo "$(hostname)" >> "{log}"\'', f"node2 python={sys.executable}")
-    done = runs.run(*runs.argv("run", *QUICK, "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
+    done = runs.run(*runs.argv("run", *QUICK, "-g", "1", "--devices", "2", "--setup", "export GREETING='it'\"'\"'s'"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     (trial,) = runs.trials()
@@ -106,7 +92,7 @@ def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
 
 @pytest.mark.parametrize("runs", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(runs: MpiRuns) -> None:
-    popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
+    popen, log = runs.begin()
     token = token_of(runs)
     everywhere = [line for name in ("controller", *runs.lab.hosts) for line in runs.lab.processes(name)]
     assert any("TRAINSCALE_CALL" in line for line in everywhere)
@@ -140,7 +126,7 @@ def test_a_host_that_loses_its_power_is_a_lost_row_that_names_it(runs: MpiRuns, 
     """Where connections break, MPICH ends all other keepers at once, and must not be taken at its word that those are
     lost.
     """
-    popen, log = runs.begin(*runs.argv("run", *LONG, "--devices", "2"))
+    popen, log = runs.begin()
     try:
         runs.lab.kill("node2", silent=silent)
         assert popen.wait(120) == 1, log.read_text()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray_environment
+from lab_runs import list_trials
 from processes import until
 
 from lab import Lab
@@ -181,17 +182,12 @@ def cluster(lab: Lab, ray_python: Path) -> RayHosts:
     return RayHosts(lab, ray_python)
 
 
-def trials(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "trials.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 @pytest.mark.hosts
 def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: RayHosts, tmp_path: Path) -> None:
     argv = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
     done = cluster.lab.run(argv, cwd=tmp_path, env=cluster.environment, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr + cluster.complaints()
-    records = trials(tmp_path / "out")
+    records = list_trials(tmp_path)
     assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in records] == [(1, "ok", 1), (2, "ok", 2)]
     cluster.assert_all_is_given_back()
 
@@ -306,7 +302,7 @@ def test_a_node_without_power_costs_the_points_that_need_it(cluster: RayHosts, t
         cluster.lab.kill("node2")
         output, _ = run.communicate(timeout=240)
     assert run.returncode == 1, output
-    records = trials(tmp_path / "out")
+    records = list_trials(tmp_path)
     assert {trial["status"] for trial in records if trial["devices"] == 1} == {"ok"}
     lost = [trial for trial in records if trial["devices"] == 2]
     assert {trial["status"] for trial in lost} == {"lost"}

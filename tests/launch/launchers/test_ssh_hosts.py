@@ -5,7 +5,6 @@ controller meanwhile. Nothing is ever left running.
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from keepers import opened, ready, try_ready
+from lab_runs import LONG, QUICK, begin, list_left, list_trials
 from login import LabSshLauncher
 from processes import until
 
@@ -28,11 +28,7 @@ from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.hosts
 
-QUICK = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "1", "-g", "1", "-o", "out")
-LONG = (
-    "--models", "mnist:8", "--warmup", "2", "--steps", "1000000", "-g", "1", "--devices", "2", "--hosts-count", "2",
-    "-o", "out",
-)  # fmt: skip
+HOSTS = ("-g", "1", "--hosts-count", "2")
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +55,8 @@ def run(lab: Lab, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return lab.run(argv(*more), cwd=folder, env={**os.environ, "COLUMNS": "160"}, timeout=240)
 
 
-def trials(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "out" / "trials.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def left(lab: Lab) -> dict[str, list[str]]:
-    processes = {name: lab.processes(name) for name in lab.hosts if lab.has_power(name)}
-    return {name: lines for name, lines in processes.items() if lines}
+    return list_left(lab, controller="")
 
 
 # ---- training
@@ -82,7 +72,7 @@ def test_hosts_train_together_with_set_up_lines_and_a_python_of_their_own(lab: L
         "node3",
     )
     done = run(
-        lab, folder, *QUICK, "--devices", "2", "--strategies", "allreduce,ps", "--server-placement", "apart",
+        lab, folder, *QUICK, "-g", "1", "--devices", "2", "--strategies", "allreduce,ps", "--server-placement", "apart",
         "--setup", "export GREETING='it'\"'\"'s'",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,7 +82,7 @@ def test_hosts_train_together_with_set_up_lines_and_a_python_of_their_own(lab: L
         ("allreduce", "2", "2", "ok"),
         ("ps", "3", "2", "ok"),
     ]
-    reduced, served = trials(folder)
+    reduced, served = list_trials(folder)
     assert [rank["host"] for rank in reduced["ranks"]] == ["node1", "node2"]
     assert [rank["host"] for rank in served["ranks"]] == ["node2", "node3"]
     assert len(served["servers"]) == 1
@@ -160,7 +150,7 @@ def test_hosts_in_trouble_are_all_named_before_anything_starts(lab: Lab, folder:
     write_hosts(folder, "node1 python=/no/python3", "node2", "10.77.0.99", "nobody")
     lab.on("node2", ["mv", "/run/lab/authorized_keys", "/run/lab/kept"], check=True)
     try:
-        done = run(lab, folder, *QUICK)
+        done = run(lab, folder, *QUICK, "-g", "1")
     finally:
         lab.on("node2", ["mv", "/run/lab/kept", "/run/lab/authorized_keys"], check=True)
     assert done.returncode == 1
@@ -185,16 +175,7 @@ def training(lab: Lab, folder: Path) -> Any:
 
     class Training:
         def __init__(self, *more: str) -> None:
-            self.log = folder / "log"
-            with self.log.open("w") as log:
-                # The leader of its group, as a command typed at a terminal is.
-                self.popen = lab.popen(
-                    argv(*LONG, *more), cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            until(lambda: self.ranks("node1") and self.ranks("node2"), "ranks on both hosts", 120)
-
-        def ranks(self, host: str) -> list[str]:
-            return [line for line in lab.processes(host) if line.endswith(" rank")]
+            self.popen, self.log = begin(lab, folder, argv(*LONG, *HOSTS, *more))
 
         def moves(self) -> None:
             """Both hosts have sent and received so much that it must be gradients."""
@@ -218,11 +199,11 @@ def test_a_host_that_loses_its_power_is_a_lost_row_and_the_run_goes_on(lab: Lab,
     code, output = going.finish()
     assert code == 1, output
     assert "Traceback" not in output
-    records = trials(folder)
+    records = list_trials(folder)
     assert [trial["status"] for trial in records] == ["lost", "lost"]  # the second was begun, and told at once
     assert all("node2" in trial["failure"]["message"] for trial in records)
     assert left(lab) == {}
-    again = run(lab, folder, *LONG, "--repeats", "2")
+    again = run(lab, folder, *LONG, *HOSTS, "--repeats", "2")
     assert again.returncode == 1
     assert again.stderr.startswith("trainscale: node2: ")
     lab.boot("node2")
@@ -231,7 +212,7 @@ def test_a_host_that_loses_its_power_is_a_lost_row_and_the_run_goes_on(lab: Lab,
     assert going.finish()[0] == -signal.SIGKILL
     until(lambda: left(lab) == {}, "the end of everything on the hosts")
     until(lambda: lab.processes("controller") == [], "the end of ssh at the controller")
-    assert trials(folder) == records
+    assert list_trials(folder) == records
 
 
 def test_ctrl_c_ends_everything_on_all_hosts(lab: Lab, folder: Path, training: Any) -> None:
@@ -276,6 +257,32 @@ def test_keepers_of_sixteen_hosts_are_started_at_once(make_lab: Callable[..., La
     until(lambda: left(many) == {}, "the end of all keepers")
 
 
+@pytest.mark.framework
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sixty_four_hosts_are_checked_and_a_trial_has_a_rank_on_each(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    many = make_lab(64)
+    write_hosts(tmp_path, *(f"{many.address(name)} {name}" for name in many.hosts))
+
+    def trainscale(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainscale", *arguments, "--hosts", "nodes"]
+        return many.run(command, cwd=tmp_path, env={**os.environ, "COLUMNS": "160"}, timeout=800)
+
+    done = trainscale("check")
+    assert done.returncode in (0, 1), done.stderr  # 1: it warns of what hosts have, which is not the subject here
+    assert all(name in done.stdout for name in ("node1", "node32", "node64"))
+    assert "no answer" not in done.stdout
+    limits = ("--timeout", "700s", "--stall-timeout", "600s")
+    done = trainscale("run", *QUICK, "-g", "1", "--devices", "64", *limits)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = list_trials(tmp_path)
+    assert sorted(rank["host"] for rank in record["ranks"]) == sorted(many.hosts)
+    assert not any("lost" in note for note in record["notes"])
+    until(lambda: left(many) == {}, "the end of all keepers")
+
+
 # Leaves 500 ports that are not for outgoing connections, and takes them all.
 TAKE_PORTS = """
 import socket, time
@@ -294,11 +301,11 @@ def test_a_host_without_free_ports_is_refused_and_named(lab: Lab, folder: Path) 
         assert taking.stdout is not None
         try:
             assert taking.stdout.readline() == "taken\n"
-            done = run(lab, folder, *LONG, "--no-witness")
+            done = run(lab, folder, *LONG, *HOSTS, "--no-witness")
         finally:
             lab.kill_matching("node2", "taken = [socket")
     assert done.returncode == 1, done.stdout + done.stderr
-    failure = trials(folder)[0]["failure"]
+    failure = list_trials(folder)[0]["failure"]
     assert (failure["kind"], failure["host"]) == ("refused", "node2"), failure
     assert "free ports" in failure["message"]
     assert left(lab) == {}

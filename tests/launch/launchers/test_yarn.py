@@ -5,7 +5,6 @@ Beside it is a ResourceManager that answers as a real one did.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_runs import list_trials
 from processes import MARK, marked, until
 from yarn_cluster import YarnCluster
 
@@ -47,8 +47,7 @@ class YarnRun:
         return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
 
     def trials(self) -> list[dict[str, Any]]:
-        path = self.folder / "out" / "trials.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return list_trials(self.folder)
 
     def wait_for_ranks(self, count: int) -> None:
         """Until a trial trains with so many."""
