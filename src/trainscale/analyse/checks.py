@@ -42,18 +42,12 @@ def find_point_flags(point: Point) -> tuple[str, ...]:
     """Return all flags of a point with a result, the most serious first."""
     if not point.ok:
         return ()
-    measured = [record for record in point.records if is_measured(record)]
     notes = dict.fromkeys(remove_unprintable(note) for record in point.records for note in record.notes)
-    return (
-        *_check_work(point, measured),
-        *_check_learning(point, measured),
-        *_check_input(point),
-        *_check_measurement(point, measured),
-        *notes,
-    )
+    return (*_check(point, [record for record in point.records if is_measured(record)]), *notes)
 
 
-def _check_work(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
+def _check(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
+    # The work: workers, samples, weights and losses
     counts = [len({rank.rank for rank in record.ranks}) for record in records]
     if wrong := next((count for count in counts if count != point.devices), None):
         yield f"{wrong} workers reported where {point.devices} were asked for"
@@ -73,8 +67,7 @@ def _check_work(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
     if None in losses:  # JSON has no NaN: the journal has null for a loss that is not finite
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
 
-
-def _check_learning(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
+    # What was learnt
     chance = 1 / point.config.classes
     for last in [record.epochs[-1] for record in records if record.epochs]:
         error = math.sqrt(chance * (1 - chance) / max(1, last.valid_samples))
@@ -90,8 +83,7 @@ def _check_learning(point: Point, records: Sequence[TrialRecord]) -> Iterator[st
         often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
         yield f"a validation accuracy of {target.target:g} was not reached{often}"
 
-
-def _check_input(point: Point) -> Iterator[str]:
+    # The input
     waits, overhead, slower = point.waiting_share or 0.0, point.input_overhead, ""
     if overhead:
         least = INPUT_BOUND if overhead.low is not None else INPUT_BOUND_WITHOUT_INTERVAL
@@ -106,8 +98,7 @@ def _check_input(point: Point) -> Iterator[str]:
             " more cores, fewer --loaders, smaller images or --no-augment would help"
         )
 
-
-def _check_measurement(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
+    # The measurement: the clock, the baseline, the repeats and the machine
     ranks = [rank for record in records for rank in record.ranks if rank.step_seconds]
     shares = [math.fsum(rank.step_seconds) / rank.window_seconds for rank in ranks]
     worst = max(shares, key=lambda share: abs(share - 1), default=1.0)
@@ -120,8 +111,8 @@ def _check_measurement(point: Point, records: Sequence[TrialRecord]) -> Iterator
             yield f"efficiency of {_format_percent(mean)} is above 100\u202f%: suspect the 1-device baseline"
 
     if point.failures:
-        failed, last = len(point.failures), point.failures[-1]
-        reason = f"{last.kind}: {find_first_line(last.message)}"
+        failed, latest = len(point.failures), point.failures[-1]
+        reason = f"{latest.kind}: {find_first_line(latest.message)}"
         yield f"{failed} of {point.repeats + failed} repeats failed, the last with {reason}"
 
     if flag := make_busy_flag(point.other_cores):

@@ -386,8 +386,9 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
         if len(reached) == len(trained):
             seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
             to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
+    most = max(len(record.epochs) for record in trained)
     return Learning(
-        epochs=tuple(_average_epoch(index, trained) for index in range(max(len(record.epochs) for record in trained))),
+        epochs=tuple(_average_epoch(index, trained) for index in range(most)),
         training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
         epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
         train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),

@@ -301,24 +301,21 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
     return short, points * measurement.repeats
 
 
-def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return a record that says why a short trial is not tried, by the memory of two smaller batches."""
-    message = _find_memory_problem(plan, trial, records) if trial.short else ""
-    return make_unmeasured(plan, trial, Failure(SKIPPED, message)) if message else None
-
-
 def make_unmeasured(plan: Plan, trial: Trial, failure: Failure) -> TrialRecord:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     hosts = count_hosts(trial.config, trial.devices, plan.available)
     return TrialRecord(trial, failure.kind, now, 0.0, hosts=hosts, failure=failure)
 
 
-def _find_memory_problem(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> str:
+def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Return a record that says why a short trial is not tried, by the memory of two smaller batches."""
+    if not trial.short:
+        return None
     config, work = trial.config, replace(trial.config, batch=0)
     alike = [r for r in records if r.trial.devices == trial.devices and replace(r.trial.config, batch=0) == work]
     failed = min((r.trial.config.batch for r in alike if r.status == OUT_OF_MEMORY), default=config.batch)
     if failed < config.batch:
-        return f"not tried: batch {failed} ran out of memory"
+        return make_unmeasured(plan, trial, Failure(SKIPPED, f"not tried: batch {failed} ran out of memory"))
     peaks: defaultdict[int, float] = defaultdict(float)  # by batch, of the rank that needs most
     for record in alike:
         sizes = [
@@ -335,12 +332,13 @@ def _find_memory_problem(plan: Plan, trial: Trial, records: Sequence[TrialRecord
         limit /= max(Counter(worker.host.name for worker in workers).values())
     smaller = sorted(batch for batch in peaks if batch < config.batch)
     if not limit or len(smaller) < 2:
-        return ""
+        return None
     low, high = smaller[-2:]
     slope = max(0.0, (peaks[high] - peaks[low]) / (high - low))
     estimate = peaks[high] + slope * (config.batch - high)
     if estimate <= limit:
-        return ""
+        return None
     needed, there, at_low, at_high = (f"{size / 2**30:.1f} GiB" for size in (estimate, limit, peaks[low], peaks[high]))
     batches = f"{low} ({at_low}) and {high} ({at_high})"
-    return f"not tried: it would need about {needed} by its batches {batches}, and there are {there}"
+    message = f"not tried: it would need about {needed} by its batches {batches}, and there are {there}"
+    return make_unmeasured(plan, trial, Failure(SKIPPED, message))
