@@ -17,25 +17,13 @@ from .throughput import is_measured, is_synchronous
 if TYPE_CHECKING:
     from .series import Point
 
-# More means that something else ran in the window, or that step times were lost.
-STEPS_OFF_WINDOW = 0.05
-
-# An idle machine uses 0.01–0.1 of a core. More is taken from a worker, for which a synchronous step waits.
-OTHER_CORES = 0.2
-
-# A wider interval does not support conclusions from differences of a few per cent.
-WIDE_INTERVAL = 0.05
-
-# One repeat may be fast by chance: on a quiet machine repeats agree within 2 %.
-SUPERLINEAR_WITHOUT_INTERVAL = 1.02
-
-# More than the 2 % of repeats, because the window of the resident samples is shorter.
-INPUT_BOUND = 0.05
-# One repeat has no interval, so the difference must be larger.
+STEPS_OFF_WINDOW = 0.05  # more: something else ran in the window, or step times were lost
+OTHER_CORES = 0.2  # an idle machine uses 0.01–0.1 of a core; more is taken from a worker
+WIDE_INTERVAL = 0.05  # wider ones do not support conclusions from a few per cent
+SUPERLINEAR_WITHOUT_INTERVAL = 1.02  # on a quiet machine repeats agree within 2 %
+INPUT_BOUND = 0.05  # more than that, because the window of the resident samples is shorter
 INPUT_BOUND_WITHOUT_INTERVAL = 0.1
-
-# Standard errors above the accuracy of guesses.
-CHANCE_ERRORS = 3
+CHANCE_ERRORS = 3  # standard errors above the accuracy of guesses
 
 
 def find_point_flags(point: Point) -> tuple[str, ...]:

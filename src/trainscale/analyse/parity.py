@@ -26,16 +26,14 @@ LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
 WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
 STATISTICS_64 = 1e-5
-# A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times this, up
-# to a limit. The reference is held to the same. TF32 has 2¹³ times the rounding of float32.
+# A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times this,
+# up to a limit. The reference is held to the same. TF32 has 2¹³ times the rounding of float32.
 FLOAT32_FACTOR = 30.0
 LOGITS_32 = Allowance(3e-6, 5e-3)
-# The least is larger: a single number may be near the exact one by chance.
-FIRST_LOSS_32 = Allowance(3e-5, 5e-4)
+FIRST_LOSS_32 = Allowance(3e-5, 5e-4)  # a single number may be near the exact one by chance
 FIRST_STATISTICS_32 = Allowance(3e-5, 1e-2)
 CLOSEST_TENSOR_32 = Allowance(3e-5, 1e-2)
-# A ReLU near zero may flip, which changes gradients far more than rounding. So these only show whether the right
-# update was made.
+# A ReLU near zero may flip, so these only show whether the right update was made.
 FIRST_UPDATE_32 = 0.1
 FIRST_TENSOR_32 = 0.5
 LOSSES_32 = 2e-2
@@ -43,8 +41,7 @@ WEIGHTS_32 = 0.5
 DROPPED_DEVIATIONS = 5.0  # standard deviations of the share of zeros
 KEPT = 1e-6  # of the value that is not dropped
 PIXELS = 1e-6
-# A tensor that hardly changes (a bias before batch norm) is compared with this share of the others' change.
-_LEAST_CHANGE = 1e-3
+_LEAST_CHANGE = 1e-3  # of the others' change, for a tensor that changes less, as a bias before batch norm
 
 
 @dataclass(frozen=True)

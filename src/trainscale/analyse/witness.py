@@ -20,16 +20,11 @@ from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
 from .throughput import is_synchronous
 
-# Rounding grows with the number of updates (Framework.update_count_error).
-_UPDATES = 0.45
-# Only fp32 gradients sum to zero over the classes precisely enough to count updates.
-_COUNTED_PRECISION = "fp32"
-# Of the window, but no less than a scheduler's delay.
-UNFINISHED_SHARE, _UNFINISHED_SECONDS = 0.01, 0.02
-# A busy machine may stop a process so long between two readings of the clock.
-_SECOND_CLOCK_SECONDS = 0.05
-# Synthetic samples are standard normal. An image of 28 pixels a side has 1 ± 0.025.
-_DEVIATION = 0.2
+_UPDATES = 0.45  # at least: rounding grows with their number (Framework.update_count_error)
+_COUNTED_PRECISION = "fp32"  # others do not sum to zero precisely enough over the classes
+UNFINISHED_SHARE, _UNFINISHED_SECONDS = 0.01, 0.02  # of the window, but at least a scheduler's delay
+_SECOND_CLOCK_SECONDS = 0.05  # for which a busy machine may stop a process between two readings
+_DEVIATION = 0.2  # samples are standard normal; an image of 28 pixels a side has 1 ± 0.025
 _SAME_BY_CHANCE = 1e-9  # how likely random labels may be all alike, where that refutes a trial
 _TINY = 1e-300  # in place of a divisor of 0
 
@@ -93,12 +88,9 @@ TOLERANCES = {
     "bf16": Tolerances(4.0, 2e-3, 5e-3, 2e-2, 2e-1, 2e-1, 4.0),
     "fp16": Tolerances(4.0, 1e-3, 5e-3, 2e-2, 2e-1, 2e-1, 4.0),
 }
-# Ten times the share of a change of the loss that such decisions were seen to make.
-_OTHER_DECISIONS = 5e-5
-# A tensor that hardly changes is compared with this share of the typical change.
-_LEAST_CHANGE = 1e-2
-# Ranks that train together have the same weights, to the last bits of their sums.
-EQUAL = 1e-5
+_OTHER_DECISIONS = 5e-5  # of a change of the loss: ten times what such decisions were seen to make
+_LEAST_CHANGE = 1e-2  # of the typical change: a tensor that changes less is compared with this
+EQUAL = 1e-5  # ranks that train together have the same weights, to the last bits of their sums
 _UPDATE_ERROR = 5e-7  # of an update in float32, as weights are kept in every precision: four roundings
 
 

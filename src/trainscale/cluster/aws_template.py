@@ -70,7 +70,7 @@ def find_instance_type(name: str, where: str = "") -> InstanceType:
     return INSTANCE_TYPES[name]
 
 
-# Public parameters of AWS's parameter store. Each names the newest image of its kind, in any region.
+# Parameters of AWS's parameter store, which name the newest images in any region.
 GPU_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 # The families whose GPUs the driver in that image does not support, by its release notes.

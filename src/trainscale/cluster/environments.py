@@ -230,8 +230,8 @@ def _install(definition: Definition, environment: Environment, facts: Environmen
     ]
     for command in commands:
         output = None if command[0] == program else subprocess.DEVNULL
-        # In the folder, because uv would read the pyproject.toml of the current one; /tmp may be small. In a session
-        # of its own, so that an interruption reaches this process alone, which then ends uv and what uv started.
+        # In the folder: uv would read the pyproject.toml of the current one, and /tmp may be small. In a session of
+        # its own: an interruption reaches this process alone, which ends uv and what uv started.
         child = subprocess.Popen(
             command,
             cwd=environment.folder,

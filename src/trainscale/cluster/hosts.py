@@ -28,9 +28,7 @@ _LONGEST_LINE = 4096  # characters
 _MOST_NUMBERS = {"port": 65535, "slots": 65536}
 _MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
-# By default a machine has at most this many CPU slots: a ladder to 128 single cores would measure the memory bus, not
-# training.
-_MOST_CPU_SLOTS = 8
+_MOST_CPU_SLOTS = 8  # by default: a ladder to 128 single cores would measure the memory bus
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,8 @@ def _choose_most_useful_point(
 
 # ---- which point
 #
-# A trial on many devices costs many device-seconds, and the error of an efficiency is that of its point and of the
-# 1-device point together. So the cheap 1-device point is repeated more often: if c is what a trial of a point costs,
-# the repeats of two points tend to the ratio of their CV/√c.
+# The error of an efficiency is that of its point and of the 1-device point together. So the cheap 1-device point is
+# repeated more often: if c is what a trial of a point costs, repeats tend to the ratio of the points' CV/√c.
 
 MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, more will not either
 
@@ -190,8 +189,8 @@ def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequen
 
 # ---- how many steps
 #
-# With what a trial costs besides its window C, a step c, and the variances of steps within processes V and of run means
-# between processes B, the product of cost and variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
+# If a trial costs C besides its window and c a step, and steps vary by V within and by B between processes, the product
+# of cost and variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
 
 LEAST_STEPS = 5  # of a window
 _LEAST_FREEDOM = 3  # repeats beyond the first of each point, before the variance between processes is estimated

@@ -145,7 +145,6 @@ class Plan:
         if measure is None:
             measure = Measure(measurement.warmup, measurement.steps)
             if measurement.until_interval is not None:
-                # The first windows of a point take about as long as what a trial costs besides its window.
                 measure = replace(measure, seconds=overhead, least_steps=FIRST_WINDOW_STEPS)
         steps: float = measure.warmup + measure.steps
         if config.epochs:
