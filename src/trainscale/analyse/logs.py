@@ -50,10 +50,10 @@ _MOST_DIGITS = 18  # of an epoch, a batch or a step
 
 @dataclass(frozen=True)
 class EpochRow:
-    """One epoch, over all workers. Values that a log does not contain are absent or None."""
+    """One epoch, over all workers."""
 
     epoch: int  # from 1
-    train: Mapping[str, float] = field(default_factory=dict)  # by the metric's name: accuracy, cross-entropy, …
+    train: Mapping[str, float] = field(default_factory=dict)  # by metric: accuracy, cross-entropy, …
     valid: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
     samples_per_second: float | None = None  # cluster-wide
@@ -61,21 +61,21 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """A line of tf_cnn_benchmarks. ``step`` is None for the total of the run. Speeds are sums over ``workers``."""
+    """A line of tf_cnn_benchmarks."""
 
-    step: int | None
-    workers: int
+    step: int | None  # None: the total of the run
+    workers: int  # over which speeds are added up
     images_per_second: float
     uncertainty: float | None = None
     jitter: float | None = None
-    extras: dict[str, float] = field(default_factory=dict)  # total_loss, and accuracies if the run printed them
+    extras: dict[str, float] = field(default_factory=dict)  # total_loss, and accuracies if printed
 
 
 @dataclass(frozen=True)
 class Section:
-    """The rows of one table: epochs or steps. The title says what was trained, if the log contains it."""
+    """The rows of one table: epochs or steps."""
 
-    title: str = ""
+    title: str = ""  # what was trained, if the log says it
     epochs: tuple[EpochRow, ...] = ()
     steps: tuple[StepRow, ...] = ()
 
@@ -104,7 +104,7 @@ def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: b
         rows = tuple(epochs[number].make_row(number + 1, reduce) for number in sorted(epochs))
         sections = [Section(epochs=rows)] if rows else []
         return [*sections, *(run.make_section() for run in runs if run.steps or run.totals)]
-    except (ValueError, OverflowError):  # of infinities with different signs, or of numbers beyond the largest
+    except (ValueError, OverflowError):  # infinities of both signs, or too large numbers
         raise InputError(f"{where}: its values are infinite or too large to be added up") from None
 
 
@@ -125,7 +125,7 @@ class _Epoch:
         """Return the worker whose last batch is nearest before ``batch``."""
         candidates = [worker for worker, last in self.last_batches.items() if last < batch]
         worker = max(candidates, key=self.last_batches.__getitem__, default=f"?{len(self.last_batches)}")
-        self.last_batches.pop(worker, None)  # of workers at the same batch, the next line is of another one
+        self.last_batches.pop(worker, None)  # at the same batch, the next line is another worker's
         self.last_batches[worker] = batch
         return worker
 
@@ -192,11 +192,13 @@ class _Run:
         if self.totals:
             # Every worker measures the total of the whole cluster, with its own clock.
             steps.append(StepRow(None, len(self.totals), fmean(self.totals)))
-        sizes = [f"{self.facts[scope]} {scope}" for scope in ("per device", "global") if scope in self.facts]
+        scopes = [scope for scope in ("per device", "global") if scope in self.facts]
+        sizes = [f"{self.facts[scope]} {scope}" for scope in scopes]
         if sizes:
             self.facts["Batch"] = f"batch {', '.join(sizes)}"
         order = ("Model", "Dataset", "Batch", "Data format", "Optimizer", "Variables")
-        return Section(" · ".join(self.facts[name] for name in order if name in self.facts), steps=tuple(steps))
+        title = " · ".join(self.facts[name] for name in order if name in self.facts)
+        return Section(title, steps=tuple(steps))
 
 
 def _read_benchmarks(line: str, runs: list[_Run], one_run: bool) -> None:

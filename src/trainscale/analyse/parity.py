@@ -1,7 +1,7 @@
 """Whether two frameworks computed the same: every difference between their numbers against its tolerance.
 
-float64 is strict, because only the order of sums differs. Numbers in float32 are compared with the reference's
-float64; no computation with fewer bits meets their tolerances.
+float64 is strict: only the order of sums differs. Numbers in float32 are compared with the reference's float64;
+no computation with fewer bits meets their tolerances.
 """
 
 from __future__ import annotations
@@ -88,20 +88,20 @@ def compare(
     return (
         _check_count("parameters", exact.parameters, double.parameters),
         _check_count("multiply-adds", exact.macs, double.macs),
-        check("initial weights", _measure_largest, "before/", 0.0),
-        check("initial weights, float32", _measure_largest, "before/", 0.0),
-        check("logits, float64", _measure_largest, "logits/", LOGITS_64),
-        check("weights after 3 steps, float64", _measure_worst_change, "after/", WEIGHTS_64),
-        check("losses of 3 steps, float64", _measure_largest, "losses", LOSSES_64),
-        check("running statistics, float64", _measure_largest, "statistics/", STATISTICS_64),
-        check_as_close("logits, float32", _measure_largest, "logits/", LOGITS_32),
-        check_as_close("first loss, float32", _measure_first, "losses", FIRST_LOSS_32),
-        check_as_close("first running statistics, float32", _measure_largest, "first-statistics/", FIRST_STATISTICS_32),
-        check_as_close("closest tensor after the first step, float32", _measure_closest, "first/", CLOSEST_TENSOR_32),
-        check("weights after the first step, float32", _measure_total, "first/", FIRST_UPDATE_32),
-        check("each tensor after the first step, float32", _measure_worst_change, "first/", FIRST_TENSOR_32),
-        check("losses of 3 steps, float32", _measure_largest, "losses", LOSSES_32),
-        check("weights after 3 steps, float32", _measure_total, "after/", WEIGHTS_32),
+        check("initial weights", _largest, "before/", 0.0),
+        check("initial weights, float32", _largest, "before/", 0.0),
+        check("logits, float64", _largest, "logits/", LOGITS_64),
+        check("weights after 3 steps, float64", _worst_change, "after/", WEIGHTS_64),
+        check("losses of 3 steps, float64", _largest, "losses", LOSSES_64),
+        check("running statistics, float64", _largest, "statistics/", STATISTICS_64),
+        check_as_close("logits, float32", _largest, "logits/", LOGITS_32),
+        check_as_close("first loss, float32", _first, "losses", FIRST_LOSS_32),
+        check_as_close("first running statistics, float32", _largest, "first-statistics/", FIRST_STATISTICS_32),
+        check_as_close("closest tensor after the first step, float32", _closest, "first/", CLOSEST_TENSOR_32),
+        check("weights after the first step, float32", _total, "first/", FIRST_UPDATE_32),
+        check("each tensor after the first step, float32", _worst_change, "first/", FIRST_TENSOR_32),
+        check("losses of 3 steps, float32", _largest, "losses", LOSSES_32),
+        check("weights after 3 steps, float32", _total, "after/", WEIGHTS_32),
         *_check_dropout(baseline, single),
         *_check_pixels(single),
     )
@@ -124,18 +124,20 @@ def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part
     short = _shorten_key(key)
     if not math.isfinite(difference):
         return Check(name, None, tolerance, f"{short or 'a weight'} is not finite")
-    of_what = "" if measure in (_measure_largest, _measure_first) else " of their change"
+    of_what = "" if measure in (_largest, _first) else " of their change"
     where = f" in {short}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
-    return Check(name, difference, tolerance, f"differ by {difference:.1e}{of_what}{where}, tolerance {tolerance:.0e}")
+    words = f"differ by {difference:.1e}{of_what}{where}"
+    return Check(name, difference, tolerance, f"{words}, tolerance {tolerance:.0e}")
 
 
-def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+def _largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     """Return the largest difference, relative to the largest value of its array."""
     worst, where = 0.0, ""
     theirs = b.select_part(part)
     for key, values in a.select_part(part).items():
         scale = max(map(abs, values), default=0.0) or 1.0
-        difference = max((abs(x - y) for x, y in zip(values, theirs[key], strict=True)), default=0.0) / scale
+        pairs = zip(values, theirs[key], strict=True)
+        difference = max((abs(x - y) for x, y in pairs), default=0.0) / scale
         if not math.isfinite(difference):
             return math.inf, key
         if difference > worst:
@@ -143,26 +145,26 @@ def _measure_largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[flo
     return worst, where
 
 
-def _measure_first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+def _first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     ours, theirs = a.arrays[part][0], b.arrays[part][0]
     return abs(ours - theirs) / (abs(ours) or 1.0), part
 
 
-def _measure_closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+def _closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     """Return how differently training changed the kernel or matrix that is closest.
 
     No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding.
     """
-    lengths = _measure_changes(a, b, part)
+    lengths = _list_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
     shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}
     where = min(shares, key=shares.__getitem__)
     return shares[where], where
 
 
-def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+def _worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     """Return the largest difference of a tensor, relative to its change."""
-    lengths = _measure_changes(a, b, part)
+    lengths = _list_changes(a, b, part)
     typical = math.sqrt(sum(change**2 for change, _ in lengths.values()) / max(1, len(lengths)))
     least = max(_LEAST_CHANGE * typical, 1e-300)
     shares = {key: difference / max(change, least) for key, (change, difference) in lengths.items()}
@@ -170,12 +172,12 @@ def _measure_worst_change(a: ParityNumbers, b: ParityNumbers, part: str) -> tupl
     return shares[where], where
 
 
-def _measure_total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    changes, differences = zip(*_measure_changes(a, b, part).values(), strict=True)
+def _total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
+    changes, differences = zip(*_list_changes(a, b, part).values(), strict=True)
     return math.hypot(*differences) / max(math.hypot(*changes), 1e-300), ""
 
 
-def _measure_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
+def _list_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
     """Return the change of each tensor, and the difference of the two sides."""
     before, theirs = a.select_part("before/"), b.select_part(part)
     return {
@@ -220,8 +222,10 @@ def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[fl
     if a.keys() != b.keys():
         unmatched = min(a.keys() ^ b.keys())
         return f"only one of the two has {_shorten_key(unmatched)}"
-    uneven = next((key for key in a if len(a[key]) != len(b[key])), None)
-    return f"{_shorten_key(uneven)} has {len(b[uneven]):,} values against {len(a[uneven]):,}" if uneven else ""
+    for key in a:
+        if len(a[key]) != len(b[key]):
+            return f"{_shorten_key(key)} has {len(b[key]):,} values against {len(a[key]):,}"
+    return ""
 
 
 def _shorten_key(key: str) -> str:

@@ -78,13 +78,14 @@ def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
             break
         waiting = tuple(entry.key for entry in missing if not entry.obstacle)
         if waiting:
-            return RaceState(number, tuple(entry.key for entry in list_running()), waiting, tuple(departures))
+            running = tuple(entry.key for entry in list_running())
+            return RaceState(number, running, waiting, tuple(departures))
         departures += _find_departures(entries, list_running(), number, rounds)
         if len(list_running()) <= 1:
             break
-    running = list_running()
-    winner = max(running, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
-    keys = tuple(entry.key for entry in running)
+    left = list_running()
+    winner = max(left, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
+    keys = tuple(entry.key for entry in left)
     return RaceState(number, keys, (), tuple(departures), winner.key if winner else None)
 
 
@@ -167,7 +168,7 @@ def replay_races(
             certain = [record for record in failed if record.status in _CERTAIN]
             is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
             obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
-            is_disturbed = any((record.machine.other_cores or 0.0) > OTHER_CORES for record in measured[:1])
+            is_disturbed = bool(measured) and (measured[0].machine.other_cores or 0.0) > OTHER_CORES
             speeds = tuple(map(compute_samples_per_second, measured))
             entries.append(Entry(config, speeds, obstacle, is_disturbed))
         state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())

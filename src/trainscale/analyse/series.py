@@ -131,7 +131,7 @@ class Point:
     learning: Learning | None = maybe("what was learned, if it trains to an accuracy")
     verdict: WitnessVerdict | None = maybe("whether all its trials did their work")
     flags: tuple[str, ...] = column("what the checks found, one sentence each", default=())
-    records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # its trials, good and failed, in journal order
+    records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # good and failed, as in the journal
 
     @property
     def key(self) -> PointKey:
@@ -261,7 +261,7 @@ def build_series(
         for config, points in groups.items()
         for devices, of_point in points.items()
     }
-    best_local: dict[object, list[float]] = {}  # by work, the run speeds of the fastest 1-device `local` point
+    best_local: dict[object, list[float]] = {}  # by work, the speeds of the fastest 1-device `local` point
     for (config, devices), speeds in rates.items():
         if config.strategy == "local" and devices == 1 and speeds:
             work = _make_work_key(config)
@@ -309,8 +309,8 @@ def build_series(
 def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Leave out short trials at points that are measured in full."""
     all_records = list(records)
-    in_full = {record.trial.point for record in all_records if not record.trial.short and is_measured(record)}
-    return [record for record in all_records if not (record.trial.short and record.trial.point in in_full)]
+    in_full = {r.trial.point for r in all_records if not r.trial.short and is_measured(r)}
+    return [r for r in all_records if not (r.trial.short and r.trial.point in in_full)]
 
 
 def _make_work_key(config: Config) -> tuple[object, ...]:
@@ -330,6 +330,7 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     compilations = Counter(record.compilation for record in good)
     states = [state for state in (COLD, WARM, NONE) if compilations[state]]
+    counts = [f"{compilations[state]} {state}" for state in states]
     return Point(
         config=config,
         series="",
@@ -349,7 +350,7 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
         **summarise_memory(good),
         startup_seconds=median_over(max(rank.startup_seconds for rank in record.ranks) for record in good),
         first_step_seconds=median_over(max(rank.first_step_seconds for rank in record.ranks) for record in good),
-        compilation=states[0] if len(states) == 1 else ", ".join(f"{compilations[state]} {state}" for state in states),
+        compilation=states[0] if len(states) == 1 else ", ".join(counts),
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
         learning=summarise_learning(good, accuracy),
         verdict=find_point_verdict(good),
@@ -364,7 +365,8 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
         known = [peak for of_trial in peaks for peak in of_trial if peak is not None]
         values[name] = max(known, default=None)
         if name != "loaders_peak_bytes":
-            values[f"{name}_sum"] = max((sum(of_trial) for of_trial in peaks if None not in of_trial), default=None)
+            sums = [sum(of_trial) for of_trial in peaks if None not in of_trial]
+            values[f"{name}_sum"] = max(sums, default=None)
     notes = dict.fromkeys(rank.nvml_note for record in records for rank in record.ranks if rank.nvml_note)
     return {**values, "nvml_note": "; ".join(notes)}
 
@@ -385,7 +387,8 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
         to_accuracy = ToAccuracy(target, len(reached), len(trained))
         if len(reached) == len(trained):
             seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
-            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
+            epochs = fmean(count for _, count in reached)
+            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=epochs)
     most = max(len(record.epochs) for record in trained)
     return Learning(
         epochs=tuple(_average_epoch(index, trained) for index in range(most)),

@@ -13,6 +13,7 @@ from functools import lru_cache
 from statistics import fmean, median, variance
 
 CONFIDENCE = 0.95
+_QUANTILE = 1 - (1 - CONFIDENCE) / 2
 LEAST_REPEATS = 3  # for an interval: that of two repeats is 3 times as wide
 MOST_REPEATS = 200  # nobody repeats more often to decide between two runs
 # Where the values decide how many there are, an interval is wider by 1 + this / √repeats (bench/intervals.py):
@@ -55,7 +56,7 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
     mean = fmean(values)
     if len(values) < LEAST_REPEATS:
         return Interval(mean)
-    reach = student_t(1 - (1 - CONFIDENCE) / 2, len(values) - 1) * _standard_error(values, mean, sequential)
+    reach = student_t(_QUANTILE, len(values) - 1) * _standard_error(values, mean, sequential)
     return Interval(mean, mean - reach, mean + reach)
 
 
@@ -126,8 +127,8 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
     half = interval.half_width
     if half is None or repeats < LEAST_REPEATS:
         return Estimate(interval.mean, repeats, None, is_sequential)
-    quantile = student_t(1 - (1 - CONFIDENCE) / 2, repeats - 1)
-    return Estimate(interval.mean, repeats, half / quantile / interval.mean, is_sequential)
+    error = half / student_t(_QUANTILE, repeats - 1) / interval.mean
+    return Estimate(interval.mean, repeats, error, is_sequential)
 
 
 def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
@@ -157,7 +158,8 @@ def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: f
     A side without a spread has that of the other. None if none is known, or above MOST_REPEATS.
     """
     known = [part.repeats for part in (first, second) if part.repeats is not None]
-    measured = [part.spread for part in (first, second) if part.repeats is not None and part.spread is not None]
+    spreads = [part.spread for part in (first, second) if part.repeats is not None]
+    measured = [spread for spread in spreads if spread is not None]
     if not measured or reach <= 0:
         return None
     sides = [(part, measured[0] if part.spread is None else part.spread) for part in (first, second)]

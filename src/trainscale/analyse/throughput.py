@@ -53,7 +53,7 @@ def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
 
 
 def compute_input_overhead(record: TrialRecord) -> float | None:
-    """Return the share of speed that the input costs. Chance may make it negative."""
+    """Return the share of speed that the input costs; chance may make it negative."""
     synthetic = compute_resident_samples_per_second(record)
     return None if synthetic is None else 1 - compute_samples_per_second(record) / synthetic
 

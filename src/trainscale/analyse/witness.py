@@ -1,7 +1,7 @@
 """The verdict on a trial: whether it did the work that it was timed for.
 
-The first steps are compared with those of the reference network, and the closing steps with the first one. Updates,
-clock and samples are checked. Nothing of the code that deals out samples is called, so a mistake there is seen.
+The first steps are compared with those of the reference network, the closing steps with the first one. Updates,
+clock and samples are checked, without the code that deals out samples.
 """
 
 from __future__ import annotations
@@ -322,14 +322,15 @@ def _check_updates(trial: _Trial) -> None:
     for rank, witness in witnesses.items():
         counted, updates = witness.counted_updates, witness.updates
         if counted is not None:
+            name = "updates that the framework counted"
             words = f"rank {rank}: the framework has counted {counted} updates of the weights and not {updates}"
-            trial.add("updates that the framework counted", rank, abs(counted - updates), 0.0, words)
+            trial.add(name, rank, abs(counted - updates), 0.0, words)
 
     counts = [server.updates for server in trial.record.servers if server.updates is not None]
     if config.strategy == "ps-async" and counts and witnesses:
         closing = sum(len(witness.closing_losses) for witness in witnesses.values())
-        resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in trial.record.ranks if rank.resident_steps)
-        sent = next(iter(witnesses.values())).updates + closing + resident
+        resident = [rank.resident_steps + RESIDENT_WARMUP for rank in trial.record.ranks if rank.resident_steps]
+        sent = next(iter(witnesses.values())).updates + closing + sum(resident)
         for count in counts:
             words = f"a server has counted {count} updates, where {sent} gradients were sent"
             trial.add("updates that the servers counted", None, abs(count - sent), 0.0, words)
