@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import program
-from yarn_cluster import EXCHANGES, JAR, YarnCluster, write_site
+from yarn_cluster import EXCHANGES, JAR, YarnCluster, running_yarn, write_site
 
 from trainscale.cluster import yarn
 from trainscale.cluster.yarn import Application, ResourceManager, YarnClient, list_manager_urls, read_configuration
@@ -20,7 +20,7 @@ ID = "application_1794729166207_0001"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
-    with YarnCluster(tmp_path / "hadoop") as running:
+    with running_yarn(tmp_path / "hadoop") as running:
         yield running
 
 
@@ -33,7 +33,7 @@ def test_all_is_found_from_the_program_on_the_path(cluster: YarnCluster, tmp_pat
     yarn_client = client(cluster)
     assert yarn_client.yarn == str(cluster.folder / "bin/yarn")
     assert yarn_client.jar == str(cluster.folder / "share/hadoop/yarn" / JAR)
-    assert yarn_client.managers == (cluster.url,)
+    assert yarn_client.managers == (cluster.address,)
     assert yarn_client.manager_hosts == ["127.0.0.1"]
     # Below HADOOP_HOME the program is certainly Hadoop's
     program(tmp_path, "yarn", "exit 1")
@@ -165,7 +165,7 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
 
 
 def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnCluster) -> None:
-    yarn_client = YarnClient("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.url))
+    yarn_client = YarnClient("/bin/false", "shell.jar", ("http://127.0.0.1:1", cluster.address))
     (cluster.folder / "applications" / f"{ID}.json").write_text(
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )

@@ -1,4 +1,4 @@
-"""A web server on this machine that can misbehave in the ways that a test asks for."""
+"""Web servers on this machine for tests: one with files, which can misbehave in the ways that a test asks for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol
+
+
+class WebSite(Protocol):
+    address: str
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None: ...
+
+
+@contextmanager
+def serving(site: WebSite) -> Iterator[str]:
+    """Serve until the block ends. Yield the address of the site, which is told to the site, too."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site.handle(self)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Ignore clients that close the connection, as some tests do."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        site.address = f"http://127.0.0.1:{server.server_port}"
+        try:
+            yield site.address
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @dataclass
@@ -19,48 +52,23 @@ class Site:
     requests: list[str] = field(default_factory=list)  # the path of every request
     address: str = ""
 
-
-@contextmanager
-def serving(site: Site) -> Iterator[str]:
-    """Yield the address of a server that runs until the block ends."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self, site)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """Ignore clients that close the connection, as some tests do."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    site.address = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield site.address
-    finally:
-        if site.holds:
-            site.holds.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        self.requests.append(handler.path)
+        body = self.files.get(handler.path.rpartition("/")[2])
+        if body is None:
+            handler.send_error(404)
+            return
+        if self.holds:
+            reply(handler, body, len(body) // 2)
+            self.holds.wait(60)
+        else:
+            reply(handler, body, self.cuts.pop(0) if self.cuts else len(body))
+            handler.close_connection = True
 
 
-def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
-    site.requests.append(handler.path)
-    body = site.files.get(handler.path.rpartition("/")[2])
-    if body is None:
-        handler.send_error(404)
-        return
-    handler.send_response(200)
+def reply(handler: BaseHTTPRequestHandler, body: bytes, sent: int | None = None, status: int = 200) -> None:
+    """Send a response, of whose body only so many bytes are sent."""
+    handler.send_response(status)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    if site.holds:
-        handler.wfile.write(body[: len(body) // 2])
-        site.holds.wait(60)
-        return
-    handler.wfile.write(body[: site.cuts.pop(0)] if site.cuts else body)
-    handler.close_connection = True
+    handler.wfile.write(body[:sent])

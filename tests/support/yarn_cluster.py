@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from web import reply, serving
 
 SUPPORT = Path(__file__).parent
 EXCHANGES = {exchange["name"]: exchange for exchange in json.loads((SUPPORT / "yarn_rest.json").read_text())}
@@ -17,33 +20,21 @@ JAR = "hadoop-yarn-applications-distributedshell-3.3.6.jar"
 
 
 class YarnCluster:
-    """A context manager. ``facts`` go into cluster.json, which simulated_yarn.py reads."""
+    address = ""
 
-    def __init__(self, folder: Path, **facts: Any) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         for place in ("bin", "etc/hadoop", "share/hadoop/yarn", "home", "applications"):
             (folder / place).mkdir(parents=True)
         (folder / "share/hadoop/yarn" / JAR).write_text("the shell")
-        self.set(**{"nodes": ["node1", "node2"], **facts})
+        self.set(nodes=["node1", "node2"])
         for program in ("yarn", "hadoop"):
             path = folder / "bin" / program
             path.write_text(f'#!/bin/sh\nexec {sys.executable} {SUPPORT}/simulated_yarn.py {program} {folder} "$@"\n')
             path.chmod(0o755)
-        self.manager = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self.manager.server_port}"
-        self._thread = threading.Thread(target=self.manager.serve_forever, args=(0.05,), daemon=True)
-        write_site(folder / "etc/hadoop", {"yarn.resourcemanager.webapp.address": self.url.partition("//")[2]})
-
-    def __enter__(self) -> YarnCluster:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.manager.shutdown()
-        self._thread.join()
-        self.manager.server_close()
 
     def set(self, **facts: Any) -> None:
+        """Write cluster.json, which simulated_yarn.py reads."""
         (self.folder / "cluster.json").write_text(json.dumps(facts))
 
     @property
@@ -77,6 +68,10 @@ class YarnCluster:
             {"id": name, "name": app["name"]} for name, app in self.applications.items() if app["state"] not in ended
         ]
 
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        status, body = self.answer(handler.path)
+        reply(handler, body.encode(), status=status)
+
     def answer(self, path: str) -> tuple[int, str]:
         """Return the recorded response for the current state of the application."""
         what = path.removeprefix("/ws/v1/cluster/")
@@ -106,18 +101,9 @@ def write_site(folder: Path, properties: dict[str, str]) -> None:
     (folder / "yarn-site.xml").write_text(f'<?xml version="1.0"?>\n<configuration>{entries}</configuration>\n')
 
 
-def _handler(cluster: YarnCluster) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = cluster.answer(self.path)
-            data = body.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json;charset=utf-8")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+@contextmanager
+def running_yarn(folder: Path) -> Iterator[YarnCluster]:
+    cluster = YarnCluster(folder)
+    with serving(cluster) as address:
+        write_site(folder / "etc/hadoop", {"yarn.resourcemanager.webapp.address": address.partition("//")[2]})
+        yield cluster

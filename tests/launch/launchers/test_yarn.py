@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from lab_runs import list_trials
 from processes import MARK, marked, until
-from yarn_cluster import YarnCluster
+from yarn_cluster import YarnCluster, running_yarn
 
 ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "-o", "out")
 SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
@@ -73,7 +73,7 @@ def _arguments(pid: int) -> list[bytes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[YarnCluster]:
-    with YarnCluster(tmp_path / "hadoop") as running:
+    with running_yarn(tmp_path / "hadoop") as running:
         yield running
 
 
