@@ -86,7 +86,10 @@ def test_json_has_the_selected_curves(folder: Path, command: CommandOutput) -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ((CURVE, "--output", "ours/run.json/a.png"), "--output ours/run.json/a.png: cannot be written"),
+        (
+            (CURVE, "--output", "ours/run.json/a.png"),
+            "--output ours/run.json/a.png: this file cannot be written: Not a directory",
+        ),
         (("horovod2018-512-vgg16", "--output", "a.svg"), "its source states an efficiency but no speeds"),
     ],
 )

@@ -102,7 +102,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
     """Directories and numbers of records of the reports that would be written. Drawing takes a second."""
     written: list[tuple[Path, int]] = []
 
-    def note(directory: Path, runs: Sequence[Run]) -> str:
+    def note(directory: Path, runs: Sequence[Run], _: object) -> str:
         written.append((directory, len(runs[0].records)))
         return ""
 

@@ -125,14 +125,7 @@ def remove(options: Namespace) -> int:
 
 def _check_names(names: list[str], valid: list[str], action: str) -> None:
     if not names:
-        width = max(map(len, valid))
-        lines = [f"env {action}: which environment?"]
-        for name in valid:
-            frameworks = ", ".join(DEFINITIONS[name].frameworks) if name in DEFINITIONS else ""
-            lines.append(f"  {name:<{width}}  {frameworks}".rstrip())
-        if action == "create":
-            lines.append("  for example: trainscale env create main mxnet")
-        raise InputError("\n".join(lines))
+        raise InputError(f"env {action}: which environment?\n  valid: {', '.join(valid)}")
     for name in names:
         if name not in valid and name in DEFINITIONS:
             raise InputError(f"environment {name!r} is not there\n  there: {', '.join(valid)}")

@@ -12,12 +12,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
-from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter, write_file
+from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter
 from ..launch.launchers.base import SlurmSettings, SshSettings
 from ..launch.notebook_host import NotebookRequest
 from ..launch.notebooks import JupyterTarget, open_notebook
 from ..measure.watching import RemoteJournal
 from ..questions.explain.explain import check_can_explain
+from ..record.files import write_output
 from ..runs import Run
 from ..spec.devices import Host
 from ..spec.settings import whole
@@ -121,7 +122,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
             return path
         remedy = "name another with -o, or remove it"
         raise InputError(f"{path}: this notebook was changed and is not overwritten; {remedy}")
-    return Path(write_file(str(path), text))
+    return write_output(path, text)
 
 
 def _make_notebook(run: Run, directory: str) -> str:

@@ -116,32 +116,27 @@ def study(argv: list[str]) -> int:
     )
     add("--epochs", "N", "compute the cost of a training of N epochs", type=_COUNT)
     add("--data-size", "N", "samples of an epoch (default: those of the data set of the run)", type=_COUNT)
-    add("-o --output", "FILE", "the file (default: standard output)", type=Path)
+    add("-o --output", "FILE", "the file (default: standard output)")
     add("--format", "FORMAT", f"{', '.join(FORMATS)} (default: text)", choices=FORMATS, default="text")
     options = parser.read(argv)
     if options.epochs is None and options.data_size is not None:
         raise InputError("--data-size: valid together with --epochs")
     from ..questions.study.text import render_studies
-    from ..record.files import write_atomically
+    from ..record.files import write_output
 
     run, training = Run.open(options.directory, warn_of_damage), None
     if options.epochs is not None:
         data = run.info.read_provenance().data
         samples = options.data_size or (data.train if data else None)
         if samples is None:
-            raise InputError(
-                "--epochs: this run has synthetic data, which has no size; valid together with --data-size"
-            )
+            reason = "this run has synthetic data, which has no size"
+            raise InputError(f"--epochs: {reason}; valid together with --data-size")
         training = Training(options.epochs, samples)
     text = render_studies(runs.study(run, options.devices, options.efficiency, training), options.format)
     if options.output is None:
         print(text, end="")
         return 0
-    try:
-        write_atomically(options.output, text)
-    except OSError as error:
-        raise InputError(f"--output {options.output}: {error.strerror}") from error
-    print(f"{options.output}: written")
+    print(f"{write_output(options.output, text)}: written")
     return 0
 
 
@@ -291,8 +286,5 @@ def published(argv: list[str]) -> int:
         from ..report import check_can_report
 
         check_can_report()
-        try:
-            text.write_curve_chart(curves[0], options.output)
-        except OSError as error:
-            raise InputError(f"--output {options.output}: cannot be written: {error.strerror}") from None
+        text.write_curve_chart(curves[0], options.output)
     return 0

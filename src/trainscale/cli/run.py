@@ -54,12 +54,11 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
         return submit_run(experiment, output, fresh, retry_failed, options.dry_run, options.summary_line)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
-    view = CommandView(options.style)
-    view.explains, view.prints_summary = experiment.measurement.explain, options.summary_line
+    explains = experiment.measurement.explain
+    view = CommandView(options.style, explains=explains, prints_summary=options.summary_line)
+    again, command = {"fresh": fresh, "retry_failed": retry_failed}, ["run", *argv]
     try:
-        run = measure(
-            experiment, output, view=view, fresh=fresh, retry_failed=retry_failed, command=["run", *argv], mpi=mpi
-        )
+        run = measure(experiment, output, view=view, command=command, mpi=mpi, **again)
     except RunInterrupted:
         return view.exit_code
     after_run(run)
@@ -104,11 +103,9 @@ def measure_from_python(
             from .submit import submit_run
 
             return submit_run(experiment, path, fresh, retry_failed)
-        view = CommandView(QUIET if quiet else TEXT)
-        view.explains = experiment.measurement.explain
-        runs.append(
-            measure(experiment, path, view=view, fresh=fresh, retry_failed=retry_failed, command=command, mpi=mpi)
-        )
+        view = CommandView(QUIET if quiet else TEXT, explains=experiment.measurement.explain)
+        again = {"fresh": fresh, "retry_failed": retry_failed}
+        runs.append(measure(experiment, path, view=view, command=command, mpi=mpi, **again))
         return 0
 
     with redirect_stdout(io.StringIO()) if quiet else nullcontext(), interrupt_on_signals(ends_process=False):

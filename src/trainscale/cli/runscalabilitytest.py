@@ -9,8 +9,8 @@ import shlex
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..cluster.aws_template import find_instance_type
 from ..errors import InputError
@@ -91,13 +91,10 @@ def _read(argv: list[str]) -> Namespace:
     return options
 
 
-@dataclass(frozen=True)
-class EquivalentCommand:
-    """``typed_names`` has the name that the person typed for each model; ``notes`` are printed first."""
-
+class EquivalentCommand(NamedTuple):
     argv: list[str]
-    typed_names: dict[str, str]
-    notes: list[str]
+    typed_names: dict[str, str]  # what the person typed for each model
+    notes: list[str]  # are printed first
 
 
 def translate(
@@ -121,10 +118,8 @@ def translate(
         entries.append(f"{text}:{kind_batch}" if kind_batch else text)
     values = {**vars(options), "models": ",".join(entries)}
     if not options.hosts and not given & {"--hosts", "-H"}:
-        values["hosts"], source = find_hosts_file() or (
-            None,
-            "none named, so this machine alone (-h FILE names some)",
-        )
+        alone = "none named, so this machine alone (-h FILE names some)"
+        values["hosts"], source = find_hosts_file() or (None, alone)
         notes.append(f"hosts: {source}")
     if kind and kind.gpus and not options.gpu_per_host:
         values["gpu_per_host"] = str(kind.gpus)

@@ -20,7 +20,8 @@ from ..report.numbers import format_count, format_rough_duration
 from ..runs import Run
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
-from .results import print_missing_charts, print_results, print_summary_lines
+from . import report
+from .results import print_summary_lines
 from .signals import interrupt_on_signals
 from .views import CommandView, describe_kept
 
@@ -129,10 +130,5 @@ def describe_end(status: JobStatus) -> str:
 
 def _finish_results(followed: FollowedRun) -> int:
     """Write and print the results. Return the exit code of a run that ended."""
-    from ..report.outputs import write_report
-
-    run = Run(followed.directory)
-    no_charts = write_report(run.directory, [run])
-    print_results(run)
-    print_missing_charts(no_charts)
-    return 0 if all(record.ok for record in run.records) else 1
+    report.main([str(followed.directory)])
+    return 0 if all(record.ok for record in followed.records) else 1

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
@@ -331,16 +332,14 @@ def describe_kept(count: int) -> str:
     return f"{count} finished trial{'s are' if count != 1 else ' is'} kept"
 
 
+@dataclass
 class CommandView(RunView):
-    """``location`` is where the journal of a watched run is; ``remote_job`` names what measures it."""
-
-    def __init__(self, style: str = TEXT, location: str = "", remote_job: str = "") -> None:
-        self.style = style
-        self.location = location
-        self.remote_job = remote_job
-        self.explains = False  # whether the tables are followed by where the efficiency went
-        self.prints_summary = False  # whether to print the lines of --summary-line
-        self.exit_code = 0
+    style: str = TEXT
+    location: str = ""  # where the journal of a watched run is
+    remote_job: str = ""  # the name of what measures it
+    explains: bool = False  # whether the tables are followed by where the efficiency went
+    prints_summary: bool = False  # whether to print the lines of --summary-line
+    exit_code: int = 0
 
     def show_message(self, line: str) -> None:
         if self.style == JSON:

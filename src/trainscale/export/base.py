@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.plugins import EXPORTER, load_plugins
-from ..record.files import write_atomically
+from ..record.files import write_output
 from ..report.numbers import format_count
 from ..runs import Run
 
@@ -62,18 +62,7 @@ class TextExporter(Exporter):
 
     def export(self, runs: Sequence[Run], destination: Destination) -> str:
         text = self.text(runs)
-        return text if destination.output is None else describe_file(write_file(destination.output, text), runs)
-
-
-def write_file(output: str, content: str | bytes) -> Path:
-    """Write a file. An InputError says why it cannot be written."""
-    path = Path(output)
-    if path.is_dir():
-        raise InputError(f"--output {output}: this is a directory; valid: the name of a file")
-    try:
-        return write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"--output {output}: this file cannot be written: {error.strerror}") from None
+        return text if destination.output is None else describe_file(write_output(destination.output, text), runs)
 
 
 def describe_file(path: Path, runs: Sequence[Run]) -> str:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.series import Point
 from ..analyse.throughput import is_measured
 from ..errors import InputError
+from ..record.files import write_output
 from ..record.trial import SKIPPED
 from ..report.csv_json import make_csv_cell, make_series_paths, make_slug
 from ..runs import Run
-from .base import Destination, Exporter, TextExporter, describe_file, import_package, write_file
+from .base import Destination, Exporter, TextExporter, describe_file, import_package
 from .columns import COLUMNS, TrialRow
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ParquetExporter(Exporter):
         buffer = io.BytesIO()
         parquet = import_package("pyarrow.parquet", "--to parquet", "pyarrow")
         parquet.write_table(to_arrow([row for run in runs for row in run.rows]), buffer)
-        return describe_file(write_file(destination.output, buffer.getvalue()), runs)
+        return describe_file(write_output(destination.output, buffer.getvalue()), runs)
 
 
 def list_values_by_column(rows: Sequence[TrialRow]) -> dict[str, list[Any]]:

@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from ..errors import InputError
+
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
     """Write to a temporary file, sync it, and rename it to ``path``.
@@ -27,6 +29,17 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return path
+
+
+def write_output(output: str | Path, content: str | bytes) -> Path:
+    """Write the file that a person named by --output. An InputError says why it cannot be written."""
+    path = Path(output)
+    if path.is_dir():
+        raise InputError(f"--output {output}: this is a directory; valid: the name of a file")
+    try:
+        return write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"--output {output}: this file cannot be written: {error.strerror}") from None
 
 
 def make_directory(directory: Path) -> None:

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from ...analyse.series import Point, Series, find_common_unit
 from ...analyse.statistics import Interval
 from ...errors import InputError
-from ...record.files import write_atomically
 from ...record.run import RunInfo
 from ...report import numbers, wording
 from ...report.options import SPEEDUP, Overlay, OverlaySentence
@@ -200,6 +199,7 @@ def overlay_curves(
 
 
 def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
+    from ...record.files import write_output
     from ...report import charts
     from ...report.drawing import Frame, to_svg
     from ...report.drawing_process import call_vl_convert
@@ -210,4 +210,4 @@ def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     source = f"Source: {curve.source.citation}. It states no intervals."
     spec["title"]["subtitle"] = [*spec["title"]["subtitle"], *wrap(source, Frame().width // _LETTER)]
     svg = to_svg(spec, standalone=True)
-    write_atomically(path, call_vl_convert("svg_to_png", svg, _SCALE) if path.suffix == ".png" else svg)
+    write_output(path, call_vl_convert("svg_to_png", svg, _SCALE) if path.suffix == ".png" else svg)
