@@ -144,10 +144,11 @@ class RayHosts:
 
     def ask(self, expression: str) -> Any:
         """What Ray says of itself, from its head."""
-        program = f"import json, ray; ray.init('auto', log_to_driver=False); print(json.dumps({expression}))"
+        program = f"import json, ray; ray.init('auto', log_to_driver=False); print('answer:', json.dumps({expression}))"
         done = self.lab.on(self.lab.hosts[0], [str(self.python), "-c", program], env=self.environment, timeout=120)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        (answer,) = [line for line in done.stdout.splitlines() if line.startswith("answer: ")]  # Ray may warn there
+        return json.loads(answer.removeprefix("answer: "))
 
     def command(self, verb: str, *arguments: str) -> list[str]:
         command = [sys.executable, "-m", "trainscale", verb, "--launcher", "ray"]

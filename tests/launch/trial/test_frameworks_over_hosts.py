@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_on_the_other_host_is_chosen_anew(
         tasks = build_tasks(trial, slots, ports, settings)
         (of_rank_1,) = [task for task in tasks if task.rank == 1]
         assert of_rank_1.host == "node2"
-        port = Job.from_json(of_rank_1.document).ports[1]
+        port = Job.from_json(of_rank_1.job).ports[1]
         assert port in ports["node2"]
         tried.append(port)
         if len(tried) <= taken:
