@@ -25,8 +25,10 @@ from input_clock import measure_batches, parse_arguments
 from trainscale.analyse.statistics import Interval, mean_interval
 from trainscale.launch.hosts import choose_pythons
 from trainscale.spec.data import find_dataset
-from trainscale.worker.data.facts import DataError
-from trainscale.worker.data.loader import BatchRequest, BatchSettings, Loader, load_dataset
+from trainscale.worker.config import Config
+from trainscale.worker.data.facts import DataError, read_facts
+from trainscale.worker.data.loader import BatchRequest, Loader
+from trainscale.worker.job import WORKER, Device, Job
 
 HERE = Path(__file__).parent
 AIM = 1.0
@@ -57,10 +59,11 @@ def ours() -> None:
     """Measure our loader processes; ``measure`` starts this in a process."""
     options = parse_arguments()
     case = CASES[options.name]
-    stored = load_dataset(case.data, str(options.directory))
-    steps = range(len(stored["train labels"]) // case.batch)
-    settings = BatchSettings(case.data, case.size, case.batch, 0, 1, 1337, augment=case.data != "mnist")
-    loader = Loader(stored, settings, (1 if case.data == "mnist" else 3, case.size, case.size), options.loaders)
+    directory, channels = str(options.directory), 1 if case.data == "mnist" else 3
+    config = Config("torch", "mnist", case.batch, "local", case.size, 10, channels, data=case.data)
+    job = Job(WORKER, 0, 1, 0, ("",), (1,), 2, Device(), config, case.batch, data_dir=directory)
+    steps = range(read_facts(case.data, directory).train // case.batch)
+    loader = Loader(job, options.loaders)
     measure_batches(
         loader.load_batches(BatchRequest(step, epoch) for epoch in itertools.count() for step in steps), options
     )

@@ -9,23 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from jobs import make_config, make_job
 from processes import MARK, marked, until
 from small_sets import write_cifar10, write_folder
 
-from trainscale.worker.data.loader import (
-    BatchRequest,
-    BatchSettings,
-    Loader,
-    LoaderError,
-    count_validation_steps,
-    load_dataset,
-)
+from trainscale.worker.data.loader import BatchRequest, Loader, LoaderError, count_validation_steps, load_dataset
 from trainscale.worker.sample import compute_hash_sum
 
 TRAIN = 50
@@ -36,17 +31,18 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_cifar10(tmp_path_factory.mktemp("cifar"), TRAIN, 13))
 
 
-def start_loader(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Loader:
-    usual = {"image_size": 28, "batch": 4, "rank": 0, "workers": 1, "seed": 7, "augment": True}
-    made = BatchSettings(data, **{**usual, **settings})
-    return Loader(load_dataset(data, folder), made, (3, made.image_size, made.image_size), processes)
-
-
-@contextmanager
-def loading(folder: str, processes: int = 1, data: str = "cifar10", **settings: object) -> Iterator[Loader]:
+def loading(
+    folder: str,
+    processes: int = 1,
+    data: str = "cifar10",
+    image_size: int = 28,
+    augment: bool = True,
+    **values: Any,
+) -> closing[Loader]:
     """Start loader processes for a test alone."""
-    with closing(start_loader(folder, processes, data, **settings)) as loader:
-        yield loader
+    config = make_config(data=data, image_size=image_size, augment=augment)
+    job = make_job(config=config, data_dir=folder, **{"batch": 4, "seed": 7, **values})
+    return closing(Loader(job, processes))
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +180,9 @@ def test_a_process_that_is_killed_is_an_error_and_no_silence(cifar: str) -> None
 _RANK = """
 import itertools, json, sys, time
 from trainscale.worker.data.loader import BatchRequest, Loader
-from trainscale.worker.data.loader import BatchSettings, load_dataset
-folder, end = sys.argv[1:]
-settings = BatchSettings("cifar10", 28, 4, 0, 1, 7, True)
-loader = Loader(load_dataset("cifar10", folder), settings, (3, 28, 28), 2)
+from trainscale.worker.job import Job
+job, end = sys.argv[1:]
+loader = Loader(Job.from_json(job), 2)
 stream = loader.load_batches(BatchRequest(step, 0) for step in itertools.count())
 next(stream)
 print(json.dumps([process.pid for process in loader._processes]), flush=True)
@@ -202,8 +197,9 @@ if end == "wait":
 @pytest.mark.parametrize("end", ["return", "raise", "killed", "terminated", "interrupted"])
 def test_however_a_rank_ends_its_processes_end_too(cifar: str, end: str, tmp_path: Path) -> None:
     ways = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "interrupted": signal.SIGINT}
+    job = make_job(config=make_config(data="cifar10"), batch=4, data_dir=cifar)
     rank = subprocess.Popen(
-        [sys.executable, "-c", _RANK, cifar, "wait" if end in ways else end],
+        [sys.executable, "-c", _RANK, job.to_json(), "wait" if end in ways else end],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env={**os.environ, MARK: str(tmp_path)},
     )  # fmt: skip

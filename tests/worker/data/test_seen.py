@@ -15,7 +15,7 @@ from test_source import job, opened
 from trainscale.analyse.witness import find_sample_problem
 from trainscale.worker import sample
 from trainscale.worker.data import loader
-from trainscale.worker.data.loader import BatchMaker, BatchSettings, load_dataset
+from trainscale.worker.data.loader import BatchMaker, load_dataset
 from trainscale.worker.job import Job
 from trainscale.worker.sample import SamplesSeen, SamplesTracker, SeenByRank, compute_hash_sum, pack_flags, unpack_flags
 
@@ -71,8 +71,7 @@ def make_epochs(folder: Path, epochs: int = 2) -> list[SeenByRank]:
     """Make batches as the loader processes do, but in this process, where a test can replace functions."""
     reports = []
     for rank in range(WORKERS):
-        settings = BatchSettings("cifar10", 28, BATCH, rank, WORKERS, 7, augment=False)
-        maker = BatchMaker(load_dataset("cifar10", str(folder)), settings)
+        maker = BatchMaker(load_dataset("cifar10", str(folder)), ranks_of(folder, augment=False)[rank])
         steps = loader.count_steps_per_epoch(TRAIN, BATCH, WORKERS)
         tracker = SamplesTracker(TRAIN, steps * BATCH)
         pixels, labels = np.empty((BATCH, 3, 28, 28), np.uint8), np.empty(BATCH, np.int64)

@@ -35,7 +35,8 @@ class Copying:
 def job(folder: Path, data: str = "cifar10", **config: Any) -> Job:
     """Of one rank with batches of 4."""
     values = {"loaders": 1, "image_size": 28, **config}
-    settings = Config("torch", "mnist", 4, "local", values.pop("image_size"), 10, data=data, **values)
+    channels = 1 if data == "mnist" else 3
+    settings = Config("torch", "mnist", 4, "local", values.pop("image_size"), 10, channels, data=data, **values)
     return Job("worker", 0, 1, 0, ("h1",), (1,), 2, Device(), settings, batch=4, seed=5, data_dir=str(folder))
 
 

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..job import Job
 from ..sample import SamplesTracker
-from .facts import FOLDER, MNIST, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
-from .loader import (
-    BatchRequest,
-    BatchSettings,
-    LoadedBatch,
-    Loader,
-    LoaderError,
-    count_steps_per_epoch,
-    count_validation_steps,
-    load_dataset,
-)
+from .facts import FOLDER, SYNTHETIC, DataError, DatasetFacts, parse_data_kind, read_facts
+from .loader import BatchRequest, LoadedBatch, Loader, LoaderError, count_steps_per_epoch, count_validation_steps
 from .source import Normalization
 
 if TYPE_CHECKING:
@@ -35,20 +26,14 @@ _MOST_LOADERS = 8  # a GPU's share of a machine's cores; more of them hinder eac
 
 class DatasetSource:
     def __init__(self, job: Job, adapter: Adapter) -> None:
-        config = job.config
         self.facts = read_dataset_facts(job)
         self._job, self._adapter = job, adapter
         self._normalization = Normalization(self.facts.mean, self.facts.deviation)
-        augment = config.augment and parse_data_kind(config.data) != MNIST  # a mirrored digit is no digit
-        own = job.batch, job.rank, job.workers, job.seed
-        settings = BatchSettings(config.data, config.image_size, *own, augment)
         self.steps = count_steps_per_epoch(self.facts.train, job.batch, job.workers)
-        shape = (self.facts.channels, config.image_size, config.image_size)
         self._validation_steps = count_validation_steps(self.facts.valid, job.batch, job.workers)
         self.tracker = SamplesTracker(self.facts.train, self.steps * job.batch)
         with _name_host_in_errors(job):
-            stored = load_dataset(config.data, job.data_dir)
-        self._loader = Loader(stored, settings, shape, choose_loader_count(job))
+            self._loader = Loader(job, choose_loader_count(job))
 
     @property
     def waited_seconds(self) -> float:

@@ -27,17 +27,17 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..events import claim_stdout
+from ..job import Job
 from ..sample import compute_hash_sum
 from ..start import end_with_parent
 from ..type_aliases import NamedArrays
 from . import folder, published_files
-from .facts import FOLDER, KNOWN, TRAIN, VALID, DataError, parse_data_kind
+from .facts import FOLDER, KNOWN, MNIST, TRAIN, VALID, DataError, parse_data_kind
 
 _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out: steps may still be reading them.
@@ -45,17 +45,6 @@ _IN_USE = 4
 _ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
 SHIFT_SHARE = 0.1  # of an image's side, in each direction
 _ALIGNMENT = 64  # of shared arrays, in bytes
-
-
-@dataclass(frozen=True)
-class BatchSettings:
-    data: str
-    image_size: int
-    batch: int
-    rank: int
-    workers: int
-    seed: int
-    augment: bool
 
 
 class LoaderError(RuntimeError):
@@ -79,12 +68,13 @@ class LoadedBatch(NamedTuple):
 class Loader:
     """``waited_seconds`` is how long the training waited for batches that were not ready."""
 
-    def __init__(self, stored: SharedArrays, settings: BatchSettings, shape: tuple[int, ...], processes: int) -> None:
-        slots = _AHEAD * processes + _IN_USE
+    def __init__(self, job: Job, processes: int) -> None:
+        config, slots = job.config, _AHEAD * processes + _IN_USE
         self.waited_seconds = 0.0
-        self._stored = stored
-        numbers = ("<i8", (slots, settings.batch))
-        shapes = {"pixels": ("|u1", (slots, settings.batch, *shape)), "labels": numbers, "samples": numbers}
+        self._stored = load_dataset(config.data, job.data_dir)
+        numbers = ("<i8", (slots, job.batch))
+        shape = (slots, job.batch, config.channels, config.image_size, config.image_size)
+        shapes = {"pixels": ("|u1", shape), "labels": numbers, "samples": numbers}
         self._batches = SharedArrays.allocate(shapes)
         self._arrays = tuple(self._batches[name] for name in _ARRAYS)
         self._free = deque(range(slots))
@@ -97,14 +87,14 @@ class Loader:
                 [sys.executable, start, "loader"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=(stored.descriptor, self._batches.descriptor),
+                pass_fds=(self._stored.descriptor, self._batches.descriptor),
                 bufsize=0,
             )
             for _ in range(processes)
         ]
         for number in range(processes):
-            arrays = [[shared.descriptor, shared.layout] for shared in (stored, self._batches)]
-            self._send(number, [asdict(settings), *arrays, [entry for entry in sys.path if entry]])
+            arrays = [[shared.descriptor, shared.layout] for shared in (self._stored, self._batches)]
+            self._send(number, [job.to_json(), *arrays, [entry for entry in sys.path if entry]])
 
     def load_batches(self, requests: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:
         """Yield the batch of every request, in order. This ends any such iterator from before.
@@ -178,10 +168,10 @@ def main(arguments: list[str]) -> int:
     first = lines.readline()
     if not first:
         return 1
-    values, stored, batches, sys.path[:] = json.loads(first)
-    settings, shared = BatchSettings(**values), SharedArrays(*batches)
-    is_folder = parse_data_kind(settings.data) == FOLDER
-    maker = (PhotoBatchMaker if is_folder else BatchMaker)(SharedArrays(*stored), settings)
+    text, stored, batches, sys.path[:] = json.loads(first)
+    job, shared = Job.from_json(text), SharedArrays(*batches)
+    is_folder = parse_data_kind(job.config.data) == FOLDER
+    maker = (PhotoBatchMaker if is_folder else BatchMaker)(SharedArrays(*stored), job)
     arrays = tuple(shared[name] for name in _ARRAYS)
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
@@ -214,8 +204,10 @@ class BatchMaker:
 
     draws_per_image = 3
 
-    def __init__(self, stored: SharedArrays, settings: BatchSettings) -> None:
-        self._settings = settings
+    def __init__(self, stored: SharedArrays, job: Job) -> None:
+        self._job = job
+        # A mirrored digit is no digit.
+        self._augments = job.config.augment and parse_data_kind(job.config.data) != MNIST
         self._stored = {name: stored[name] for name in stored.layout}
         self._epoch = -1
         self._order: Any = None
@@ -223,20 +215,20 @@ class BatchMaker:
 
     def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
         """Return the numbers of the samples."""
-        own = self._settings
+        job = self._job
         if epoch != self._epoch:
             count, self._epoch = len(self._stored[f"{TRAIN} labels"]), epoch
-            self._order = shuffle_epoch(count, own.seed, epoch)
-            self._draws = draw_numbers(count, own.seed, epoch, self.draws_per_image) if own.augment else None
-        chosen = select_rank_batch(self._order, step, own.batch, own.rank, own.workers)
+            self._order = shuffle_epoch(count, job.seed, epoch)
+            self._draws = draw_numbers(count, job.seed, epoch, self.draws_per_image) if self._augments else None
+        chosen = select_rank_batch(self._order, step, job.batch, job.rank, job.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
         return chosen
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
         """Return how many of the images count; the others are black."""
-        own, count = self._settings, len(self._stored[f"{VALID} labels"])
-        chosen = select_validation_batch(count, step, own.batch, own.rank, own.workers)
+        job, count = self._job, len(self._stored[f"{VALID} labels"])
+        chosen = select_validation_batch(count, step, job.batch, job.rank, job.workers)
         counted = len(chosen)
         self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
         pixels[counted:], labels[counted:] = 0, 0
