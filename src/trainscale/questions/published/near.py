@@ -16,7 +16,7 @@ from ...record.run import RunInfo
 from ...report import numbers, wording
 from ...spec.config import Config
 from ...worker import models
-from ..documents import pick, render_json
+from ..documents import join_lines, load_template, pick, render_json
 from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
 
 if TYPE_CHECKING:
@@ -155,6 +155,10 @@ class Neighbour:
     def is_near(self) -> bool:
         return not self.too_far
 
+    @property
+    def agrees_in_network(self) -> bool:
+        return self.agrees_in("network")
+
     def agrees_in(self, *names: str) -> bool:
         return not {trait.name for trait in self.traits} & {*names}
 
@@ -280,33 +284,9 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
 
 
 def describe_comparison(comparison: NeighbourComparison) -> str:
-    point, compared, work = comparison.point, comparison.compared, comparison.work
-    subject = f"{work.title} on {wording.format_devices_and_hosts(point)}"
-    own = numbers.format_efficiency(point.efficiency)
-    if comparison.verdict is None:
-        reason = "The table has no point with a 1-device baseline."
-        if comparison.neighbours:
-            names = wording.join_names(_TOO_FAR[name] for name in comparison.neighbours[0].too_far)
-            reason = f"The nearest point differs too much in {names}."
-        return f"{subject}: nothing published is near, so its efficiency of {own} cannot be placed. {reason}"
-    likeness = ""
-    if comparison.agree_in:
-        device = f" on {work.device}" if "hardware" in comparison.agree_in else ""
-        likeness = f" of {find_model_title(work.config.model)}{device}"
-    elif not all(neighbour.agrees_in("network") for neighbour in compared):
-        likeness = " of networks of about this size"
-    values = comparison.efficiencies
-    middle = numbers.format_percent(median(values))
-    span = f"{values[0] * 100:.0f}–{numbers.format_percent(values[-1])}, median {middle}"
-    sources = f"{comparison.sources} source{'' if comparison.sources == 1 else 's'}"
-    count = f"{len(compared)} near published point{'' if len(compared) == 1 else 's'}{likeness}"
-    few = "; so few points are weak evidence" if len(compared) < _FEW else ""
-    # In the middle half of; if an interval reaches further, below all or in the lowest quarter of.
-    places = " or ".join(place if place.endswith("all") else f"in the {place}" for place in comparison.places)
-    places = places if places.endswith("all") else f"{places} of"
-    return (
-        f"{subject} is {comparison.verdict}: its efficiency of {own} is {places} {count} from {sources} ({span}){few}."
-    )
+    template = load_template(__package__, "place.j2", (("explain", _TOO_FAR.__getitem__),))
+    words = {"numbers": numbers, "wording": wording, "find_model_title": find_model_title, "median": median}
+    return join_lines(template.render(comparison=comparison, few=_FEW, **words))
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import wrap
@@ -18,7 +18,7 @@ from ...report.options import SPEEDUP, Overlay, OverlaySentence
 from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
-from ..documents import render_json
+from ..documents import load_template, render_json
 from .curves import PREFIX, SENTENCES, PublishedCurve
 from .near import describe_work, list_traits
 
@@ -77,33 +77,11 @@ def make_curve_grid(curve: PublishedCurve) -> Grid:
     return Grid(curve.title, header, tuple(rows), note, left=(len(header) - 1,)).drop_empty_columns()
 
 
-def describe(curve: PublishedCurve) -> Iterator[tuple[str, str]]:
-    """Yield what the source states, as names and texts, then the flags."""
-    scaling = "the batches are not stated"
-    if curve.scaling is not None:
-        label = f"; the source calls it {curve.stated_scaling}" if curve.stated_scaling else ""
-        scaling = f"{curve.scaling}, by the batches{label}"
-    yield "ID", f"{PREFIX}{curve.id}"
-    yield "network", curve.network_stated
-    yield "hardware", curve.hardware
-    yield "interconnect", curve.interconnect
-    yield "framework", curve.framework_stated
-    yield "strategy", curve.strategy_stated
-    yield "precision", curve.precision_stated
-    yield "data", curve.data or "not stated"
-    yield "scaling", scaling
-    yield "source", curve.source.citation
-    yield "URL", curve.source.url
-    if curve.note:
-        yield "note", curve.note
-    if any(point.stated and point.per_second is not None for point in curve.points):
-        yield "derived", "the speeds are computed from what the source states"
-    for point in curve.points:
-        if point.stated or point.note:
-            text = "; ".join(text for text in (point.stated, point.note) if text)
-            yield wording.format_device_count(point.devices), text
-    for flag in curve.flags:
-        yield f"{FLAG} flag", SENTENCES[flag]
+def describe(curve: PublishedCurve) -> list[tuple[str, str]]:
+    """Return what the source states, as names and texts, then the flags."""
+    words = {"FLAG": FLAG, "PREFIX": PREFIX, "SENTENCES": SENTENCES, "wording": wording}
+    lines = load_template(__package__, "curve.j2").render(curve=curve, **words).splitlines()
+    return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
 
 
 def render_published_json(curves: Sequence[PublishedCurve]) -> str:
