@@ -86,8 +86,11 @@ def pick(answer: object, names: str) -> JsonObject:
 
 
 def render_json(document: JsonObject) -> str:
-    """Return dataclasses, numbers and texts as JSON; infinity becomes null."""
+    """Return dataclasses, numbers and texts as JSON; infinity becomes null, what JSON does not know its text."""
     import msgspec
 
-    encoded = msgspec.json.encode(document, enc_hook=float)  # numpy's numbers become Python's
+    def convert(value: Any) -> Any:
+        return value.item() if hasattr(value, "item") else str(value)  # numpy's numbers become Python's
+
+    encoded = msgspec.json.encode(document, enc_hook=convert)
     return msgspec.json.format(encoded, indent=2).decode() + "\n"

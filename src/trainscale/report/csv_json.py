@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 from ..analyse.checks import make_busy_flag
 from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import describe_differences
+from ..questions.documents import render_json
 from ..runs import Run
 from ..spec.config import Config
 from ..worker.type_aliases import JsonObject
@@ -141,7 +140,7 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
         by_name = {name: dict(zip(labels, texts, strict=True)) for name, *texts in differences.rows}
         labelled = [{"label": run.label, **content} for run, content in zip(runs, contents, strict=True)]
         document |= {"definitions": definitions, "differences": by_name, "runs": labelled}
-    return json.dumps(_replace_unsupported(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return render_json(document)
 
 
 def _encode_series(series: Series) -> JsonObject:
@@ -175,16 +174,3 @@ def _encode_point(series: Series, point: Point) -> JsonObject:
         **({"other_cores": point.other_cores} if make_busy_flag(point.other_cores) else {}),
         "failures": failures,
     }
-
-
-def _replace_unsupported(value: Any) -> Any:
-    """Replace what JSON cannot express: NaN by null, an interval by its limits, other types by text."""
-    if isinstance(value, Interval):
-        value = {"mean": value.mean, "low": value.low, "high": value.high}
-    if isinstance(value, dict):
-        return {str(key): _replace_unsupported(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_unsupported(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)

@@ -337,15 +337,20 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
     tooltip = ["Point:N", "Part:N", "Share:N", "Interval:N", "Time:N"]
     bars = chart_rows(rows).mark_bar()
     layers = [bars.encode(x, y, colour, x2="to:Q", description="text:N", tooltip=tooltip)]
-    for number in range(most_lines):  # a layer for all last lines of the names, one for those before
-        lines = [
-            {"point": name, "line": heading[-1 - number]}
-            for name, heading in zip(names, headings, strict=True)
-            if number < len(heading)
-        ]
-        place: VegaSpec = {"align": "left", "baseline": "bottom", "dy": -12 - number * _LINE}
-        words = chart_rows(lines).mark_text(fontSize=12, limit=frame.width, aria=False, **place)
-        layers.append(words.encode(y, x=alt.value(0), text="line:N", color=alt.value(INK)))
+    lines = [
+        {"point": name, "lines": [*[""] * (most_lines - len(heading)), *heading]}
+        for name, heading in zip(names, headings, strict=True)
+    ]
+    words = chart_rows(lines).mark_text(
+        align="left",
+        baseline="bottom",
+        dy=-12 - _LINE * (most_lines - 1),
+        lineHeight=_LINE,
+        fontSize=12,
+        limit=frame.width,
+        aria=False,
+    )
+    layers.append(words.encode(y, x=alt.value(0), text="lines:N", color=alt.value(INK)))
     notes = ["A step of each point, split by cause. More work is better."]
     if left_out := len(points) - len(shown):
         notes.append(f"{left_out} more points: trainscale explain.")
