@@ -35,6 +35,7 @@ RESULTS_SCHEMA = 1  # of results.json, the newest that is understood
 _SPEED_KEY = "_per_second_cluster"  # of a point in results.json; the unit of the network precedes it
 _SPEEDS = (1e-6, 1e15)  # per second; nothing trains slower or faster
 _WIDEST = 10.0  # end of an interval over means; three positive values reach 7.3 at most
+_BUSY = "the machine was busy"  # a results.json of version 0.1 has only this flag
 _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other published device is a CUDA GPU
 
 
@@ -74,7 +75,9 @@ class Side:
     @property
     def disturbance(self) -> str:
         """The first of its flags that other programs used the machine. Empty if none did."""
-        return next((flag for loads in self.other_cores.values() if (flag := make_busy_flag(loads))), "")
+        flags = list(map(make_busy_flag, self.other_cores.values()))
+        flags += (flag for point in self.points.values() for flag in point.flags if flag.startswith(_BUSY))
+        return next(filter(None, flags), "")
 
     def estimate_lost_share(self, devices: int) -> float:
         """Return the largest share of a point's speed that other programs may have taken.
