@@ -27,8 +27,8 @@ from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
 from ..measure.measure import check_frameworks
 from ..measure.parity import group_comparisons, prove
-from ..questions.documents import load_template
 from ..record.parity import PROVEN, Check, Verdict
+from ..report.documents import load_template
 from ..report.numbers import format_count, format_decimal_size, format_gibibytes, format_scientific
 from ..spec.experiment import Experiment
 from ..spec.plan import make_plan

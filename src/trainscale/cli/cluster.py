@@ -18,8 +18,8 @@ from ..cluster import aws as stacks
 from ..cluster import aws_template as template
 from ..cluster.aws import AwsClients, add_hint, connect, find_region
 from ..errors import InputError, TrainscaleError
-from ..questions.documents import load_template
 from ..record.files import write_atomically
+from ..report.documents import load_template
 from ..report.numbers import format_rough_duration
 from ..spec.settings import whole
 from .parser import Parser, typed

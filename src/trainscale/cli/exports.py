@@ -127,7 +127,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
 
 def _make_notebook(run: Run, directory: str) -> str:
     """Return the notebook of a run in ``directory``, relative to the notebook."""
-    from ..questions.documents import load_template
+    from ..report.documents import load_template
     from ..report.wording import make_title
 
     try:

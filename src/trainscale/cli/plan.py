@@ -17,7 +17,7 @@ from ..measure.context import choose_directory, make_short_measure, make_spec, s
 from ..measure.expectations import estimate_seconds
 from ..measure.order import count_most_trials
 from ..measure.submission import plan_for_nodes, select_directory_settings
-from ..questions.documents import load_template, split_paragraphs
+from ..report.documents import load_template, split_paragraphs
 from ..report.numbers import format_count, format_rough_duration
 from ..spec.config import AUTO, STRONG, WEAK, Config, Trial
 from ..spec.devices import Slot, count_hosts

@@ -19,10 +19,10 @@ from ..analyse.series import Point, Series
 from ..analyse.statistics import Interval
 from ..errors import InputError
 from ..record.run import RunInfo
+from ..report.documents import Section, pick, print_sections, render_json
 from ..report.numbers import THIN, format_limits, format_number, format_percent
 from ..report.table import Grid, escape, render_markdown
 from ..spec.config import Config
-from .documents import Section, pick, print_sections, render_json
 
 if TYPE_CHECKING:
     from ..runs import Run

@@ -14,12 +14,12 @@ from typing import Any
 from ..analyse.checks import make_busy_flag
 from ..analyse.series import Interval, Point, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import describe_differences
-from ..questions.documents import render_json
 from ..runs import Run
 from ..spec.config import Config
 from ..worker.type_aliases import JsonObject
 from . import wording
 from .columns import COLUMNS
+from .documents import render_json
 from .table import Grid
 
 # Schema history of results.json

@@ -22,7 +22,6 @@ from ..analyse.throughput import (
     compute_samples_per_second,
     is_measured,
 )
-from ..questions.documents import Section
 from ..questions.explain import explain, text
 from ..questions.explain.causes import CAUSES, LOCAL
 from ..questions.explain.explain import PointExplanation
@@ -32,6 +31,7 @@ from ..runs import Run
 from ..spec.config import PointKey, remove_exchange
 from . import numbers, wording
 from .charts import STRIPS, TIME, NamedChart
+from .documents import Section
 from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
 from .redaction import Redaction
 from .table import Grid, select_series_in_full

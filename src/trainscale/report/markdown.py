@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..analyse.series import find_common_unit
-from ..questions.documents import load_template
 from ..runs import Run
 from . import learning_tables, provenance_tables, wording
 from .details import PageDetails
+from .documents import load_template
 from .options import Overlay
 from .table import escape, make_scaling_grid, render_markdown
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from ...analyse.statistics import Interval
 from ...report import numbers, wording
+from ...report.documents import Section, load_template, pick, print_sections, split_paragraphs
+from ...report.documents import render_json as encode_json
 from ...report.table import Grid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
-from ..documents import Section, load_template, pick, print_sections, split_paragraphs
-from ..documents import render_json as encode_json
 from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question, Work
 
 # Schema history

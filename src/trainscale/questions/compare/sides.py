@@ -285,7 +285,13 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
         count, speed = point.devices, point.per_second or 0.0
         if count in side.points and (by_speed or count != baseline):
             hosts = curve.count_hosts(point) or side.points[count].hosts
-            points[count] = replace(side.points[count], hosts=hosts, samples_per_second=Interval(speed), failures=())
+            points[count] = replace(
+                side.points[count],
+                hosts=hosts,
+                samples_per_second=Interval(speed),
+                failures=(),
+                flags=(),
+            )
             exact[count] = Estimate(speed if by_speed else curve.compute_efficiency(point), None, 0.0)
             value = side.values[count]
             if value and own_baseline and not by_speed:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Interval
 from ...report import numbers, wording
+from ...report.documents import join_lines, load_template, pick, split_paragraphs
+from ...report.documents import render_json as encode_json
 from ...report.table import Grid, TerminalGrid, escape
 from ...report.table import render_markdown as render_grid_markdown
 from ...worker.type_aliases import JsonObject
-from ..documents import join_lines, load_template, pick, split_paragraphs
-from ..documents import render_json as encode_json
 from .compare import FAIL, FASTER, PASS, SAME, SLOWER, UNKNOWN, ComparisonPoint, Curve, RunComparison
 from .sides import EFFICIENCY, Side
 

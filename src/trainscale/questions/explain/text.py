@@ -15,12 +15,12 @@ from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
+from ...report.documents import join_lines, load_template, pick, split_paragraphs
+from ...report.documents import render_json as encode_json
 from ...report.numbers import THIN, format_duration, format_integer, format_number, format_percent
 from ...report.table import escape
 from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
-from ..documents import join_lines, load_template, pick, split_paragraphs
-from ..documents import render_json as encode_json
 from . import explain
 from .causes import COMMUNICATION, FULL_CORE, ExplainedPart
 from .explain import PointExplanation, explain_records

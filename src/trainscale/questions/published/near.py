@@ -14,9 +14,9 @@ from ...analyse.titles import find_model_title
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers, wording
+from ...report.documents import join_lines, load_template, pick, render_json
 from ...spec.config import Config
 from ...worker import models
-from ..documents import join_lines, load_template, pick, render_json
 from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from ...analyse.statistics import Interval
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers, wording
+from ...report.documents import load_template, render_json
 from ...report.options import SPEEDUP, Overlay, OverlaySentence
 from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
-from ..documents import load_template, render_json
 from .curves import PREFIX, SENTENCES, PublishedCurve
 from .near import describe_work, list_traits
 

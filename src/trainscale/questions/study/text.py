@@ -11,13 +11,13 @@ from typing import Any
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...report import numbers, provenance_tables, wording
+from ...report.documents import Section, load_template, pick
+from ...report.documents import render_json as encode_json
 from ...report.numbers import THIN, format_efficiency, format_integer, format_number
 from ...report.table import Grid, escape, render_markdown, split_grid
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
 from ...worker.type_aliases import JsonObject
-from ..documents import Section, load_template, pick
-from ..documents import render_json as encode_json
 from ..predict import describe_held_out, explain_method
 from .study import Ladder, Study, find_window_seconds, make_measuring_command
 

@@ -9,8 +9,8 @@ from functools import cache
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..report.table import Grid, TerminalGrid
 from ..worker.type_aliases import JsonObject
+from .table import Grid, TerminalGrid
 
 if TYPE_CHECKING:
     import jinja2
