@@ -9,6 +9,7 @@ import shlex
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,26 +31,18 @@ _LISTS = ("models", "frameworks", "strategies")
 _EPILOG = """After -- any option of trainscale run may follow, such as: -- --steps 20 --repeats 1
 The same command again continues where it stopped. Earlier files are kept under another name."""
 
-# fmt: off
-# The flag of `trainscale run`, the spellings of both generations of the scripts, and the help.
-_FLAGS = (
-    ("--models", "-m", ("models", "model"), "LIST",
-     "networks, each NAME or NAME:BATCH (default: alexnet,inceptionv3)"),
-    ("--hosts", "-h", ("hosts", "nodes_file"), "FILE",
-     "a file, one host per line: ADDRESS [SSH_ALIAS] (default: those of this cluster, else this machine)"),
-    ("--hosts-count", "-n", ("hosts_count",), "N", "use only the first N hosts (default: all)"),
-    ("-g", "-g", ("gpu_per_host", "gpu_per_machine"), "N", "number of GPUs to use on each host (default: all)"),
-    ("-b", "-b", ("batch_size",), "N", "images per GPU, for networks named without a batch (default: by GPU)"),
-    ("-r", "-r", ("remote_dir",), "DIR", "folder on the hosts into which code is copied (default: /tmp)"),
-    ("-x", "-x", ("max_gpu",), "N", "end of the ladder of GPU counts 1, 2, 4, … (default: all GPUs)"),
-    ("--frameworks", "", ("frameworks", "framework"), "LIST",
-     "frameworks, as for trainscale run (default: torch)"),
-    ("--strategies", "", ("strategies", "strategy"), "LIST",
-     "strategies, as for trainscale run (default: ps:each, a parameter server on every host)"),
-    ("", "-t", ("ec2_instance_type",), "TYPE",
-     "EC2 instance type that sets the GPUs per host and the batches (default: what the hosts have)"),
-)
-# fmt: on
+# The flags of `trainscale run`, and the names of ours under which their values are.
+_FLAGS = {
+    "--models": "models",
+    "--hosts": "hosts",
+    "--hosts-count": "hosts_count",
+    "-g": "gpu_per_host",
+    "-b": "batch_size",
+    "-r": "remote_dir",
+    "-x": "max_gpu",
+    "--frameworks": "frameworks",
+    "--strategies": "strategies",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,10 +71,23 @@ def _read(argv: list[str]) -> Namespace:
         formatter_class=RawDescriptionHelpFormatter,
         conflict_handler="resolve",  # -h means hosts here; only --help shows the help
     )
-    for _, short, longs, metavar, text in _FLAGS:
-        spellings = [spelling for long in longs for spelling in dict.fromkeys((long, long.replace("_", "-")))]
-        flags = [*filter(None, [short]), *(f"--{spelling}" for spelling in spellings)]
-        parser.add_argument(*flags, dest=longs[0], metavar=metavar, help=text, action="append")
+    add = partial(parser.add, action="append")
+    add("-m --models --model", "LIST", "networks, each NAME or NAME:BATCH (default: alexnet,inceptionv3)")
+    hosts = "a file, one host per line: ADDRESS [SSH_ALIAS] (default: those of this cluster, else this machine)"
+    add("-h --hosts --nodes_file --nodes-file", "FILE", hosts)
+    add("-n --hosts_count --hosts-count", "N", "use only the first N hosts (default: all)")
+    gpus = "number of GPUs to use on each host (default: all)"
+    add("-g --gpu_per_host --gpu-per-host --gpu_per_machine --gpu-per-machine", "N", gpus)
+    batch = "images per GPU, for networks named without a batch (default: by GPU)"
+    add("-b --batch_size --batch-size", "N", batch)
+    folder = "folder on the hosts into which code is copied (default: /tmp)"
+    add("-r --remote_dir --remote-dir", "DIR", folder)
+    add("-x --max_gpu --max-gpu", "N", "end of the ladder of GPU counts 1, 2, 4, … (default: all GPUs)")
+    add("--frameworks --framework", "LIST", "frameworks, as for trainscale run (default: torch)")
+    strategies = "strategies, as for trainscale run (default: ps:each, a parameter server on every host)"
+    add("--strategies --strategy", "LIST", strategies)
+    kind = "EC2 instance type that sets the GPUs per host and the batches (default: what the hosts have)"
+    add("-t --ec2_instance_type --ec2-instance-type", "TYPE", kind)
     options = parser.read(argv)
     for name, values in vars(options).items():
         if isinstance(values, list):
@@ -126,9 +132,9 @@ def translate(
     if not options.strategies and not given & {"--strategies", "--strategy"}:
         values["strategies"] = "ps" if "--servers" in given else _STRATEGY
     argv = []
-    for flag, _, longs, _, _ in _FLAGS:
-        if flag and values[longs[0]] is not None:
-            argv += [flag, values[longs[0]]]
+    for flag, name in _FLAGS.items():
+        if values[name] is not None:
+            argv += [flag, values[name]]
     return EquivalentCommand([*argv, *run_options], typed_names, notes)
 
 
