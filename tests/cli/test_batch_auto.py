@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SUPPORT, trainscale
+from command import SUPPORT
 
 from trainscale.measure.batches import describe_attempt, describe_search
 from trainscale.record.batches import Attempt, Search
@@ -70,15 +70,6 @@ def test_where_nothing_fits_the_row_says_so_and_the_exit_code_is_1(tmp_path: Pat
     (row,) = csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines())
     assert (row["status"], row["batch_per_device"]) == ("oom", "1")
     assert row["reason"].startswith("not even a batch of 1 fits")
-
-
-def test_plan_says_that_a_batch_will_be_searched_and_writes_nothing(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "plan", "--models", "mnist:auto,alexnet:4", "--devices", "1,2")
-    assert done.returncode == 0, done.stderr
-    assert "first the largest batch that fits is searched, by short trials on one device; then" in done.stdout
-    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("mnist")]
-    assert [row[3:5] for row in rows] == [["auto", "auto"]] * 2
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- messages

@@ -52,28 +52,6 @@ def test_json_has_everything_with_full_precision(tmp_path: Path) -> None:
     assert [(step["before"], step["after"]) for step in work["steps"]] == [(2, 4)]
 
 
-def test_markdown_has_a_table_for_each_network(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", RECORDS)
-    lines = trainscale(tmp_path, "best", "run", "--markdown").stdout.splitlines()
-    assert "## AlexNet · weak scaling" in lines
-    assert "| devices | best configuration | images/s | ± | repeats |" in lines
-    assert sum(line.startswith("| ") for line in lines) == 2 + 3
-
-
-def test_several_runs_are_looked_at_together(tmp_path: Path) -> None:
-    write_run(tmp_path / "first", curve(ALLREDUCE, {2: 190}, 3, 0.01))
-    write_run(tmp_path / "second", curve(SERVERS, {2: 150}, 3, 0.01))
-    done = trainscale(tmp_path, "best", "first", "second")
-    assert "as good as the runner-up, torch · ps:1" in done.stdout
-
-
-def test_one_configuration_only(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", curve(ALLREDUCE, {2: 190}, 3, 0.01))
-    assert "only one configuration was measured" in trainscale(tmp_path, "best", "run").stdout
-    write_run(tmp_path / "other", [*curve(ALLREDUCE, {2: 190}, 3, 0.01), *curve(SERVERS, {2: None}, 1)])
-    assert "no other configuration can be offered" in trainscale(tmp_path, "best", "other").stdout
-
-
 def test_energy_is_shown_where_every_trial_recorded_it(tmp_path: Path) -> None:
     records = [
         replace(

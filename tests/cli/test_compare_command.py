@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import trainscale
-from compared_runs import CONFIG, TITLE, Compare, records, write
-from factories import failed_record
+from compared_runs import TITLE, Compare, records, write
 
 from trainscale.questions.compare.compare import NAMES
 from trainscale.record.trial import MachineLoad
@@ -19,57 +18,12 @@ from trainscale.runs import Run
 # ---- verdicts
 
 
-@pytest.mark.parametrize(
-    ("b", "sentence"),
-    [
-        ("same", "same within ±0.5\u202f% at 1, 2 and 4 devices"),
-        ("slow", "slower: 5\u202f% (4.7–5.3\u202f%) at 1 device; "),
-        ("fast", "faster: 5\u202f% (4.7–5.3\u202f%) at 1 device; "),
-    ],
-)
-def test_the_verdict_is_a_sentence_under_a_table(b: str, sentence: str, runs_folder: Path, compare: Compare) -> None:
-    text = compare.text("a", b)
-    assert sentence in text
-    assert f"A  a · {TITLE}" in text
-    assert "for all 3 points together (98.33 % for each)" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def test_the_command_fits_80_columns(runs_folder: Path) -> None:
     done = trainscale(runs_folder, "compare", "a", "slow", "--threshold", "2%", columns=80)
     assert (done.returncode, done.stderr) == (1, "")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "efficiency B/A" in done.stdout
     assert "…" not in done.stdout
-
-
-def test_one_repeat_is_not_enough(runs_folder: Path, compare: Compare) -> None:
-    write(runs_folder / "once", records(0.5, [1.0]))
-    text = " ".join(compare.text("a", "once", code=2).split())
-    assert "not enough repeats to tell: fewer than 3 repeats on a side at 1, 2 and 4 devices" in text
-    assert "about 3 repeats on each side would decide it" in text
-
-
-def test_one_repeat_on_both_sides_says_what_would_show_how_many_are_needed(runs_folder: Path, compare: Compare) -> None:
-    for name in ("once", "again"):
-        write(runs_folder / name, records(1.0, [1.0]))
-    text = " ".join(compare.text("once", "again", code=2).split())
-    assert "so there is no interval; 3 repeats on each side would show how many decide it" in text
-
-
-@pytest.mark.parametrize("gate", [("--threshold", "2%"), ("--at-least", "95%"), ("--threshold", "2%", "--strict"), ()])
-def test_a_gate_that_could_never_fail_for_want_of_repeats_does_not_pass(
-    gate: tuple[str, ...], runs_folder: Path, compare: Compare
-) -> None:
-    write(runs_folder / "twice", records(1.0, [1.0, 1.0]))
-    assert compare.document("a", "twice", *gate, code=2)["exit_code"] == 2
-
-
-def test_noise_says_how_many_repeats_would_decide(runs_folder: Path, compare: Compare) -> None:
-    write(runs_folder / "noisy", records(1.0, [0.97, 1.0, 1.03]))
-    text = " ".join(compare.text("a", "noisy").split())
-    assert "not enough repeats to tell: at 1 device B/A is 1.000 (" in text
-    assert "repeats on each side would decide it" in text
 
 
 def test_a_run_by_budget_has_wider_intervals(runs_folder: Path, compare: Compare) -> None:
@@ -90,50 +44,7 @@ def test_notes_say_what_else_a_difference_may_be(runs_folder: Path, compare: Com
     ]
 
 
-def test_a_difference_that_a_busy_machine_may_explain_is_not_claimed(runs_folder: Path, compare: Compare) -> None:
-    # One of the machine's 2 cores is free beside one device, which leaves 0.4.
-    busy = [replace(record, machine=MachineLoad(other_cores=1.4)) for record in records(0.8)]
-    write(runs_folder / "busy", busy)
-    text = " ".join(compare.text("a", "busy", "--threshold", "2%").split())
-    assert "cannot tell, because the machine was busy: B/A is 0.800" in text
-    assert "but other programs used the machine meanwhile" in text
-    assert "B: the machine was busy with something else: up to 1.4 cores in 5 of 5 repeats" in text
-
-
 # ---- gates and their exit codes
-
-
-@pytest.mark.parametrize(
-    ("b", "argv", "code", "sentence"),
-    [
-        ("same", ["--threshold", "2%"], 0, "pass: no regression beyond 2\u202f% at 1, 2 and 4 devices"),
-        ("slow", ["--threshold", "2%"], 1, "regression beyond 2\u202f%: B/A is 0.950 (0.947–0.953) at 1 device"),
-        ("slow", ["--threshold", "0.1"], 0, "pass: no regression beyond 10\u202f%"),
-        ("slow", ["--threshold", "5%"], 0, "cannot tell whether B has a regression beyond 5\u202f%: undecided at 1, 2"),
-        ("slow", ["--threshold", "5%", "--strict"], 3, "cannot tell whether B has a regression beyond 5\u202f%"),
-        ("slow", ["--at-least", "90%"], 0, "pass: B has at least 90\u202f% of A at 1, 2 and 4 devices"),
-        ("slow", ["--at-least", "0.98"], 1, "fail: below 98\u202f% of A: B/A is 0.950"),
-        ("slow", ["--at-least", "95%"], 3, "cannot tell whether B has at least 95\u202f% of A"),
-    ],
-)
-def test_a_gate_decides_the_exit_code(
-    b: str, argv: list[str], code: int, sentence: str, runs_folder: Path, compare: Compare
-) -> None:
-    text = " ".join(compare.text("a", b, *argv, code=code).split())
-    assert sentence.replace("\u202f", " ") in text.replace("\u202f", " ")
-    values = compare.document("a", b, *argv, code=code)
-    assert (values["exit_code"], values["gate"]["sentence"]) == (code, values["gate"]["sentence"])
-    assert sentence in values["gate"]["sentence"]
-
-
-def test_a_point_that_fails_only_in_b_is_a_regression(runs_folder: Path, compare: Compare) -> None:
-    good = [record for record in records() if record.trial.devices < 4]
-    write(runs_folder / "lost", [*good, failed_record(CONFIG, 4)])
-    text = " ".join(compare.text("a", "lost", "--threshold", "2%", code=1).split())
-    assert "regression beyond 2 %: B has no result at 4 devices (oom: CUDA out of memory." in text.replace(
-        "\u202f", " "
-    )
-    assert compare.text("a", "lost", "--threshold", "2%", "--devices", "1,2")
 
 
 def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> None:
@@ -148,13 +59,6 @@ def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> No
 
 
 # ---- formats
-
-
-def test_markdown_is_for_a_pull_request(runs_folder: Path, compare: Compare) -> None:
-    text = compare.text("a", "slow", "--threshold", "2%", "--markdown", code=1)
-    assert text.startswith("### trainscale compare: slower\n\n**regression beyond 2")
-    assert "| devices | A images/s | B images/s | repeats | B/A | interval | gate |" in text
-    assert "| 4 | 360.0 | 342.0 | 5, 5 | 0.950 | 0.947–0.953 | FAIL | 1.000 |" in text
 
 
 def test_json_is_typed_and_complete(runs_folder: Path, compare: Compare) -> None:

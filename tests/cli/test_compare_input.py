@@ -11,26 +11,10 @@ import pytest
 from compared_runs import CONFIG, Compare, records, write
 from factories import make_config
 
-from trainscale.record.parity import WitnessVerdict
 from trainscale.report.csv_json import render_results_json
 from trainscale.runs import Run
 
 # ---- what is compared
-
-
-def test_two_series_of_one_run(runs_folder: Path, compare: Compare) -> None:
-    other = make_config(strategy="ps", servers=2)
-    write(runs_folder / "both", [*records(), *records(0.9, config=other)])
-    for argv in (
-        ("both:allreduce", "both:ps:2"),
-        ("both", "--series", "allreduce", "--series", "AlexNet · torch · ps:2"),
-    ):
-        message = compare.refusal(*argv)
-        assert "differ in strategy:" in message
-        assert "A allreduce  B ps" in message
-        assert "slower" in compare.text(*argv, "--despite", "strategy")
-    assert "AlexNet · torch · ps:2" in compare.refusal("both")
-    assert "A and B have the same series" in compare.refusal("both:ps:2", "both", "--despite", "strategy")
 
 
 def test_runs_with_several_series_are_compared_series_by_series(runs_folder: Path, compare: Compare) -> None:
@@ -43,11 +27,6 @@ def test_runs_with_several_series_are_compared_series_by_series(runs_folder: Pat
     assert values["confidence_per_point"] == pytest.approx(1 - 0.05 / 6)
     assert "all curves: slower" in compare.text("two", "new")
     assert compare.document("two", "new", "--series", "alexnet")["verdict"] == "same"
-
-
-def test_a_folder_of_runs_is_refused_with_what_replaces_it(runs_folder: Path, compare: Compare) -> None:
-    shutil.copytree(runs_folder / "same", runs_folder / "main" / "1")
-    assert "valid: one run, such as main/1" in compare.refusal("main", "a")
 
 
 @pytest.mark.parametrize(
@@ -87,28 +66,6 @@ def test_trials_with_other_windows_are_not_compared(runs_folder: Path, compare: 
     assert [curve["verdict"] for curve in values["curves"]] == ["same", "slower"]
     write(runs_folder / "search", short)
     assert "no trial of this run has finished" in compare.refusal("a", "search")
-
-
-def test_what_was_not_meant_to_change_is_refused(runs_folder: Path, compare: Compare) -> None:
-    config = make_config(precision="bf16", batch=64)
-    trials = [replace(record, versions={"torch": "2.10.0", "python": "3.11.9"}) for record in records(config=config)]
-    machine = {"cpu": "Another CPU", "cores": 2, "gpus": []}
-    write(runs_folder / "other", trials, machine=machine)
-    message = compare.refusal("a", "other")
-    assert "differ in batch, precision, versions, machine:" in message
-    for line in ("batch  A 32  B 64", "torch      A 2.9.1  B 2.10.0", "CPU        A A CPU  B Another CPU"):
-        assert line.replace(" ", "") in message.replace(" ", "")
-    assert "--despite batch,precision,versions,machine" in message
-    assert "--despite batch,precision,versions,machine" in compare.refusal("a", "other", "--despite", "machine")
-    text = compare.text("a", "other", "--despite", "batch,precision,versions,machine")
-    assert "A and B differ in torch: 2.9.1 and 2.10.0" in text
-
-
-def test_work_that_is_not_proven_is_refused(runs_folder: Path, compare: Compare) -> None:
-    trials = [replace(record, witness=WitnessVerdict("unproven", "left out")) for record in records()]
-    write(runs_folder / "unproven", trials)
-    assert "A proven  B unproven" in compare.refusal("a", "unproven")
-    assert compare.text("a", "unproven", "--despite", "witness")
 
 
 def test_a_journal_of_the_first_schema_is_compared(runs_folder: Path, compare: Compare) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from command import trainscale as run_command
 from published_counts import PARAMETERS
-from small_sets import write_mnist
 
 import trainscale
 from trainscale import cli
@@ -114,29 +113,6 @@ def test_a_plan_until_an_interval_says_how_long_its_first_trials_take(tmp_path: 
     assert seconds[1] < seconds[0] / 2  # windows of 20 steps
 
 
-def test_a_plan_prints_points_order_and_place_and_writes_nothing(tmp_path: Path) -> None:
-    text = output(
-        "plan", "-m", "mnist:32", "--device", "cpu", "--devices", "1", "--repeats", "3", "--steps", "7", cwd=tmp_path
-    )
-    assert re.search(r"mnist +allreduce +1 +32 +32 ", text)
-    assert re.search(r"3 rounds over 1 points?, every other one backwards, 10 \+ 7 steps a trial: 3 trials", text)
-    assert re.search(r"results would go to runs/mnist-[0-9a-f]{6}/", text)
-
-
-@pytest.mark.parametrize(
-    ("argv", "text"),
-    [
-        (("--epochs", "3"), "1 round over 1 point, every other one backwards, 3 epochs a trial: 1 trials"),
-        (("--until-accuracy", "0.9"), "at most 100 epochs a trial"),
-    ],
-)
-def test_plan_tells_epochs_where_it_trains_to_an_accuracy(argv: tuple[str, ...], text: str, tmp_path: Path) -> None:
-    images = write_mnist(tmp_path / "images")
-    done = run_command(tmp_path, "plan", "-m", "mnist", "--data", f"mnist:{images}", "--devices", "1", *argv)
-    assert done.returncode == 0, done.stderr
-    assert text in " ".join(done.stdout.split())
-
-
 def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_path: Path) -> None:
     def directory(*argv: str) -> str:
         text = output("plan", "--device", "cpu", "--devices", "1", *argv, cwd=tmp_path)
@@ -144,12 +120,6 @@ def test_the_same_experiment_has_the_same_directory_however_it_is_spelled(tmp_pa
 
     assert directory("-m", "Alexnet:8") == directory("--models", "alex-net", "-b", "8", "--timeout", "1h")
     assert directory("-m", "alexnet:8") != directory("-m", "alexnet:16")
-
-
-def test_a_plan_by_budget_says_so(tmp_path: Path) -> None:
-    text = output("plan", "-m", "mnist", "--device", "cpu", "--devices", "1", "--budget", "5m", cwd=tmp_path)
-    assert "by budget" in text
-    assert re.search(r"1 points? within 5 min: every point 4 times, then the one with the widest interval", text)
 
 
 def test_a_plan_shows_strong_scaling_with_its_split_batch(tmp_path: Path) -> None:

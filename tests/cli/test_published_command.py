@@ -51,13 +51,6 @@ def test_curves_are_listed_and_filtered(folder: Path, command: CommandOutput) ->
     assert len(command.text("published").splitlines()) > 200
 
 
-def test_filters_that_nothing_satisfies_say_so(folder: Path, command: CommandOutput) -> None:
-    assert (
-        command.text("published", "--network", "alexnet", "--hardware", "H200")
-        == "No published curve has all of that.\n"
-    )
-
-
 def test_a_curve_is_shown_with_its_source(folder: Path) -> None:
     done = trainscale(folder, "published", "mxnet2016-p2-alexnet-b512", columns=80)
     assert (done.returncode, done.stderr) == (0, "")
@@ -103,14 +96,6 @@ def test_a_picture_that_cannot_be_made_is_a_sentence(
 # ---- am I normal?
 
 
-def test_a_run_has_its_place(folder: Path, command: CommandOutput) -> None:
-    text = command.text("published", "--like", "ours")
-    assert text.startswith("ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5")
-    assert CURVE in text
-    other = command.text("published", "--like", "ours", "--devices", "2", "--series", "resnet")
-    assert other.startswith("ResNet-50 · torch · allreduce on 2 devices is ")
-
-
 def test_a_laptop_has_no_neighbours(folder: Path, command: CommandOutput) -> None:
     assert "nothing published is near" in command.text("published", "--like", "laptop")
     assert json.loads(command.text("published", "--like", "laptop", "--json"))["series"][0]["verdict"] is None
@@ -131,18 +116,6 @@ def test_the_report_shows_curves_beside_a_run(folder: Path, command: CommandOutp
 
 
 # ---- as a reference
-
-
-@pytest.mark.parametrize("order", [("ours", f"published:{CURVE}"), (f"published:{CURVE}", "ours")])
-def test_a_run_is_accepted_or_not_against_a_curve(order: tuple[str, str], folder: Path, command: CommandOutput) -> None:
-    text = command.text("compare", *order, "--despite", "data", "--at-least", "95%", code=1)
-    assert "A efficiency" in text
-    assert "fail: below 95\u202f% of the efficiency of A: B/A is 0.906" in text
-    assert "its figures are taken as exact" in " ".join(text.split())
-    assert "lower: 9.4\u202f% (9.2–9.7\u202f%) at 8 devices" in text
-    assert "drift" not in text
-    assert "pass: B has at least 90" in command.text("compare", *order, "--despite", "data", "--at-least", "90%")
-    assert "no regression beyond 15" in command.text("compare", *order, "--despite", "data", "--threshold", "15%")
 
 
 def test_speeds_are_compared_if_asked(folder: Path, command: CommandOutput) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_config, make_run, record_at
+from factories import curve, failed_record, make_config, make_run, record_at
 from stored_runs import write_run
 from studied_runs import NEAR
 
 from trainscale import cli
 from trainscale.record.parity import PROVEN, WitnessVerdict
-from trainscale.record.trial import TrialRecord
+from trainscale.record.trial import MachineLoad, TrialRecord
 from trainscale.spec.config import Config
 
 SPEEDS = {1: 100.0, 2: 190.0, 4: 360.0}
@@ -42,6 +42,32 @@ def write_runs(folder: Path) -> None:
     """Write run a, and three that are the same, slower and faster."""
     for name, factor in {"a": 1.0, "same": 1.001, "slow": 0.95, "fast": 1.05}.items():
         write(folder / name, records(factor))
+
+
+def write_further_runs(folder: Path) -> None:
+    """Write runs with few repeats, with noise, on a busy machine, of two series, changed, and without a proof."""
+    for name, values in {"once": [1.0], "again": [1.0], "twice": [1.0, 1.0], "noisy": [0.97, 1.0, 1.03]}.items():
+        write(folder / name, records(0.5 if name == "once" else 1.0, values))
+    # One of the machine's 2 cores is free beside one device, which leaves 0.4.
+    busy = [replace(record, machine=MachineLoad(other_cores=1.4)) for record in records(0.8)]
+    write(folder / "busier", busy)
+    good = [record for record in records() if record.trial.devices < 4]
+    write(folder / "lost", [*good, failed_record(CONFIG, 4)])
+    servers, vgg = make_config(strategy="ps", servers=2), make_config(model="vgg16")
+    write(folder / "both", [*records(), *records(0.9, config=servers)])
+    for name, factor in (("two", 1.0), ("new", 0.9)):
+        write(folder / name, [*records(), *records(factor, config=vgg)])
+    write(folder / "main" / "1", records())
+    changed = records(config=make_config(precision="bf16", batch=64))
+    versions = {"torch": "2.10.0", "python": "3.11.9"}
+    machine = {"cpu": "Another CPU", "cores": 2, "gpus": []}
+    write(folder / "changed", [replace(record, versions=versions) for record in changed], machine=machine)
+    write(folder / "unproven", [replace(record, witness=WitnessVerdict("unproven")) for record in records()])
+    allreduce, apart = curve(CONFIG, {2: 190}, 3, 0.01), make_config(strategy="ps", servers=1)
+    write_run(folder / "servers", curve(CONFIG, {1: 100, 2: 190, 4: 300}, 3, 0.01) + curve(apart, {2: 150}, 3, 0.01))
+    write_run(folder / "alone", allreduce)
+    write_run(folder / "alone-and-failed", [*allreduce, *curve(apart, {2: None}, 1)])
+    write_run(folder / "apart", curve(apart, {2: 150}, 3, 0.01))
 
 
 def write_published_runs(folder: Path) -> None:
