@@ -40,10 +40,7 @@ _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 
 
 @dataclass(frozen=True)
 class NamedChart:
-    """A chart that can be drawn at any size, in a section of the page and in files.
-
-    A wide one would be unreadable on a phone, so the page has a narrow one too.
-    """
+    """A chart of any size, in a section of the page and in files. A wide one has a narrow one for phones."""
 
     name: str
     section: str  # empty: only in files

@@ -74,10 +74,7 @@ def make_csv_cell(value: object) -> object:
 
 
 def make_series_files(all_series: Sequence[Series], label: str = "") -> dict[str, str]:
-    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result.
-
-    In a report of several runs the names end with the label of the run.
-    """
+    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result."""
     paths = make_series_paths([series.config for series in all_series])
     end = f"_{make_slug(label)}.csv" if label else ".csv"
     return {f"{paths[series.config]}{end}": render_series_csv(series) for series in all_series if series.good}

@@ -146,11 +146,7 @@ def find_verdict(
     redaction: Redaction,
     is_named: bool = False,
 ) -> Finding | None:
-    """Return the verdict on the most devices that can be explained; else what the first series reached.
-
-    A run that trains to an accuracy is about that. The verdict names its series where there are several, or
-    ``is_named``.
-    """
+    """Return the verdict on the most devices that can be explained; else what the first series reached."""
     if not all_series:
         return None
     by_title = {series.title: series for series in all_series}

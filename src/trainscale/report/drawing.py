@@ -1,7 +1,4 @@
-"""How the charts look: colours, axes, layers, legend and theme in Altair; and how a spec becomes an SVG.
-
-The axis of devices is logarithmic, with a tick at every count that was measured.
-"""
+"""How the charts look: colours, axes, layers, legend and theme in Altair; and how a spec becomes an SVG."""
 
 from __future__ import annotations
 

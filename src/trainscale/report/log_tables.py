@@ -13,10 +13,7 @@ COLUMNS = (TRAIN, VALID, TIME, SPEED)
 
 
 def render_epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: Sequence[str] = COLUMNS) -> str:
-    """Return ``| epoch | train accuracy | valid accuracy | time |`` and a row per epoch.
-
-    ``columns`` names the columns besides the epoch. A column without any value is left out.
-    """
+    """Return ``| epoch | train accuracy | valid accuracy | time |``, of ``columns`` with a value."""
     cells = {"epoch": [str(row.epoch) for row in rows]}
     values: dict[str, list[str | None]] = {}
     for column in columns:

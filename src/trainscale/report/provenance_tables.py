@@ -91,10 +91,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
-    """Return a row for everything in which the runs differ, and one for their dates.
-
-    The note says what is the same, and what the numbers are relative to.
-    """
+    """Return a row for everything in which the runs differ, and their dates; the note says what is the same."""
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
     by_run = [_read_facts(run, list(frameworks)) for run in runs]
     facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}

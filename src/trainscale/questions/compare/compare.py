@@ -247,10 +247,7 @@ def compare_pairs(
     gate: Gate | None = None,
     devices: Collection[int] | None = None,
 ) -> RunComparison:
-    """Compare series with their counterparts, at all common device counts or only at ``devices``.
-
-    An InputError says what differs, or that no point has a result on both sides.
-    """
+    """Compare series with their counterparts, at all common device counts or only at ``devices``."""
     allowed = [check_sides(a, b, despite) for a, b in pairs]
     measured = [count for a, b in pairs for count in list_common_devices(a, b) if a.values[count] and b.values[count]]
     looked_at = sum(1 for count in measured if devices is None or count in devices)
@@ -430,10 +427,7 @@ def _is_same_version(name: str, a: str, b: str) -> bool:
 
 
 def match_sides(all_a: Sequence[Side], all_b: Sequence[Side], despite: Collection[str]) -> list[Pair]:
-    """Pair the series of A with those of B that have the same config, except for what ``despite`` names.
-
-    Several counterparts are an InputError. Without any, return the pair with the fewest differences, for the refusal.
-    """
+    """Pair series of equal configs, except for what ``despite`` names; without any, the two that differ least."""
     if len(all_a) == len(all_b) == 1:
         return [(all_a[0], all_b[0])]
     pairs = []

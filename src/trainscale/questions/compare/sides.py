@@ -80,10 +80,7 @@ class Side:
         return next(filter(None, flags), "")
 
     def estimate_lost_share(self, devices: int) -> float:
-        """Return the largest share of a point's speed that other programs may have taken.
-
-        That is all that they used beyond the free cores, taken from one worker: a synchronous step waits for it.
-        """
+        """Return the largest share of a point's speed that other programs may have taken from a worker."""
         loads = self.other_cores.get(devices, ())
         busy = [cores for cores in loads if cores > OTHER_CORES]
         if not busy:
@@ -99,10 +96,7 @@ class Side:
 
 
 def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None = None) -> tuple[Path, list[Side]]:
-    """Return the path and the series of a run, of its directory or of a results.json.
-
-    A text may name one series after a colon.
-    """
+    """Return the path and the series of a run, of its directory, of ``DIR:SERIES`` or of a results.json."""
     from ...runs import Run
 
     if isinstance(side, Run):
@@ -262,11 +256,7 @@ def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[i
 
 
 def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
-    """Return the curve as A and the series as B, at the device counts that both have.
-
-    Its figures are taken as exact. The efficiency is compared by default, because it depends less on the devices than
-    the speed. An InputError says that no device count is in both, or that the source lacks what is to be compared.
-    """
+    """Return the curve as A, its figures exact, and the series as B, at the device counts of both."""
     from ..published.curves import PREFIX, find_device_kind
 
     name, baseline, by_speed = f"{PREFIX}{curve.id}", curve.baseline.devices, quantity == SPEED

@@ -91,10 +91,7 @@ class ExplainedPart:
 
 @dataclass(frozen=True)
 class RunMean:
-    """Seconds per step: of one trial, or arrays of such means.
-
-    ``compute`` is without input; it equals ``step`` where samples stay on the device.
-    """
+    """Seconds per step, of one trial or arrays of such means; ``compute`` is without input."""
 
     step: Any
     compute: Any
@@ -165,10 +162,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
 
 
 def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
-    """Return the means of a trial, for ranks that do not wait for each other without ``slow_ranks``.
-
-    Else the slowness of a single rank would look like contention between all.
-    """
+    """Return the means of a trial; of ranks that do not wait for each other, without ``slow_ranks``."""
 
     def compute_resident_step(rank: RankSample) -> float:
         if rank.resident_steps and rank.resident_seconds > 0:

@@ -148,10 +148,6 @@ class RunExplanation:
 
 
 def explain(run: Run) -> RunExplanation:
-    """Say where the efficiency of a run went.
-
-    Raises ``InputError`` if no point of the run can be explained.
-    """
     from .text import describe_verdict, render_document
 
     check_can_explain(run)
@@ -351,10 +347,7 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
 
 
 def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
-    """Return the latency (s) and rate (bytes/s) of exchanges alone; None if none were measured.
-
-    The slowest rank of each trial counts. Errors are relative, because most messages are small.
-    """
+    """Return latency (s) and rate (bytes/s) of exchanges alone, by the slowest ranks; None without any."""
     times: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         slowest: dict[int, float] = {}

@@ -61,10 +61,7 @@ class GpuClocks:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank whose steps take ``factor`` times as long as the others', or that gets less of its core.
-
-    Both are measured while nothing is exchanged.
-    """
+    """A rank whose steps take ``factor`` times as long as the others', or that gets less of its core."""
 
     rank: int
     host: str
@@ -151,10 +148,7 @@ def _group_by_rank(records: Sequence[TrialRecord]) -> dict[int, list[RankSample]
 
 
 def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
-    """Return after how many steps the rank became slower than the others; None if it did not.
-
-    The logarithm of its relative steps is cut in two where that leaves the least variance.
-    """
+    """Return after how many steps the rank became slower than the others; None if it did not."""
     count = min(len(rank.step_seconds) for rank in (own, *others))
     if count < _LEAST_STEPS:
         return None

@@ -1,7 +1,4 @@
-"""An explanation in words: text of 100 columns, Markdown, JSON.
-
-The sentence on a cause has one form: its share of the step is what it is; what would help, with the efficiency then.
-"""
+"""An explanation in words: text of 100 columns, Markdown, JSON."""
 
 from __future__ import annotations
 
@@ -86,10 +83,7 @@ def _format_mhz(value: float) -> str:
 
 
 def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
-    """Return the verdict on the largest point of every series, with which a run ends.
-
-    A search and a training to an accuracy have none.
-    """
+    """Return the verdict on the largest point of every series, with which a run ends."""
     if run.is_search or any(record.epochs for record in records):
         return []
     largest: dict[str, PointExplanation] = {}
@@ -101,10 +95,7 @@ def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[
 
 
 def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
-    """Name the cause, the evidence and what would help, without the last full stop.
-
-    The subject is the network, or ``with_title`` the series.
-    """
+    """Name the cause, the evidence and what would help, without the last full stop."""
     subject = point.title if with_title else find_model_title(point.config.model)
     return join_lines(_render("verdict.j2", point, subject=f"{subject} on {point.devices} devices"))
 

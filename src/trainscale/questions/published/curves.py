@@ -216,10 +216,7 @@ def select_curves(
     years: tuple[int, int] | None = None,
     min_devices: int | None = None,
 ) -> list[PublishedCurve]:
-    """Return the curves that have all of it. ``years`` are the first and the last.
-
-    Texts are parts of names, without regard to case, spaces and dashes. A name that no curve has is an InputError.
-    """
+    """Return the curves that have all of it; texts are parts of names, ``years`` the first and the last."""
 
     def simplify(text: str) -> str:
         return re.sub(r"[\s_-]", "", text).casefold()

@@ -165,10 +165,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class NeighbourComparison:
-    """Where an efficiency stands among the ``compared`` points, the most alike of those that are near.
-
-    ``agree_in`` is what they have in common with it. ``places`` are those of the ends of its interval, lower first.
-    """
+    """Where an efficiency stands among the ``compared`` points, the most alike of those that are near."""
 
     work: OwnWork
     point: Point

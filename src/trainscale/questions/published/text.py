@@ -147,10 +147,7 @@ def make_curve_series(curve: PublishedCurve) -> Series:
 def overlay_curves(
     runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
 ) -> Overlay:
-    """Return curves for the charts of runs, each with how it differs from the series most like it.
-
-    An InputError says that a curve cannot be drawn, or not in this way.
-    """
+    """Return curves for the charts of runs, each with how it differs from the series most like it."""
     works = [describe_work(series, info) for info, of_run in runs for series in of_run]
     unit = find_common_unit([series for _, of_run in runs for series in of_run])
     titles = {work.title for work in works}

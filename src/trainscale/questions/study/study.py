@@ -143,10 +143,7 @@ def make_studies(
     efficiency: float = GOOD_EFFICIENCY,
     training: Training | None = None,
 ) -> list[Study]:
-    """Return a study for every kind of work. ``devices`` is by default the largest size with a result.
-
-    Raises ``InputError`` if nothing was measured on several devices, or if that size cannot even be predicted.
-    """
+    """Return a study for every kind of work. ``devices`` is by default the largest size with a result."""
     by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
     for series in select_ladders(run).series:
         if any(point.devices > 1 for point in series.good):

@@ -177,10 +177,7 @@ def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
 
 
 def convert_to_ascii(text: str, space: str = " ") -> str:
-    """Return the text in ASCII; other characters become question marks.
-
-    ``space`` stands where no line may be broken.
-    """
+    """Return the text in ASCII, with ``space`` where no line may be broken."""
     text = text.replace(THIN, space)
     for character, replacement in _ASCII.items():
         text = text.replace(character, replacement)
