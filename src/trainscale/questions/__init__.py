@@ -1,1 +1,1 @@
-"""Questions to runs, a folder or file for each: what it computes and how it words its answer."""
+"""Questions to runs: what each computes and how it words its answer."""

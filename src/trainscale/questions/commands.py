@@ -13,7 +13,7 @@ _SEARCHES = ("default", "lists")
 
 
 def change_command(run: RunInfo, without: Collection[str], *added: str) -> str:
-    """Return the command of a run without some flags and their values, and with others added."""
+    """Return the command of a run without some flags, and with others."""
     kept, removed = [], ""
     for word in shlex.split(run.read_provenance().command or "trainscale run"):
         flag = word.partition("=")[0]

@@ -38,7 +38,7 @@ Curve = Sequence[tuple[int, float]]  # devices, in increasing order, and samples
 
 @dataclass(frozen=True)
 class ErrorRange:
-    """The scores between which 95 % of published cases lie: logarithms of predicted / published, in units."""
+    """95 % of log(predicted / published) lie between these, in units."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Prediction:
-    """``efficiency`` is None without a 1-device point, ``held_out`` with too few points to test it."""
+    """``efficiency`` is None without a 1-device point."""
 
     devices: int
     samples_per_second: Interval
@@ -70,7 +70,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing is predicted. Results on the device counts of ``measure`` would change that."""
+    """Why nothing is predicted. Results on ``measure`` would change that."""
 
     devices: int
     reason: str
@@ -79,7 +79,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class PredictedSeries:
-    """The answers for one series, in the order in which device counts were asked for."""
+    """The answers for one series, in the order asked for."""
 
     series: Series
     answers: tuple[Prediction | Refusal, ...]
@@ -107,7 +107,7 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 
 
 def select_ladders(run: Run) -> Run:
-    """Return the run without the trials that a search or --explain measures beside a ladder."""
+    """Leave out the trials that a search or --explain measures beside."""
     strategies = run.info.read_spec().strategies
     has_further = bool(strategies) and "independent" not in strategies
     return run.select(
@@ -116,7 +116,7 @@ def select_ladders(run: Run) -> Run:
 
 
 def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
-    """Return the devices of the smallest host for this config; None if not recorded."""
+    """Return the devices of the smallest host; None if not recorded."""
     machines = run.read_provenance().machines
     if config.device == "cuda":
         return min((len(machine.gpus) * max(1, config.ranks_per_gpu) for machine in machines), default=None)
@@ -125,7 +125,7 @@ def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
 
 
 def predict_series(series: Series, devices: int, host_devices: int | None) -> Prediction | Refusal:
-    """Return what a series would reach. ``host_devices`` is how many one host has, if known."""
+    """Return what a series would reach, or why that would be a guess."""
     points = series.good
     counts = [point.devices for point in points]
     if devices in counts:
@@ -194,7 +194,7 @@ def compute_slopes(curve: Curve) -> list[float]:
 
 
 def compute_unit(curve: Curve, devices: int) -> float:
-    """Return the unit of errors of the log speed: the steepest slope, for each doubling beyond."""
+    """Return the unit of errors: the steepest slope for each doubling."""
     return max(_LEAST_SLOPE, *map(abs, compute_slopes(curve))) * count_doublings(curve, devices)
 
 

@@ -11,7 +11,7 @@ _LIBRARIES = ("altair", "vl_convert", "jinja2", "rich", "scipy.special", "msgspe
 
 
 def check_can_report() -> None:
-    """Raise a TrainscaleError that names the library if one of them cannot be imported."""
+    """Raise a TrainscaleError that names a library that is missing."""
     for name in _LIBRARIES:
         try:
             importlib.import_module(name)

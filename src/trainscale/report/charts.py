@@ -1,4 +1,4 @@
-"""What the charts of series show. The SVG file and the interactive page use the same spec."""
+"""What the charts of series show, in files and on the page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _UNITS = (("hours", 3600.0, 7200.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 
 
 @dataclass(frozen=True)
 class NamedChart:
-    """A chart of any size, in a section of the page and in files. A wide one has a narrow one for phones."""
+    """A chart of the page and of files. A wide one has a narrow one, too."""
 
     name: str
     section: str  # empty: only in files
@@ -51,7 +51,7 @@ class NamedChart:
 
 
 def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedChart]:
-    """Return the charts of series. The page has no speed-up where there is a single device count."""
+    """Return the charts; with one device count none of speed-up."""
     learns = any(series.learns for series in all_series)
     scales = bool(overlay.series) or any(len(series.points) > 1 for series in all_series)
     with_published = [*all_series, *overlay.series]
@@ -86,7 +86,6 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
 
 
 def draw_speedup(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
-    """Return the chart of speed-up over each series' own 1-device point, with the ideal line."""
     shown = _select_with_speedup(all_series)
     notes = ["Up and to the right is better."]
     without_baseline = [series.title for series in all_series if series.good and not series.has_baseline]
@@ -155,7 +154,7 @@ def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
 
 
 def _select_with_speedup(all_series: Sequence[Series]) -> list[Series]:
-    """Return the series that have a speed-up, if possible without those of a single point."""
+    """Return series with a speed-up, if possible of several points."""
     with_baseline = [series for series in all_series if series.has_baseline]
     return [series for series in with_baseline if len(series.points) > 1] or with_baseline
 
@@ -169,7 +168,7 @@ def _make_rows(
     get: Callable[[Point], Interval | None],
     describe: Callable[[Point, Interval], str] = lambda *_: "",
 ) -> list[Row]:
-    """Return a mark for each point that has the value. ``describe`` begins its description."""
+    """Return a mark for each point that has the value."""
     rows = []
     for series in shown:
         for point in series.good:
@@ -211,7 +210,6 @@ def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip:
 
 @without_schema_checks
 def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL, over_time: bool = False) -> VegaSpec:
-    """Return the chart of accuracy after every epoch, against epochs or training time."""
     learning = [(series, point) for series in all_series for point in series.points if point.learning]
     if all(len(series.points) == 1 for series, _ in learning):
         lines = {series.title: point for series, point in learning}

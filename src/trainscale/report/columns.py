@@ -59,7 +59,7 @@ class Column:
 
 
 def choose_shown(all_series: Sequence[Series], where: str) -> list[Column]:
-    """Return the columns of a table of these series: those in which a good point has a value."""
+    """Return the columns in which a good point has a value."""
     pairs = [(series, point) for series in all_series for point in series.points]
     shown = []
     for column in COLUMNS:
@@ -95,7 +95,7 @@ def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column
 
 
 def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) -> Column:
-    """Return a column for training to an accuracy. results.json has them in an object of their own."""
+    """results.json has these in an object of their own."""
     return Column(name, meaning, unit, f"learning.{get}", in_json=False, **others)
 
 

@@ -32,7 +32,7 @@ _BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render_results_csv(runs: Sequence[Run]) -> str:
-    """Return a row for each point, good or failed. Where runs have labels, these are the first column."""
+    """Return a row for each point, good or failed."""
     rows = [(run.label, series, point) for run in runs for series in run.series for point in series.points]
     unit = find_common_unit(series for run in runs for series in run.series)
     columns = [column for column in COLUMNS if column.in_csv and not column.unusual]
@@ -62,7 +62,7 @@ def render_results_csv(runs: Sequence[Run]) -> str:
 
 
 def make_csv_cell(value: object) -> object:
-    """Return the value, with an apostrophe before text that a spreadsheet would compute."""
+    """Put an apostrophe before text that a spreadsheet would compute."""
     if value is None:
         return ""
     if isinstance(value, str) and value.startswith(_BEGIN_FORMULA):
@@ -74,14 +74,14 @@ def make_csv_cell(value: object) -> object:
 
 
 def make_series_files(all_series: Sequence[Series], label: str = "") -> dict[str, str]:
-    """Return path (``csv_torch/alexnet_b512.csv``) and content for every series with a result."""
+    """Return path (``csv_torch/alexnet_b512.csv``) and content."""
     paths = make_series_paths([series.config for series in all_series])
     end = f"_{make_slug(label)}.csv" if label else ".csv"
     return {f"{paths[series.config]}{end}": render_series_csv(series) for series in all_series if series.good}
 
 
 def render_series_csv(series: Series) -> str:
-    """Return lines ``devices,samples_per_second`` of the good points, without a header."""
+    """Return lines ``devices,samples_per_second``."""
     lines = []
     for point in series.good:
         value = point.samples_per_second.mean if point.samples_per_second else 0.0
@@ -102,7 +102,7 @@ def make_series_paths(
     folder_of: Callable[[Config], str] = name_folder,
     model_names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[Config, str]:
-    """Return ``<folder>/<model>_b<batch>`` for each config, and what differs where several would share it."""
+    """Return ``<folder>/<model>_b<batch>`` and what differs."""
     alike: defaultdict[str, list[Config]] = defaultdict(list)
     for config in configs:
         model = make_slug(model_names.get(config.model, config.model))
@@ -117,7 +117,7 @@ def make_series_paths(
 
 
 def make_slug(text: str) -> str:
-    """Return a file name that needs no quoting: ``ps2`` for ``ps:2``, ``timm_vit`` for ``timm:vit``."""
+    """Return a file name: ``ps2`` for ``ps:2``, ``timm_vit`` for ``timm:vit``."""
     joined = re.sub(r":(?=\d+$)", "", text)
     return re.sub(r"[^A-Za-z0-9.-]+", "_", joined).strip("_.-") or "model"
 

@@ -76,7 +76,7 @@ class PageDetails:
 
 
 def choose_charted(runs: Sequence[Run]) -> list[Series]:
-    """Return the series that charts show: all, or the fastest ones if they are too many."""
+    """Return the series that charts show: all, or the fastest."""
 
     def find_top_speed(series: Series) -> float:
         return max((point.samples_per_second.mean for point in series.good if point.samples_per_second), default=0.0)
@@ -146,7 +146,7 @@ def find_verdict(
     redaction: Redaction,
     is_named: bool = False,
 ) -> Finding | None:
-    """Return the verdict on the most devices that can be explained; else what the first series reached."""
+    """Return the verdict on the most devices, or what was reached."""
     if not all_series:
         return None
     by_title = {series.title: series for series in all_series}
@@ -193,7 +193,7 @@ def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
 
 
 def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redaction) -> list[Section]:
-    """Return a section for each network for which there was something to choose from."""
+    """Return a section for each network with a choice."""
     records = [record for run in runs for record in run.records]
     setups = {(record.trial.config, *record.versions.values()) for record in records}
     if len(setups) <= 1 and all(record.ok for record in records):
@@ -213,7 +213,7 @@ def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redac
 
 
 def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
-    """Return a row for every point with an energy of all its trials, or with a price for every point."""
+    """Return a row for every point with an energy or a price."""
     points = []
     for series in (series for run in runs for series in select_series_in_full(run)):
         for point in series.good:
@@ -248,7 +248,7 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
 
 
 def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
-    """Return a row for every kind of failure and its reason. None if every trial gave a result."""
+    """Return a row for every kind of failure and its reason."""
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for series in all_series:
         for point in series.points:
@@ -365,7 +365,7 @@ _THIRDS = {"first third of the window": "#56B4E9", "middle third": "#009E73", "l
 
 
 def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[tuple[str, TrialRecord]]:
-    """Return the title of each series with the repeat of median speed of its largest point."""
+    """Return titles with the median repeat of the largest point."""
     by_point: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
         steps = min((len(rank.step_seconds) for rank in record.ranks), default=0)
@@ -381,7 +381,7 @@ def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) 
 
 
 def choose_ranks(record: TrialRecord) -> list[RankSample]:
-    """Return the ranks that are drawn: all, or as many of the slowest and the fastest as fit."""
+    """Return all ranks, or the slowest and the fastest."""
     if len(record.ranks) <= MOST_RANKS:
         return sorted(record.ranks, key=lambda rank: rank.rank)
     by_speed = sorted(record.ranks, key=lambda rank: -fmean(rank.step_seconds))
@@ -390,7 +390,7 @@ def choose_ranks(record: TrialRecord) -> list[RankSample]:
 
 
 def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
-    """Return (step, seconds) of at most ``most`` steps, evenly spaced, and always the slowest."""
+    """Return (step, seconds), evenly spaced, and always the slowest."""
     count = len(seconds)
     if count <= most:
         return list(enumerate(seconds, 1))
@@ -401,7 +401,7 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 
 @without_schema_checks
 def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Frame) -> VegaSpec:
-    """Return a tick for every step that is drawn, with a colour for each third of the window."""
+    """Return a tick for every step, in the colour of its third."""
     ranks = choose_ranks(record)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
     with_hosts = len({rank.host for rank in record.ranks}) > 1

@@ -48,7 +48,7 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 
 @cache
 def load_template(package: str, name: str, filters: tuple[tuple[str, Filter], ...] = ()) -> jinja2.Template:
-    """Return a template of a question's folder, whose tags LaTeX and Markdown do not use."""
+    """Return a template, whose tags LaTeX and Markdown do not use."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -86,7 +86,7 @@ def pick(answer: object, names: str) -> JsonObject:
 
 
 def render_json(document: JsonObject) -> str:
-    """Return dataclasses, numbers and texts as JSON; infinity becomes null, what JSON does not know its text."""
+    """Return dataclasses, numbers and texts as JSON; infinity becomes null."""
     import msgspec
 
     def convert(value: Any) -> Any:

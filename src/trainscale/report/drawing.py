@@ -1,4 +1,4 @@
-"""How the charts look: colours, axes, layers, legend and theme in Altair; and how a spec becomes an SVG."""
+"""How the charts look; and how a spec becomes an SVG."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a chart of points shows. ``ideal`` rows may have a ``series``; others belong to all."""
+    """What a chart of points shows. ``ideal`` may be that of a ``series``."""
 
     title: str
     notes: list[str]
@@ -80,7 +80,7 @@ def choose_styles(all_series: Sequence[Series]) -> list[tuple[str, str]]:
 
 @without_schema_checks
 def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
-    """Return a chart. ``all_series`` are those of the run, so that colours and shapes agree."""
+    """``all_series`` are those of the run, so that colours agree."""
     if not plot.rows:
         sentence = chart_rows([{"text": "No point gave a result to draw."}])
         layer = sentence.mark_text(fontSize=14, color=INK, opacity=0.7).encode(text="text:N")
@@ -186,7 +186,7 @@ def _make_y_axis(plot: Plot, with_bars: list[Row]) -> alt.Y:
 
 
 def _pad_domain(values: Iterable[float], share: float) -> list[float]:
-    """Return a log domain that is longer by ``share`` at each end, and at least an octave long."""
+    """Return a longer log domain, of at least an octave."""
     low, high = min(values), max(values)
     length = math.log2(high / low)
     pad = 2 ** max(share * length, (1 - length) / 2)
@@ -194,7 +194,7 @@ def _pad_domain(values: Iterable[float], share: float) -> list[float]:
 
 
 def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
-    """Return a thin line where the ladder leaves its first host, with labels above the plot."""
+    """Return a line where the ladder leaves its first host."""
     middle = math.sqrt(boundary.last_on_one_host * boundary.first_on_several)  # on a logarithmic axis
     grey = {"color": alt.value(IDEAL)}
     line = chart_rows([{"devices": middle}]).mark_rule(strokeWidth=1, aria=False)
@@ -214,7 +214,7 @@ def _make_boundary_layers(boundary: HostBoundary, x: alt.X) -> list[alt.Chart]:
 
 
 def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
-    """Return a grey, named line; where each series has its own ideal, faint lines in their colours."""
+    """Return a grey, named line, or faint ones for each series."""
     if len({row["devices"] for row in plot.ideal}) < 2:
         return []
     line = chart_rows(plot.ideal).mark_line(strokeDash=[6, 4], strokeWidth=1.4, aria=False)
@@ -227,7 +227,7 @@ def _make_ideal_layers(plot: Plot, x: alt.X, y: alt.Y, colour: alt.Color) -> lis
 
 
 def _make_descriptions(rows: list[Row]) -> VegaSpec:
-    """Return the descriptions of marks: a line in a static picture, a small table on the page."""
+    """Return what marks say in a picture and on the page."""
     tooltip = [alt.Tooltip("series:N", title="Series")]
     tooltip.append(alt.Tooltip("devices:Q", title="Devices", format=",d"))
     if any(row["hosts"] > 1 for row in rows):
@@ -237,7 +237,7 @@ def _make_descriptions(rows: list[Row]) -> VegaSpec:
 
 
 def make_legend(names: Sequence[str], frame: Frame, **options: Any) -> alt.Legend:
-    """Return a legend under the chart, with as many columns as the longest name leaves room for."""
+    """Return a legend with as many columns as there is room for."""
     entry_width = 36 + 7 * max(map(len, names))  # pixels that the longest name takes at most
     columns = max(1, min(len(names), frame.width // entry_width))
     defaults = {"title": None, "orient": "bottom", "direction": "horizontal", "columns": columns}
@@ -247,7 +247,7 @@ def make_legend(names: Sequence[str], frame: Frame, **options: Any) -> alt.Legen
 def apply_theme(
     layers: Sequence[alt.Chart], title: str, notes: Sequence[str], frame: Frame, label_height: int = 0
 ) -> VegaSpec:
-    """Return a chart of these layers, with ``label_height`` pixels for labels above the plot."""
+    """Return a chart of layers; ``label_height`` is above the plot."""
     lines = textwrap.wrap(" ".join(notes), frame.width // 6)  # an average letter takes six pixels
     offset = 14 + label_height
     heading = alt.TitleParams(title, subtitle=lines, anchor="start", frame="group", offset=offset)
@@ -264,7 +264,7 @@ def chart_rows(rows: Sequence[Row]) -> alt.Chart:
 
 
 def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
-    """Return a static picture. Without ``standalone`` it takes the colours of the page around it."""
+    """Without ``standalone`` a picture takes the colours of its page."""
     svg: str = call_vl_convert("vegalite_to_svg", spec)
     # Browsers do not show the aria-label that vl-convert writes. The text is already escaped.
     svg = re.sub(

@@ -36,7 +36,7 @@ _processes: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
 
 
 def begin_drawing() -> None:
-    """Start the process unless it runs, so that it is ready when the first chart is drawn."""
+    """Start the process unless it runs."""
     if os.getpid() in _processes and _processes[os.getpid()][0].poll() is not None:
         end_drawing()
     if os.getpid() in _processes:
@@ -54,7 +54,7 @@ def begin_drawing() -> None:
 
 
 def call_vl_convert(name: str, *arguments: Any) -> Any:
-    """Call a function of vl_convert in the process. Raises ChartsUnavailable if the process has ended."""
+    """Call vl_convert. Raises ChartsUnavailable if the process has ended."""
     if os.getpid() not in _processes:
         begin_drawing()
     process, errors = _processes[os.getpid()]
@@ -99,7 +99,7 @@ def end_drawing() -> None:
 
 @cache
 def load_vega_bundle() -> str:
-    """Return the JavaScript of Vega: 0.9 MB. vl-convert makes it in more than a second, so it is kept."""
+    """Return the JavaScript of Vega; to make it takes more than a second."""
     path = find_cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
     try:
         return path.read_text(encoding="utf-8")

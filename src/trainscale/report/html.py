@@ -90,7 +90,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
 
 
 def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
-    """Return a chart as the page holds it, with a sentence where pictures cannot be drawn."""
+    """Return a chart, or a sentence where pictures cannot be drawn."""
     spec = chart.draw(_FRAMES[size])
     # "<" is the only character that could end the script element which carries the JSON.
     text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""The tables of training to an accuracy, with the rows and columns of Keras-MXNet's profile and MXNet's tables."""
+"""Tables of training to an accuracy, as Keras-MXNet and MXNet have them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Gr
 
 
 def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
-    """Return a grid for each series that learns. The last has the note on what is counted."""
+    """Return a grid for each series that learns."""
     grids = [make_device_grid(series) for series in all_series if series.learns]
     return [*grids[:-1], *(replace(last, note=f"{last.note} {_COUNTED}".strip()) for last in grids[-1:])]
 
@@ -113,7 +113,7 @@ def make_device_grid(series: Series) -> Grid:
 
 
 def make_system_grids(run: Run) -> list[Grid]:
-    """Return MXNet's table of systems, one for each network, data set and framework of a run."""
+    """Return MXNet's tables of systems."""
     groups: dict[tuple[str, str, str], list[Series]] = {}
     for series in run.series:
         if series.learns:

@@ -13,7 +13,7 @@ COLUMNS = (TRAIN, VALID, TIME, SPEED)
 
 
 def render_epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: Sequence[str] = COLUMNS) -> str:
-    """Return ``| epoch | train accuracy | valid accuracy | time |``, of ``columns`` with a value."""
+    """Return ``| epoch | train accuracy | valid accuracy | time |``."""
     cells = {"epoch": [str(row.epoch) for row in rows]}
     values: dict[str, list[str | None]] = {}
     for column in columns:
@@ -30,7 +30,7 @@ def render_epoch_table(rows: Sequence[EpochRow], form: str = MARKDOWN, columns: 
 
 
 def render_step_table(rows: Sequence[StepRow], form: str = MARKDOWN) -> str:
-    """Return ``| step | images/sec | +/- | jitter | total_loss |``, a row per step, and the total."""
+    """Return ``| step | images/sec | +/- | jitter | total_loss |``."""
     workers = any(row.workers > 1 for row in rows)
     extras = list(dict.fromkeys(name for row in rows for name in row.extras))
     cells = [
@@ -54,7 +54,7 @@ def _format_decimals(value: float | None, decimals: int) -> str | None:
 
 
 def _render_table(headings: Sequence[str], rows: Iterable[Sequence[str | None]], form: str) -> str:
-    """Return a table as text. None is a dash in Markdown, and nothing between two tabs."""
+    """None is a dash in Markdown, and nothing between two tabs."""
     if form == TSV:
         return "".join("\t".join(cell or "" for cell in row) + "\n" for row in (headings, *rows))
     lines = []

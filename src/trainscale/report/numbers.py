@@ -12,7 +12,7 @@ _LOPSIDED = 0.25  # half an interval divided by its mean
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
-    """Format with that many significant digits, but never round whole digits off: 30.40, 61,938."""
+    """Format with significant digits: 30.40, but 61,938."""
     if value is None or not math.isfinite(value):
         return MISSING
     magnitude = math.floor(math.log10(abs(value))) if value else 0
@@ -29,7 +29,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def format_plus_minus(interval: Interval | None) -> str:
-    """Format half the interval relative to the mean: ±1.2 %. Empty where there is no interval."""
+    """Format half the interval relative to the mean: ±1.2 %."""
     return format_relative_error(interval.relative if interval else None)
 
 

@@ -14,14 +14,14 @@ from .table import Grid
 
 
 def make_machines_grid(run: RunInfo) -> Grid:
-    """Return a row for every kind of machine. Hosts with the same hardware share a row."""
+    """Return a row for every kind of machine."""
     groups, software = _group_hosts(run.read_provenance()), describe_software(run)
     rows = [(_join_names(names), hardware, software) for hardware, names in groups.items()]
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
 def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
-    """Return None for synthetic data. The image size is the one that the networks were given."""
+    """Return None for synthetic data."""
     data = run.read_provenance().data
     if data is None:
         return None
@@ -91,7 +91,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
-    """Return a row for everything in which the runs differ, and their dates; the note says what is the same."""
+    """Return what differs; the note says what is the same."""
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
     by_run = [_read_facts(run, list(frameworks)) for run in runs]
     facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
@@ -144,7 +144,7 @@ def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
 
 
 def _join(texts: Iterable[str | None]) -> str:
-    """Return different texts in an order that does not depend on the run; numbers ascend."""
+    """Return different texts in a fixed order; numbers ascend."""
 
     def order(text: str) -> tuple[int, str]:
         return len(text.split()[0]) if text[:1].isdigit() else 0, text

@@ -37,7 +37,7 @@ class Redaction:
         return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
 
     def redact(self, value: Any) -> Any:
-        """Return a value with names replaced in all texts that it holds, also where they are keys."""
+        """Replace names in all texts of a value, also in keys."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):
@@ -66,7 +66,7 @@ class Redaction:
 
 
 def make_redaction(runs: Sequence[Run]) -> Redaction:
-    """Return the redaction of all hosts that runs name. A host that several runs name has one number."""
+    """Return the redaction of all hosts that runs name."""
     hosts: list[list[str]] = []
     for run in runs:
         provenance = run.info.read_provenance()

@@ -22,7 +22,7 @@ _GAP = 2  # spaces between columns in a terminal
 
 @dataclass(frozen=True)
 class Grid:
-    """``left`` are the indices of columns with text, which is aligned left; numbers are aligned right."""
+    """``left`` are the columns of text; numbers are aligned right."""
 
     title: str
     header: tuple[str, ...]
@@ -85,7 +85,7 @@ def make_scaling_grid(series: Series) -> Grid:
 
 @dataclass(frozen=True)
 class TerminalGrid:
-    """A grid for rich. One of numbers that is wider than the terminal is split; text is wrapped."""
+    """A grid for rich; a wide one of numbers is split."""
 
     grid: Grid
 

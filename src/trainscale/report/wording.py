@@ -45,7 +45,7 @@ def make_title(all_series: Sequence[Series]) -> str:
 
 
 def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> list[str]:
-    """Return the parts of the line under the title: what was varied, on what, and when."""
+    """Return what was varied, on what, and when."""
     points = [point for series in all_series for point in series.points]
     counts = sorted({point.devices for point in points})
     kind = describe_device_kind(all_series)
@@ -65,7 +65,7 @@ def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> lis
 
 
 def make_headline(series: Series) -> str:
-    """Return what was found about a series, as the end of a sentence that starts with its title."""
+    """Return what was found, as the end of a sentence."""
     parts = [describe_scaling(series), describe_learning(series), describe_failed_points(series)]
     return "; ".join(part for part in parts if part) or "nothing was measured"
 
@@ -86,7 +86,7 @@ def describe_scaling(series: Series) -> str:
 
 
 def describe_learning(series: Series) -> str:
-    """Return the accuracy that the largest point reached. Empty where none was trained to."""
+    """Return the accuracy that the largest point reached."""
     points = [point for point in series.good if point.learning]
     if not points or points[-1].learning is None:
         return ""
@@ -121,7 +121,7 @@ def group_flags(series: Series) -> list[tuple[str, str]]:
 
 
 def list_traits(series: Series) -> list[str]:
-    """Return what was the same along the ladder, for the line under a series' title."""
+    """Return what was the same along the ladder."""
     config = series.config
     scope = "per device" if config.scaling == WEAK else "over all devices"
     parts = [f"batch {numbers.format_integer(config.batch)} {scope} ({config.scaling} scaling)"]
@@ -156,12 +156,11 @@ def list_traits(series: Series) -> list[str]:
 
 
 def format_data_name(data: str) -> str:
-    """Return the name of a data set; for a folder of photographs that of the folder."""
     return data.removeprefix("imagefolder:")
 
 
 def describe_device_kind(all_series: Sequence[Series]) -> str:
-    """Return what the devices are: ``CPU, 2 cores each`` or ``GPUs``; ``devices`` where they differ."""
+    """Return ``CPU, 2 cores each`` or ``GPUs``; ``devices`` if they differ."""
     configs = [series.config for series in all_series]
     kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
     if len(kinds) != 1:

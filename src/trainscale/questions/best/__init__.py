@@ -1,1 +1,1 @@
-"""The best configuration for every device count: the candidates of runs, the choice, and the words."""
+"""The best configuration for every device count."""

@@ -62,7 +62,7 @@ Setup = tuple[Config, str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class Question:
-    """By what to choose. ``accuracy`` replaces the accuracy to which the runs were to train."""
+    """By what to choose. ``accuracy`` replaces that of the runs."""
 
     by: str = SPEED
     price: Price | None = None
@@ -93,13 +93,13 @@ class Quantity:
 
 
 def estimate_mean(values: Sequence[float], sequential: bool = False) -> Quantity:
-    """Estimate the mean of run means. ``sequential``: the values decided how many there are."""
+    """Estimate the mean. ``sequential``: the values decided how many there are."""
     return Quantity((make_estimate(mean_interval(values, sequential), len(values), sequential),))
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration with what it ran on, on one device count. ``value`` is by the criterion."""
+    """A configuration on one device count. ``value`` is by the criterion."""
 
     config: Config
     devices: int
@@ -158,14 +158,14 @@ class Candidate:
         return Quantity((), speed.numerators, per_second * MILLION)
 
     def list_memory_peaks(self, name: str) -> list[float]:
-        """Return the largest peak of a rank of each good trial; nothing if any trial lacks it."""
+        """Return the largest peak of each good trial; nothing if any lacks it."""
         peaks = [max((getattr(rank, name) or 0 for rank in record.ranks), default=0) for record in self.good]
         return list(map(float, peaks)) if all(peaks) else []
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Another candidate. ``lead`` is how many times better the leader is, at the level of the family."""
+    """Another candidate. ``lead``: how many times better the leader is."""
 
     candidate: Candidate
     lead: Interval
@@ -236,7 +236,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """The choices of one network and scaling mode, and what each step between their leaders costs."""
+    """The choices of one network and scaling mode, and their steps."""
 
     title: str
     choices: tuple[BestChoice, ...]
@@ -403,7 +403,7 @@ def _find_reason_against(candidate: Candidate, departures: Mapping[PointKey, str
 
 
 def estimate_value(candidate: Candidate, question: Question, memory_count: str) -> Quantity | str:
-    """Return the value of a candidate with a good trial, or why it has none by this criterion."""
+    """Return the value, or why there is none by this criterion."""
     is_sequential = candidate.is_sequential
     speed = estimate_mean(candidate.speeds, is_sequential)
     if question.by == SPEED:
@@ -436,7 +436,7 @@ def estimate_value(candidate: Candidate, question: Question, memory_count: str) 
 
 
 def compare_with_leader(values: Sequence[Quantity], more_is_better: bool) -> list[Interval]:
-    """Return how many times better the first value is than each other, at a family level of 95 %."""
+    """Return how many times better the first is than each, at 95 % for all."""
     error = (1 - CONFIDENCE) / max(1, len(values) - 1)
     ratios = [values[0].over(other) if more_is_better else other.over(values[0]) for other in values[1:]]
     return [ratio.compute_interval(error) for ratio in ratios]

@@ -84,7 +84,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Gate:
-    """A demand on every ratio: it is at least ``bound``. ``kind`` says how the person put it."""
+    """A demand on every ratio: it is at least ``bound``."""
 
     kind: str
     bound: float
@@ -173,7 +173,7 @@ def compare_runs(
     by: str | None = None,
     on_damage: Callable[[str], None] | None = None,
 ) -> RunComparison:
-    """Compare A with B; see ``trainscale.compare``. Without B, ``series`` are two series of one run."""
+    """Compare A with B. Without B, ``series`` are two series of one run."""
     from ..published.curves import PREFIX, find_curve
 
     gate = None
@@ -247,7 +247,7 @@ def compare_pairs(
     gate: Gate | None = None,
     devices: Collection[int] | None = None,
 ) -> RunComparison:
-    """Compare series with their counterparts, at all common device counts or only at ``devices``."""
+    """Compare series with their counterparts."""
     allowed = [check_sides(a, b, despite) for a, b in pairs]
     measured = [count for a, b in pairs for count in list_common_devices(a, b) if a.values[count] and b.values[count]]
     looked_at = sum(1 for count in measured if devices is None or count in devices)
@@ -286,7 +286,7 @@ def compare_pairs(
 
 
 def combine_verdicts(verdicts: Iterable[str]) -> str:
-    """Return one verdict for many. A proven difference counts more than what is unknown elsewhere."""
+    """A proven difference counts more than what is unknown elsewhere."""
     all_verdicts = set(verdicts)
     if MIXED in all_verdicts or {FASTER, SLOWER} <= all_verdicts:
         return MIXED
@@ -427,7 +427,7 @@ def _is_same_version(name: str, a: str, b: str) -> bool:
 
 
 def match_sides(all_a: Sequence[Side], all_b: Sequence[Side], despite: Collection[str]) -> list[Pair]:
-    """Pair series of equal configs, except for what ``despite`` names; without any, the two that differ least."""
+    """Pair series that differ at most in what ``despite`` names."""
     if len(all_a) == len(all_b) == 1:
         return [(all_a[0], all_b[0])]
     pairs = []

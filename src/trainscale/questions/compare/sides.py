@@ -74,13 +74,13 @@ class Side:
 
     @property
     def disturbance(self) -> str:
-        """The first of its flags that other programs used the machine. Empty if none did."""
+        """The first flag that other programs used the machine."""
         flags = list(map(make_busy_flag, self.other_cores.values()))
         flags += (flag for point in self.points.values() for flag in point.flags if flag.startswith(_BUSY))
         return next(filter(None, flags), "")
 
     def estimate_lost_share(self, devices: int) -> float:
-        """Return the largest share of a point's speed that other programs may have taken from a worker."""
+        """Return the share of speed that other programs may have taken."""
         loads = self.other_cores.get(devices, ())
         busy = [cores for cores in loads if cores > OTHER_CORES]
         if not busy:
@@ -96,7 +96,7 @@ class Side:
 
 
 def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None = None) -> tuple[Path, list[Side]]:
-    """Return the path and the series of a run, of its directory, of ``DIR:SERIES`` or of a results.json."""
+    """Return the path and the series of a run or a results.json."""
     from ...runs import Run
 
     if isinstance(side, Run):
@@ -256,7 +256,7 @@ def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[i
 
 
 def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
-    """Return the curve as A, its figures exact, and the series as B, at the device counts of both."""
+    """Return the curve as A, its figures exact, and the series as B."""
     from ..published.curves import PREFIX, find_device_kind
 
     name, baseline, by_speed = f"{PREFIX}{curve.id}", curve.baseline.devices, quantity == SPEED
@@ -322,7 +322,7 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
 
 
 def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
-    """Return the config that the source states. What it does not state is taken to be the same."""
+    """Return the config; what the source does not state is the same."""
     from ..published.near import OwnWork, is_same_network
 
     changes: dict[str, Any] = {"framework": curve.framework, "precision": curve.precision}

@@ -1,4 +1,4 @@
-"""A comparison in words: verdicts, tables and notes for a terminal, as Markdown and as JSON."""
+"""A comparison in words, as text, Markdown and JSON."""
 
 from __future__ import annotations
 

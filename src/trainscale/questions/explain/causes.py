@@ -74,7 +74,7 @@ class ExplainedPart:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether it is negative by more than chance, so that the compared points do not fit together."""
+        """Whether it is negative by more than chance."""
         if self.measured.high is None:
             return self.measured.mean < -SMALL_WITHOUT_INTERVAL
         return self.measured.mean < 0 and self.measured.high < 0
@@ -91,7 +91,7 @@ class ExplainedPart:
 
 @dataclass(frozen=True)
 class RunMean:
-    """Seconds per step, of one trial or arrays of such means; ``compute`` is without input."""
+    """Seconds per step, of one trial or of many; ``compute`` is without input."""
 
     step: Any
     compute: Any
@@ -102,7 +102,7 @@ class RunMean:
 
 @dataclass(frozen=True)
 class Sources:
-    """The trials that explain a point; ``means`` are those of each compared point that was measured."""
+    """The trials that explain a point, and their ``means`` by compared point."""
 
     config: Config
     devices: int
@@ -162,7 +162,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
 
 
 def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
-    """Return the means of a trial; of ranks that do not wait for each other, without ``slow_ranks``."""
+    """Return the means of a trial; those of independent ranks are without ``slow_ranks``."""
 
     def compute_resident_step(rank: RankSample) -> float:
         if rank.resident_steps and rank.resident_seconds > 0:
@@ -271,7 +271,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
 
 
 def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
-    """Return arrays of the means of every point: the measured one, then a bootstrap over its repeats."""
+    """Return the means of every point: measured, then a bootstrap."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)

@@ -1,4 +1,4 @@
-"""The explanation of every synchronous point of a run: its parts, the main cause, and what would help."""
+"""The explanation of every synchronous point of a run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Times = Sequence[tuple[float, float]]  # batches with the seconds of a step on o
 
 @dataclass(frozen=True)
 class Exchange:
-    """The gradients of a rank and step. A rate is bytes of gradients per second, not of traffic."""
+    """The gradients of a rank and step; a rate is not that of the traffic."""
 
     bytes: int
     exposed_seconds: float | None  # the part of a step that nothing hides; None if it is unknown
@@ -347,7 +347,7 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
 
 
 def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
-    """Return latency (s) and rate (bytes/s) of exchanges alone, by the slowest ranks; None without any."""
+    """Return latency (s) and rate (bytes/s) by the slowest ranks."""
     times: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         slowest: dict[int, float] = {}
@@ -365,7 +365,7 @@ def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return intercept and slope, neither negative, with the least squares of relative errors."""
+    """Return intercept and slope, neither negative, by relative errors."""
     import numpy as np
 
     x, y = np.array(points).T
@@ -384,7 +384,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def advise_batch(times: Times, batch: int, parts: Sequence[ExplainedPart]) -> BatchAdvice | None:
-    """Return the batch that would help by more work per exchange. None without one, or if unknown."""
+    """Return the batch that would help by more work per exchange."""
     seconds = {part.causes[0]: part.seconds for part in parts if len(part.causes) == 1}
     exposed = math.fsum(part.seconds for part in parts if set(part.causes) <= EXCHANGE)
     if not {WORK, CONTENTION, STRAGGLERS} <= seconds.keys() or exposed <= 0:

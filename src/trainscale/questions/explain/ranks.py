@@ -43,7 +43,7 @@ ANOTHER_PROGRAM, LIMIT, SLOW_DEVICE, SLOW_CLOCK = "another program", "a limit", 
 
 @dataclass(frozen=True)
 class LimitedGpu:
-    """The GPU of a rank that ran below its highest clock over the windows, because of ``reasons``."""
+    """The GPU of a rank that ran below its highest clock."""
 
     rank: int
     host: str
@@ -61,7 +61,7 @@ class GpuClocks:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank whose steps take ``factor`` times as long as the others', or that gets less of its core."""
+    """A rank with longer steps, or with less of its core, than the others."""
 
     rank: int
     host: str
@@ -148,7 +148,7 @@ def _group_by_rank(records: Sequence[TrialRecord]) -> dict[int, list[RankSample]
 
 
 def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
-    """Return after how many steps the rank became slower than the others; None if it did not."""
+    """Return after how many steps the rank became slower."""
     count = min(len(rank.step_seconds) for rank in (own, *others))
     if count < _LEAST_STEPS:
         return None
@@ -172,7 +172,7 @@ def _find_change(own: RankSample, others: Sequence[RankSample]) -> int | None:
 
 
 def has_comparable_cores(config: Config) -> bool:
-    """Whether less CPU time means less of a core: ranks that wait for a GPU or samples use little."""
+    """Ranks that wait for a GPU or samples use little CPU time."""
     return config.device == "cpu" and config.data == SYNTHETIC
 
 
@@ -226,7 +226,7 @@ def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
 
 
 def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
-    """Return the GPUs whose clocks were limited in the windows of a point, slowest first."""
+    """Return the GPUs whose clocks were limited, slowest first."""
     limited = []
     for number, ranks in _group_by_rank(records).items():
         states = [rank.gpu for rank in ranks if rank.gpu is not None]

@@ -46,7 +46,7 @@ def format_share(interval: Interval) -> str:
 
 
 def format_limits(part: ExplainedPart) -> str:
-    """Format the interval of a part in per cent: (24 … 30). Empty where there is none."""
+    """Format the interval of a part in per cent: (24 … 30)."""
     low, high = part.measured.low, part.measured.high
     if low is None or high is None:
         return ""
@@ -54,7 +54,7 @@ def format_limits(part: ExplainedPart) -> str:
 
 
 def round_to_percents(parts: Sequence[ExplainedPart]) -> list[tuple[ExplainedPart, int]]:
-    """Return parts with whole percentages that add up to 100: the largest remainders are rounded up."""
+    """Return parts with whole percentages that add up to 100."""
     exact = [part.share * 100 for part in parts]
     floors = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: floors[index] - exact[index])
@@ -68,7 +68,7 @@ def format_milliseconds(seconds: float) -> str:
 
 
 def _format_bytes(count: float) -> str:
-    """Format bytes in decimal units, as rates of networks are: 244 MB, 1.2 MB, 1.1 GB."""
+    """Format bytes in decimal units: 244 MB, 1.2 MB, 1.1 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{format_number(count / size, 3 if count >= 100 * size else 2)}{THIN}{unit}"
@@ -83,7 +83,7 @@ def _format_mhz(value: float) -> str:
 
 
 def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[str]:
-    """Return the verdict on the largest point of every series, with which a run ends."""
+    """Return the verdict on the largest point of every series."""
     if run.is_search or any(record.epochs for record in records):
         return []
     largest: dict[str, PointExplanation] = {}
@@ -108,7 +108,7 @@ def _render(template: str, point: PointExplanation, **further: str) -> str:
     framework = FRAMEWORKS.get(point.config.framework)
 
     def say_efficiency(less_seconds: float) -> str:
-        """Return the efficiency after saving seconds; where work is unknown, the time of the step."""
+        """Return the efficiency, or the time of the step, after saving seconds."""
         step = max(0.0, point.step_seconds - less_seconds)
         if point.work_seconds is None:
             return format_milliseconds(step)
@@ -145,7 +145,7 @@ def _describe_limit(gpu: LimitedGpu) -> str:
 
 
 def render_document(points: Sequence[PointExplanation], command: str, form: str) -> str:
-    """Return the explanation as ``text`` or ``markdown``. ``command`` measures what is missing."""
+    """Return the explanation as ``text`` or ``markdown``."""
     filters = (("escape", escape), ("percents", round_to_percents), ("wrap", _wrap))
     text = load_template(__package__, f"document.{form}.j2", filters).render(
         points=points,

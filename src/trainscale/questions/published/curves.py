@@ -46,7 +46,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Source:
-    """Where a curve was published. ``year`` is that of the figures, or of their publication."""
+    """Where and when a curve was published."""
 
     citation: str
     url: str
@@ -133,7 +133,7 @@ class PublishedCurve:
         return self.compute_efficiency(point) * point.devices / self.baseline.devices
 
     def count_hosts(self, point: PublishedPoint) -> int | None:
-        """Return the number of hosts if they are filled. None where the source does not state it."""
+        """Return the hosts if they are filled; None if not stated."""
         return math.ceil(point.devices / self.devices_per_host) if self.devices_per_host else None
 
 
@@ -197,7 +197,7 @@ def parse_curves(text: bytes, where: str) -> tuple[PublishedCurve, ...]:
 
 
 def find_curve(text: str, where: str = "") -> PublishedCurve:
-    """Return the curve of an ID, with or without prefix. An InputError names the nearest IDs."""
+    """Return the curve of an ID, with or without prefix."""
     name = text.removeprefix(PREFIX)
     curves = {curve.id: curve for curve in read_curves()}
     if name not in curves:
@@ -216,7 +216,7 @@ def select_curves(
     years: tuple[int, int] | None = None,
     min_devices: int | None = None,
 ) -> list[PublishedCurve]:
-    """Return the curves that have all of it; texts are parts of names, ``years`` the first and the last."""
+    """Return the curves that have all of it; texts are parts of names."""
 
     def simplify(text: str) -> str:
         return re.sub(r"[\s_-]", "", text).casefold()

@@ -1,4 +1,4 @@
-"""Whether the efficiency of a run is normal: where it stands among the nearest published points."""
+"""Where the efficiency of a run stands among published points."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OwnWork:
 
 @dataclass(frozen=True)
 class Trait:
-    """Something in which a curve differs from a series: ``batch per device``, ``64``, ``32``."""
+    """In what a curve differs from a series: ``batch per device``, ``64``, ``32``."""
 
     name: str
     own: str
@@ -107,7 +107,7 @@ def describe_work(series: Series, run: RunInfo) -> OwnWork:
 
 
 def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
-    """Whether names and operations are the same: images of another size are other work."""
+    """Images of another size are other work."""
     network = curve.network
     is_named = own.network == network.name
     if own.macs is None or network.macs is None:
@@ -118,7 +118,7 @@ def is_same_network(own: OwnWork, curve: PublishedCurve) -> bool:
 
 
 def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None) -> tuple[Trait, ...]:
-    """Return in what a curve, at its point of ``devices``, differs from what its source states."""
+    """Return what differs from a curve at its point of ``devices``."""
     config = own.config
     point = next((point for point in curve.points if point.devices == devices), curve.baseline)
     batch, scope = point.batch_per_device, "per device"
@@ -142,7 +142,7 @@ def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None)
 
 @dataclass(frozen=True)
 class Neighbour:
-    """The point of a curve that is nearest in devices. ``too_far`` names what keeps it from being near."""
+    """The nearest point of a curve. ``too_far``: what keeps it from being near."""
 
     curve: PublishedCurve
     point: PublishedPoint
@@ -165,7 +165,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class NeighbourComparison:
-    """Where an efficiency stands among the ``compared`` points, the most alike of those that are near."""
+    """Where an efficiency stands among the ``compared`` points."""
 
     work: OwnWork
     point: Point

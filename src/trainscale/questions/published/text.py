@@ -1,4 +1,4 @@
-"""Published curves for people and programs: the list, one curve, its chart, and curves beside a run."""
+"""Published curves as tables, JSON, charts, and beside a run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def render_published_json(curves: Sequence[PublishedCurve]) -> str:
 
 
 def make_curve_series(curve: PublishedCurve) -> Series:
-    """Return a curve as a series without intervals, and without speed-up if no 1-device point."""
+    """Return a curve as a series without intervals."""
     if not curve.has_speeds:
         raise InputError(f"{PREFIX}{curve.id}: its source states an efficiency but no speeds to draw")
     info = models.resolve(curve.network.name)
@@ -147,7 +147,7 @@ def make_curve_series(curve: PublishedCurve) -> Series:
 def overlay_curves(
     runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
 ) -> Overlay:
-    """Return curves for the charts of runs, each with how it differs from the series most like it."""
+    """Return curves with how each differs from the series most like it."""
     works = [describe_work(series, info) for info, of_run in runs for series in of_run]
     unit = find_common_unit([series for _, of_run in runs for series in of_run])
     titles = {work.title for work in works}

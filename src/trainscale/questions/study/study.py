@@ -44,7 +44,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the training takes on one size: hours of its steps alone; hosts count as whole nodes."""
+    """What the training takes; hosts count as whole nodes."""
 
     hours: Interval
     node_hours: Interval
@@ -128,7 +128,7 @@ class Study:
         return average_energy_per_sample(_list_measured(point), self.info.is_sequential)
 
     def compute_cost(self, point: Point) -> Cost | None:
-        """Return what the training costs on a measured size. None without a training or a result."""
+        """Return what the training costs on a measured size."""
         speed, energy = point.samples_per_second, self.measure_energy(point)
         return _compute_cost(self.training, speed, point.devices, point.hosts, energy)
 
@@ -143,7 +143,7 @@ def make_studies(
     efficiency: float = GOOD_EFFICIENCY,
     training: Training | None = None,
 ) -> list[Study]:
-    """Return a study for every kind of work. ``devices`` is by default the largest size with a result."""
+    """Return a study for every kind of work."""
     by_work: defaultdict[tuple[object, ...], list[Series]] = defaultdict(list)
     for series in select_ladders(run).series:
         if any(point.devices > 1 for point in series.good):
@@ -177,7 +177,7 @@ def make_studies(
 
 
 def find_knee(points: Sequence[Point], least: float) -> Knee | None:
-    """Return the knee of a ladder by the mean efficiencies. None if there are no efficiencies."""
+    """Return the knee of a ladder; None if there are no efficiencies."""
     known = [(point.devices, point.efficiency) for point in points if point.efficiency and point.devices > 1]
     if not known:
         return None
@@ -198,7 +198,7 @@ def find_window_seconds(point: Point) -> float | None:
 
 
 def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
-    """Return the command of the run that measures both ladders, on these device counts if any."""
+    """Return the command that measures both ladders."""
     ladder = ["--devices", ",".join(map(str, sorted(devices)))] if devices else []
     return change_command(run, _REPLACED, "--study", *ladder)
 

@@ -1,4 +1,4 @@
-"""A study for a proposal: sections of tables and sentences, as text, Markdown or LaTeX by templates, or JSON."""
+"""A study for a proposal, as text, Markdown, LaTeX and JSON."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _make_cost_grid(study: Study) -> Grid:
 
 
 def _describe_energy(study: Study) -> str:
-    """Return the energy of a sample at the size that is asked for, else at the last with energy."""
+    """Return the energy at the size that is asked for, else at the last."""
     measured = []
     for ladder in study.ladders:
         for point in ladder.series.points:
@@ -141,7 +141,7 @@ def _describe_energy(study: Study) -> str:
 
 
 def format_with_error(interval: Interval) -> str:
-    """Format a quantity with half its interval, in as many decimals as that has: 24.61 ± 0.12."""
+    """Format a quantity with the decimals of its error: 24.61 ± 0.12."""
     half = interval.half_width
     if not half:
         return format_number(interval.mean, 3)
@@ -222,7 +222,7 @@ def escape_latex(text: str) -> str:
 
 
 def _render_latex_cell(text: str) -> str:
-    """Return a number, with its error and unit, as siunitx takes it; other text is escaped."""
+    """Return a number as siunitx takes it; other text is escaped."""
     match = _NUMBER.fullmatch(convert_to_ascii(text))
     if match is None:
         return escape_latex(text)
