@@ -84,24 +84,21 @@ def test_the_processor_time_of_earlier_tasks_is_not_counted_again(launcher: This
     assert used[1] < used[0]
 
 
-def test_a_keeper_that_was_lost_meanwhile_is_started_again(launcher: ThisMachineLauncher) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_keeper_that_was_lost_or_hangs_is_replaced(
+    number: signal.Signals, launcher: ThisMachineLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if number == signal.SIGSTOP:
+        monkeypatch.setattr(connection, "_REUSE_SECONDS", 0.5)
     with launcher.connect(HOSTS) as connected:
         first = pids(connected)
-    os.kill(first["b"], signal.SIGKILL)
+    os.kill(first["b"], number)
     with launcher.connect(HOSTS) as connected:
         second = pids(connected)
         assert run_program(connected, "print('here')") == {host: ["here"] for host in HOSTS}
-    assert second["a"] == first["a"]
+    if number == signal.SIGKILL:
+        assert second["a"] == first["a"]
     assert second["b"] != first["b"]
-
-
-def test_a_keeper_that_hangs_is_replaced(launcher: ThisMachineLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_REUSE_SECONDS", 0.5)
-    with launcher.connect(HOSTS) as connected:
-        first = pids(connected)
-    os.kill(first["a"], signal.SIGSTOP)
-    with launcher.connect(HOSTS) as connected:
-        assert pids(connected)["a"] != first["a"]
 
 
 def test_a_host_that_was_given_up_is_not_used_again(launcher: ThisMachineLauncher) -> None:

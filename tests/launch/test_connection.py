@@ -60,16 +60,9 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
     ports_by_host = ready(opened, {"a": 1, "b": 3})
     assert {host: len(ports) for host, ports in ports_by_host.items()} == {"a": 1, "b": 3, "c": 0}
     assert list(ports_by_host) == hosts
-    assert [keeper.copied for keeper in opened] == [True] * 3
-
-
-@pytest.mark.processes
-def test_a_worker_that_is_there_is_not_copied_again(opened: list[KeeperConnection], tmp_path: Path) -> None:
-    start(opened, ["a"], tmp_path)
-    ready(opened, {})
-    start(opened, ["a"], tmp_path)
-    ready(opened[1:], {})
-    assert [keeper.copied for keeper in opened] == [True, False]
+    start(opened, ["a"], tmp_path)  # a worker that is there is not copied again
+    ready(opened[3:], {})
+    assert [keeper.copied for keeper in opened] == [True, True, True, False]
 
 
 @pytest.mark.processes
@@ -103,46 +96,30 @@ def test_what_a_login_shell_prints_does_no_harm(greeting: str, opened: list[Keep
     assert len(ready(opened, {"a": 2}, 60.0)["a"]) == 2
 
 
-def error(opened: list[KeeperConnection], instead: str, seconds: float = 60.0) -> HostError:
-    start(opened, ["a"], a=instead)
-    answer = try_ready(opened, {}, seconds)["a"]
-    assert isinstance(answer, HostError)
-    return answer
-
-
-@pytest.mark.processes
-def test_the_end_of_a_command_is_explained_by_what_it_said(opened: list[KeeperConnection]) -> None:
-    command = "echo 'ssh: connect to host a port 22: Connection refused' >&2; exit 255"
-    problem = error(opened, command)
-    assert problem.host == "a"
-    assert problem.why == "connection refused: nothing listens on its port 22"
-    assert str(problem) == f"a: {problem.why}; {problem.remedy}"
+REFUSED = "ssh: connect to host a port 22: Connection refused"
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("instead", "why"),
     [
+        (f"echo '{REFUSED}' >&2; exit 255", "connection refused: nothing listens on its port 22"),
         ("echo This account is currently not available.; exit 1", "This account is currently not available."),
         ("exit 0", "the connection ended without a message"),
         ("echo one >&2; echo two >&2; exit 1", "two"),
         ("kill -9 $$", "the connection ended without a message"),
+        ("exec yes hello", "answers, but not as a keeper does: hello"),
+        ("echo thinking >&2; exec sleep 1000", "no answer in time: thinking"),
     ],
 )
-def test_the_last_words_are_told_wherever_they_were_said(
+def test_a_host_without_a_keeper_is_explained_by_its_last_words(
     instead: str, why: str, opened: list[KeeperConnection]
 ) -> None:
-    assert error(opened, instead).why == why
-
-
-@pytest.mark.processes
-def test_one_who_talks_but_is_no_keeper(opened: list[KeeperConnection]) -> None:
-    assert error(opened, "exec yes hello").why == "answers, but not as a keeper does: hello"
-
-
-@pytest.mark.processes
-def test_one_who_is_silent_for_too_long(opened: list[KeeperConnection]) -> None:
-    assert error(opened, "echo thinking >&2; exec sleep 1000", 1.0).why == "no answer in time: thinking"
+    start(opened, ["a"], a=instead)
+    problem = try_ready(opened, {}, 2.0 if "sleep" in instead else 60.0)["a"]
+    assert isinstance(problem, HostError)
+    assert (problem.host, problem.why) == ("a", why)
+    assert str(problem) == "; ".join(filter(None, (f"a: {why}", problem.remedy)))
 
 
 @pytest.mark.processes
@@ -267,7 +244,8 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
 
 @pytest.mark.processes
 def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[KeeperConnection]) -> None:
-    assert error(opened, "exit 1").host == "a"
+    start(opened, ["a"], a="exit 1")
+    assert isinstance(try_ready(opened, {}, 60.0)["a"], HostError)
     opened[0].write(b"x" * 100_000)
     opened[0].close()
     opened[0].write(b"more")

@@ -39,14 +39,11 @@ def with_example(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the example
 
 
-def test_its_model_is_listed_with_its_counts(with_example: None, tmp_path: Path) -> None:
+def test_its_model_and_its_framework_are_listed_with_counts_and_strategies(with_example: None, tmp_path: Path) -> None:
     done = trainscale(tmp_path, "models")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^tiny +3×32² +10 +634 ", done.stdout, re.MULTILINE)
     assert "cannot be used" not in done.stdout
-
-
-def test_its_framework_is_listed_with_its_strategies(with_example: None, tmp_path: Path) -> None:
     done = trainscale(tmp_path, "frameworks")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^numpy +yes +– +– +– +– +yes", done.stdout, re.MULTILINE)
@@ -234,20 +231,14 @@ def test_what_it_does_not_offer_is_refused_like_any_other(
 # ---- what the docs show of it
 
 
-def test_the_docs_show_the_entry_points_as_they_are() -> None:
+def test_the_docs_show_the_entry_points_and_the_code_as_they_are_and_the_commands_that_are_tested_here() -> None:
+    assert [argv[0] for argv in COMMANDS] == ["install", "models", "frameworks", "run"]
     (shown,) = re.findall(r"^```ini\n(.*?)^```", OWN_PACKAGE, re.MULTILINE | re.DOTALL)
     assert "trainscale.launchers" in shown
     assert shown.strip() in (EXAMPLE / "pyproject.toml").read_text()
-
-
-def test_the_docs_show_the_code_as_it_is() -> None:
-    shown = re.findall(r"^```python\n(.*?)^```", OWN_PACKAGE, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", OWN_PACKAGE, re.MULTILINE | re.DOTALL)
     code = "\n".join(path.read_text() for path in EXAMPLE.rglob("*.py"))
-    assert len(shown) >= 3
-    for block in shown:
+    assert len(blocks) >= 3
+    for block in blocks:
         for part in block.strip().split("\n\n\n"):
             assert part in code
-
-
-def test_the_docs_commands_are_those_that_are_tested_here() -> None:
-    assert [argv[0] for argv in COMMANDS] == ["install", "models", "frameworks", "run"]

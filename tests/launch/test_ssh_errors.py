@@ -40,6 +40,7 @@ PYTHON = "install Python 3.9 or newer there"
         ("kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1 port 22",
          "login refused: ", "MaxStartups"),
         ("Timeout, server node1 not responding.", "stopped answering: ", "--retry-failed"),
+        ("bash: line 1: orted: command not found", "no MPI there: bash", "install the same MPI there"),
         ("/bin/sh: 1: exec: python3: not found", "no Python: python3 cannot be started there", PYTHON),
         ("/bin/bash: line 1: exec: python3: not found", "no Python: python3 ", PYTHON),
         ("/bin/bash: line 1: /opt/my python: No such file or directory", "no Python: /opt/my python ", PYTHON),

@@ -295,19 +295,34 @@ ORTE has lost communication with a remote daemon.
 This is usually due to either a failure of the TCP network
 --------------------------------------------------------------------------
 """
+# mpirun ends when it loses a host, and with it its parts on all others. They may report that first.
+ENDED_BY_A_LOST_HOST = """\
+[mpiexec@controller] control_cb (pm/pmiserv/pmiserv_cb.c:206): assert (!closed) failed
+[mpiexec@controller] main (ui/mpich/mpiexec.c:325): process manager error waiting for completion
+node1: [proxy:0:0@node1] HYD_pmcd_pmip_control_cmd_cb (pm/pmiserv/pmip_cb.c:899): assert (!closed) failed
+node1: [proxy:0:0@node1] main (pm/pmiserv/pmip.c:169): demux engine error waiting for event
+node1: ssh ended with exit code 7
+node2: Connection to node2 closed by remote host.
+node2: ssh ended with exit code 255
+"""
 
 
-def test_open_mpis_prose_blames_the_host_that_ssh_did_not_reach() -> None:
-    report = launcher().read_output(NO_DAEMON, ["node1", "node2"])
+@pytest.mark.parametrize(
+    ("mpi", "output", "message"),
+    [
+        (OpenMpi("mpirun", 4), NO_DAEMON, "ssh: connect to host node2 port 22: No route to host"),
+        (OpenMpi("mpirun", 4), LOST, "mpirun lost the connection to it"),
+        (Mpich("mpirun"), ENDED_BY_A_LOST_HOST, "Connection to node2 closed by remote host."),
+    ],
+)
+def test_of_what_mpirun_prints_the_host_that_it_lost_is_the_cause(
+    mpi: MpiImplementation, output: str, message: str
+) -> None:
+    report = launcher(mpi=mpi).read_output(output, ["node1", "node2"])
     assert report.failed == ["node2"]
-    assert report.by_host == {"node2": "ssh: connect to host node2 port 22: No route to host"}
-    assert report.summary == "ORTE was unable to reliably start one or more daemons."
-
-
-def test_open_mpi_names_a_host_that_it_lost() -> None:
-    report = launcher().read_output(LOST, ["node1", "node2"])
-    assert report.failed == ["node2"]
-    assert report.by_host == {"node2": "mpirun lost the connection to it"}
+    assert report.by_host == {"node2": message}
+    if output == NO_DAEMON:
+        assert report.summary == "ORTE was unable to reliably start one or more daemons."
 
 
 @pytest.mark.parametrize(
@@ -335,27 +350,3 @@ def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for
     assert ours.read_output(output + "node1: ssh ended with exit code 5\n", ["node1"]).failed == ["node1"]
     reason = explain_ssh_error(report.by_host["node1"], "node1").reason
     assert reason == "cannot call this machine: Network is unreachable"
-
-
-ENDED_BY_A_LOST_HOST = """\
-[mpiexec@controller] control_cb (pm/pmiserv/pmiserv_cb.c:206): assert (!closed) failed
-[mpiexec@controller] main (ui/mpich/mpiexec.c:325): process manager error waiting for completion
-node1: [proxy:0:0@node1] HYD_pmcd_pmip_control_cmd_cb (pm/pmiserv/pmip_cb.c:899): assert (!closed) failed
-node1: [proxy:0:0@node1] main (pm/pmiserv/pmip.c:169): demux engine error waiting for event
-node1: ssh ended with exit code 7
-node2: Connection to node2 closed by remote host.
-node2: ssh ended with exit code 255
-"""
-
-
-def test_a_host_whose_part_of_mpich_ends_because_mpirun_has_ended_is_no_cause() -> None:
-    """mpirun ends when it loses a host, and with it its parts on all others. They may report that first."""
-    report = launcher(mpi=Mpich("mpirun")).read_output(ENDED_BY_A_LOST_HOST, ["node1", "node2"])
-    assert report.failed == ["node2"]
-    assert report.by_host == {"node2": "Connection to node2 closed by remote host."}
-
-
-def test_a_host_without_the_mpi_is_told_so() -> None:
-    error = explain_ssh_error("bash: line 1: orted: command not found", "node2")
-    assert error.reason.startswith("no MPI there: bash")
-    assert "install the same MPI there" in error.remedy

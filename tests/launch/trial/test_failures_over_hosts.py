@@ -55,15 +55,12 @@ def test_a_time_limit_that_one_host_notices_first_is_a_timeout(tmp_path: Path, m
     assert "Traceback" in next((tmp_path / "logs").glob("*.rank1.log")).read_text()
 
 
-def test_a_killed_rank_is_named_with_its_host_and_device(tmp_path: Path) -> None:
-    failure = fail(tmp_path, "killed")
+def test_a_killed_or_stopped_rank_is_named_with_its_host_and_device(tmp_path: Path) -> None:
+    failure = fail(tmp_path / "killed", "killed")
     assert (failure.kind, failure.rank, failure.host) == ("crash", 1, "node2")
     assert failure.message.startswith("rank 1 (node2, core")
     assert "was ended by SIGKILL" in failure.message
-
-
-def test_a_stopped_rank_is_named_with_its_host(tmp_path: Path) -> None:
-    failure = fail(tmp_path, "stops", stall_seconds=10.0)
+    failure = fail(tmp_path / "stopped", "stops", stall_seconds=10.0)
     assert (failure.kind, failure.rank, failure.host) == ("hang", 1, "node2")
 
 
