@@ -167,7 +167,6 @@ class CallbackServer:
         self._accepted: set[str] = set()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="callback server", daemon=True)
         self._thread.start()
 
@@ -187,7 +186,6 @@ class CallbackServer:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._wake.close()
         self._thread.join()
         for caller in self._waiting.values():
             caller.connection.close()
@@ -195,13 +193,11 @@ class CallbackServer:
     def _serve(self) -> None:
         """Run the thread: until close(), or until all expected hosts were accepted."""
         reader = GreetingReader(self._server)
-        reader.wake_by(self._woken)
         while not self._is_closed and (self._expected is None or len(self._accepted) < self._expected):
-            greeting = reader.wait_for_greeting()
+            greeting = reader.wait_for_greeting(_POLL_SECONDS)
             if greeting is not None and not self._admit(greeting):
                 greeting.connection.close()
         reader.close()
-        self._woken.close()
 
     def _admit(self, greeting: Greeting) -> bool:
         connection = greeting.connection

@@ -76,13 +76,8 @@ class GreetingReader:
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
 
-    def wake_by(self, wake: socket.socket) -> None:
-        self._selector.register(wake, selectors.EVENT_READ)
-
     def wait_for_greeting(self, seconds: float | None = None) -> Greeting | None:
-        """Return the next greeting, whose connection is the caller's from then on; None when nothing
-        happened for this long, or the socket of ``wake_by`` can be read.
-        """
+        """Return the next greeting, whose connection is the caller's from then on, or None."""
         if self._complete:
             return self._complete.popleft()
         if self._strangers:
