@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import InputError
 
 
-def write_atomically(path: Path, content: str | bytes) -> Path:
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
     """Write to a temporary file, sync it, and rename it to ``path``.
 
     Its name is random, so in a shared folder nobody can prepare a link in its place.
@@ -18,7 +18,7 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import socket
 import sys
 import time
@@ -24,6 +23,7 @@ from ...cluster.allocation import MpiWorld
 from ...cluster.hosts import HostAccess, HostRequest
 from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
+from ...record.files import write_atomically
 from ...spec.devices import Host
 from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
@@ -79,15 +79,9 @@ class RendezvousFile:
         text = json.dumps({"addresses": list(own_addresses), "port": endpoint.port, "token": endpoint.token})
         problems = []
         for path in self.paths:
-            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                    file.write(text)
-                temporary.replace(path)  # so that nobody reads half of it
+                write_atomically(path, text, 0o600)
             except OSError as error:
-                with suppress(OSError):
-                    temporary.unlink()
                 problems.append(f"{path.parent}: {error.strerror}")
         if len(problems) == len(self.paths):
             raise InputError(f"inside mpirun: its processes cannot find each other: {'; '.join(problems)}")
