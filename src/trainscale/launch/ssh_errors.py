@@ -1,5 +1,6 @@
-"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed: ssh exits
-with 255 for every error. The part of a reason before its first colon is short enough for a table.
+"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed.
+
+The part of a reason before its first colon is short enough for a table.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ _FOLDER = "name another folder of the hosts: --remote-dir DIR"
 OTHER_ADDRESS = "is there a firewall in between? --controller-address names another address of this machine"
 _KEY = "put your public key there (ssh-copy-id {host}), or name user and key in ssh's configuration"
 
-# (pattern of the output, reason, remedy), the more specific first. Names are groups of the pattern, {host}, and
-# {before}: the line before the match.
+# (pattern of the output, reason, remedy), the more specific first. {before} is the line before the match.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r'cannot call \S+: (?:\[Errno -?\d+\] )?(?P<reason>.+)'
      r'|unable to connect from "[^"]*" to "[^"]*" \((?P<mpich>[^)]*)\)',
@@ -30,11 +30,13 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
      "log in once by hand and confirm the key: ssh {host}"),
     (r"Could not resolve hostname (?P<name>\S+): ",
      "unknown name: neither ssh's configuration nor this machine's network knows {name}",
-     "correct it in the hosts file, write the address instead, or add it to /etc/hosts or ssh's configuration"),
+     "correct it in the hosts file, write the address instead, or add it to /etc/hosts"
+     " or ssh's configuration"),
     (r"port (?P<port>\d+): Connection refused",
      "connection refused: nothing listens on its port {port}",
      "start sshd there, or name the right port in the hosts file: ADDRESS:PORT"),
-    (r"port (?P<port>\d+): (?:Connection|Operation) timed out|[Cc]onnection timed out during banner exchange"
+    (r"port (?P<port>\d+): (?:Connection|Operation) timed out"
+     r"|[Cc]onnection timed out during banner exchange"
      r"|Connection to \S+ port (?P<other>\d+) timed out",
      "time-out: it does not answer",
      "is it on, and is its ssh port open for this machine? Try: ssh {host}"),
@@ -69,9 +71,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"Timeout, server \S+ not responding|client_loop: send disconnect",
      "stopped answering: its power, or the network in between",
      "once it is back, the same command with --retry-failed measures what is missing"),
-    (r"kex_exchange_identification|ssh_exchange_identification|Connection (?:closed|reset) by \S+ port",
+    (r"kex_exchange_identification|ssh_exchange_identification"
+     r"|Connection (?:closed|reset) by \S+ port",
      "login refused: its sshd closed the connection before the login{before}",
-     "too many logins at once for it or for a jump host (MaxStartups of sshd_config), or this machine is not allowed"),
+     "too many logins at once for it or for a jump host (MaxStartups of sshd_config),"
+     " or this machine is not allowed"),
 )  # fmt: skip
 
 

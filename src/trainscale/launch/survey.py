@@ -136,7 +136,8 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
     """Return all problems. ``given``: the interpreters that the person named, by framework."""
     usable, problems = survey.usable, []
     # Hosts with the same error are reported together, with the remedy for the first of them.
-    for reason, names in _group((error.why, error.host) for error in survey.errors.values()).items():
+    by_reason = _group((error.why, error.host) for error in survey.errors.values())
+    for reason, names in by_reason.items():
         hosts = describe_hosts(names, len(survey.hosts))
         problems.append(Finding(f"{hosts}: {reason}", survey.errors[names[0]].remedy))
     for address, names in _group((host.address, host.name) for host in usable).items():
@@ -175,12 +176,12 @@ def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
         pairs = describe_hosts(names, len(links)).replace("hosts", "pairs")
         yield Finding(
             f"{pairs}: no connection between them: {error}",
-            "training connects the hosts with each other by TCP, on ports 10000 to 60999: open the firewall between"
-            " them, or name another network by --interface",
+            "training connects the hosts with each other by TCP, on ports 10000 to 60999:"
+            " open the firewall between them, or name another network by --interface",
         )
     speeds = {link.name: link.bits_per_second for link in links if link.bits_per_second}
     median = statistics.median(speeds.values()) if speeds else 0.0
-    remedy = "check the cable, the switch, and the speed of the network card (ethtool); every step waits for this pair"
+    remedy = "check the cable, the switch, and the network card (ethtool); every step waits for this pair"
     for name, speed in speeds.items() if len(speeds) > 2 else ():
         if speed * _SLOW < median:
             own, usual = format_gigabits(speed), format_gigabits(median)

@@ -1,7 +1,7 @@
 """Launchers whose one command starts the keepers of all hosts (mpirun, srun). Each keeper then calls back.
 
-The command has an address and a one-time token in its environment. A keeper sends the token, its index among those of
-the command, and the name of its host. Then the connection is its standard input and output, as over ssh.
+The command has an address and a one-time token in its environment. A keeper sends the token, its index and the name of
+its host. Then the connection is its standard input and output, as over ssh.
 """
 
 from __future__ import annotations
@@ -95,14 +95,15 @@ class CallbackLauncher(Launcher):
         return hosts[index]
 
     def controller_address(self) -> str:
-        return self.access.controller or find_outward_address([host.address for host in self.access.hosts])
+        addresses = [host.address for host in self.access.hosts]
+        return self.access.controller or find_outward_address(addresses)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
         """By default, the last line that names a host concerns it."""
         by_host = {}
         for host in hosts:
             names = {host, *(known.address for known in self.access.hosts if known.name == host)}
-            pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)" for name in names))
+            pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-]|\.\w)")
             lines = [line.strip() for line in output.splitlines() if pattern.search(line)]
             if lines:
                 by_host[host] = lines[-1]
@@ -198,7 +199,8 @@ class CallbackSession:
         if (process.exit_code or 0) < 0:
             return process.explain_exit()
         if process.is_stopped:
-            return f"{process.program} (process {process.pid}) is stopped, so it does not start or end keepers"
+            name = f"{process.program} (process {process.pid})"
+            return f"{name} is stopped, so it does not start or end keepers"
         return self.report.end_notice
 
     def _explain_late_call(self, host: str) -> HostError:

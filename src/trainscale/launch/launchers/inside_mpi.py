@@ -1,8 +1,8 @@
 """``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller, and the
 others become its keepers (leased.py).
 
-They find each other without MPI: rank 0 writes its addresses, a port and a one-time token to a private file, in the
-current folder and in the home folder.
+They find each other by a private file in the current folder and in the home folder, to which rank 0 writes its
+addresses, a port and a one-time token.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOOPBACK = "127.0.0.1"
 def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
     """Run ``main`` in rank 0 with a launcher for all hosts. The other ranks are its keepers."""
     rendezvous = RendezvousFile.of(world, arguments)
-    # What it starts is no process of the MPI job, and uses all cores. Nobody looks at the terminal of Open MPI.
+    # What it starts is no process of the MPI job, and uses all cores, without Open MPI's terminal.
     for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
         del os.environ[name]
     os.environ["TTY_COMPATIBLE"] = "0"
@@ -68,7 +68,8 @@ class RendezvousFile:
     def of(cls, world: MpiWorld, arguments: Sequence[str]) -> RendezvousFile:
         """Name the file after the job and the command line; a job may have no name."""
         key = hashlib.sha256(json.dumps([world.job, world.size, *arguments]).encode()).hexdigest()[:16]
-        return cls(tuple(folder / f".trainscale-mpirun-{key}" for folder in (Path.cwd(), find_cache_folder())))
+        name = f".trainscale-mpirun-{key}"
+        return cls((Path.cwd() / name, find_cache_folder() / name))
 
     @property
     def folders(self) -> str:
@@ -195,8 +196,8 @@ def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list
         is_here = caller.address in own_addresses or caller.address.startswith("127.")
         machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
     # The others reach this machine by the address that one of them called.
-    remote_callers = [caller for (_, address), group in machines.items() if address for caller in group]
-    own_address = remote_callers[0].called if remote_callers else _LOOPBACK
+    called = [group[0].called for (_, address), group in machines.items() if address]
+    own_address = called[0] if called else _LOOPBACK
     names = [name for name, _ in machines]
     hosts = []
     for (name, address), group in machines.items():

@@ -40,8 +40,7 @@ from .ssh import UsesSsh, make_shell_command, make_ssh_command
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 30
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
-# A program in them is called by its name. If it is called by its full path, Open MPI changes the search paths on the
-# hosts, which it needs only where a module system or a user installed it.
+# A program elsewhere is called by its full path, so that Open MPI changes the search paths on the hosts.
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
@@ -59,8 +58,7 @@ _HOSTS_TO_RESOLVE = 4
 _SSH_WRAPPER = """\
 #!/bin/bash
 # mpirun calls this in place of ssh. It puts the host's name before every line that is printed there or by ssh.
-# MPICH's mpirun relays these lines, and ends when it loses a host, perhaps before it has read why. So they go directly
-# to where mpirun's own messages go, if the system has that path.
+# MPICH's mpirun may end before it has relayed these lines. So they go to where its own messages go, if possible.
 messages=/proc/$PPID/fd/2
 {{ true >>$messages; }} 2>/dev/null || messages=/dev/stderr
 # It closes mpirun's own connections: some versions leave them open in what they start.
@@ -99,7 +97,8 @@ class MpiImplementation(ABC):
         """Return the command. Process n is on the n-th host. mpirun's own connections use ``address`` of this machine
         and ``network``, an interface or a range. Without ``ssh_wrapper`` it finds its own way to the hosts.
         """
-        argv = [self.program, *self.list_options([host for host, _ in keepers], address, ssh_wrapper, network)]
+        hosts = [host for host, _ in keepers]
+        argv = [self.program, *self.list_options(hosts, address, ssh_wrapper, network)]
         for number, (command, group) in enumerate(groupby(keepers, lambda keeper: keeper[1])):
             argv += [":"] if number else []
             argv += [*self.list_part_options([host for host, _ in group]), *command]
@@ -312,7 +311,8 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         from_slurm = "\n".join(line for line in output.splitlines() if line.startswith("srun:"))
         messages = {**super().read_output(from_slurm, usable).by_host, **failed}
         for host in usable:
-            messages[host] = "\n".join(filter(None, by_host.get(host, ()))) or messages.get(host, "")
+            own = "\n".join(filter(None, by_host.get(host, ())))
+            messages[host] = own or messages.get(host, "")
         # The first line between mpirun's rulers of dashes, if it printed such a block.
         blocks = [block.strip() for block in re.split(r"(?m)^-{20,}$", output)[1::2]]
         return CommandReport(

@@ -13,8 +13,7 @@ from .base import SlurmSettings
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
 from .ssh import make_shell_command
 
-# srun would take these options of salloc or sbatch for options of this step: one task on each host, with all that the
-# job has there.
+# srun would take these options of salloc or sbatch for options of this step.
 _STEP_OPTIONS = re.compile(
     "SRUN_|SLURM_(CPUS_PER_|CPU_BIND|DISTRIBUTION|EXACT|EXCLUSIVE|GPUS|GPU_BIND|GRES|HINT|HOSTFILE|MEM_"
     "|NTASKS_PER_|STDERRMODE|STDINMODE|STDOUTMODE|STEP_GRES|THREADS_PER_CORE|TRES_)"
@@ -30,8 +29,7 @@ _OPTIONS = (
     "--wait=0",  # some sites end a step soon after its first task
     "--label",  # put the number of the task before each line
 )
-# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends, unless
-# srun ended it because of another.
+# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
 _END_NOTICE = "srun: forcing job termination"
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
 _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
@@ -50,7 +48,8 @@ class SlurmLauncher(CallbackLauncher):
 
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
         count = len(hosts)
-        argv = ["srun", *_OPTIONS, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(hosts)}"]
+        argv = ["srun", *_OPTIONS, f"--nodes={count}", f"--ntasks={count}"]
+        argv.append(f"--nodelist={','.join(hosts)}")
         if self.gpus:
             # What was requested for the whole job may not fit some of its hosts.
             argv.append(f"--gres=gpu:{self.gpus}")
@@ -115,6 +114,7 @@ def is_in_node_list(host: str, nodes: str) -> bool:
 def _is_in_ranges(number: str, ranges: str) -> bool:
     for item in ranges.split(","):
         first, _, last = item.partition("-")
-        if number == f"{int(number):0{len(first)}d}" and int(first) <= int(number) <= int(last or first):
+        has_width = number == f"{int(number):0{len(first)}d}"
+        if has_width and int(first) <= int(number) <= int(last or first):
             return True
     return False

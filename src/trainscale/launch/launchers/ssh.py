@@ -72,4 +72,5 @@ def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
     # A path that begins with ~/ is in the home folder of the host, not of this machine.
     program = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
     script = "; ".join([*commands, f"exec {program} {shlex.join(arguments)}"])
-    return shlex.join(["exec", "/bin/bash", "-lc", script] if setup else ["exec", "/bin/sh", "-c", script])
+    shell = ["/bin/bash", "-lc"] if setup else ["/bin/sh", "-c"]
+    return shlex.join(["exec", *shell, script])

@@ -258,7 +258,8 @@ class YarnLauncher(LeasedHostsLauncher):
             else:
                 _print(
                     f"{self.id} could not be ended, and its ApplicationMaster may live until"
-                    " the ResourceManager is back; its containers have ended, or end within two minutes"
+                    " the ResourceManager is back;"
+                    " its containers have ended, or end within two minutes"
                     f"\n  to end it then: yarn application -kill {self.id}"
                 )
         process.stop(0.0)
