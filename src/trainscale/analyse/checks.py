@@ -1,7 +1,4 @@
-"""The sanity checks of every point. Each gives at most one sentence: a flag on the point.
-
-A flag does not remove a point; it tells the reader what to doubt.
-"""
+"""The sanity checks of every point. A flag does not remove a point; it says what to doubt."""
 
 from __future__ import annotations
 

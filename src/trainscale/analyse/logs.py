@@ -81,10 +81,7 @@ class Section:
 
 
 def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: bool = False) -> list[Section]:
-    """Return the sections of a log; none if no line is understood.
-
-    ``one_run``: the lines are of several workers, not runs.
-    """
+    """Return the sections of a log. ``one_run``: the lines are of several workers, not runs."""
     pieces = iter(lines)
     first = next((piece for piece in pieces if remove_unprintable(piece).strip()), "")
     pieces = itertools.chain([first], pieces)

@@ -1,7 +1,6 @@
 """Whether two frameworks computed the same: every difference between their numbers against its tolerance.
 
-float64 is strict: only the order of sums differs. Numbers in float32 are compared with the reference's float64;
-no computation with fewer bits meets their tolerances.
+Numbers in float32 are compared with the reference's float64; no computation with fewer bits meets their tolerances.
 """
 
 from __future__ import annotations
@@ -151,10 +150,7 @@ def _first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
 
 
 def _closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return how differently training changed the kernel or matrix that is closest.
-
-    No ReLU comes after the last matrix, so in float32 its gradient is exact to rounding.
-    """
+    """Return the difference of the closest matrix: no ReLU comes after the last one, so it is exact to rounding."""
     lengths = _list_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
     shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}

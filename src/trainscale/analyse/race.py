@@ -1,8 +1,7 @@
 """The races of a search, one for every device count and work.
 
-In each round every candidate has one more short trial. Then those leave that are slower than the leader by more than
-noise: the fastest candidate stays with a probability of at least 95 % (docs/best.md). All this is a function of the
-recorded speeds, so an interrupted race continues where it was.
+In each round every candidate has one more short trial. Then those leave that are slower than the leader by more
+than noise: the fastest candidate stays with a probability of at least 95 % (docs/best.md).
 """
 
 from __future__ import annotations

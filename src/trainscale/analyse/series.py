@@ -250,8 +250,7 @@ def build_series(
 ) -> list[Series]:
     """Return all series of a run, in order of first appearance. The last record of a trial counts.
 
-    ``accuracy`` replaces the accuracy to which the run was to train. ``by_budget``: results decided the number of
-    repeats, so intervals are those of a sequential rule.
+    ``accuracy`` replaces that of the configs. ``by_budget``: results decided the number of repeats.
     """
     groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in drop_superseded({record.trial: record for record in records}.values()):

@@ -142,8 +142,7 @@ def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
 def ratio(numerators: Sequence[Estimate], denominators: Sequence[Estimate], confidence: float) -> Interval:
     """Return a product over another, with Welch's t interval on the log scale.
 
-    By the delta method the log of a mean has the variance s²/(n·mean²). Where a sequential rule chose any repeats,
-    the fewest degrees of freedom count: Welch's rely on spreads that are small by chance.
+    By the delta method the log of a mean has the variance s²/(n·mean²).
     """
     centre = math.prod(part.mean for part in numerators) / math.prod(part.mean for part in denominators)
     reach = _compute_reach([*numerators, *denominators], confidence)
@@ -182,5 +181,6 @@ def _compute_reach(parts: Sequence[Estimate], confidence: float) -> float | None
     if total == 0:
         return 0.0
     welch = total**2 / math.fsum(square**2 / freedom for square, freedom in squares if math.isfinite(freedom))
+    # Welch's degrees of freedom rely on spreads that a sequential rule leaves small by chance.
     freedom = min(part.freedom for part in parts) if any(part.is_sequential for part in parts) else welch
     return student_t(1 - (1 - confidence) / 2, freedom) * math.sqrt(total)

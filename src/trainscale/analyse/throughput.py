@@ -1,7 +1,4 @@
-"""How fast one trial trained and what it cost, from the raw samples of its ranks.
-
-All speeds are cluster-wide samples per second.
-"""
+"""How fast one trial trained, in cluster-wide samples per second, and what it cost."""
 
 from __future__ import annotations
 

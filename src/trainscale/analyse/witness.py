@@ -28,7 +28,7 @@ _DEVIATION = 0.2  # samples are standard normal; an image of 28 pixels a side ha
 _SAME_BY_CHANCE = 1e-9  # how likely random labels may be all alike, where that refutes a trial
 _TINY = 1e-300  # in place of a divisor of 0
 
-Sketch = tuple[float, ...]
+Sketch = tuple[float, ...]  # 64 numbers (worker/witness/sketch.py)
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class SampleFacts:
 class Expectation:
     """What a correct trial computes in its first steps, by the reference network.
 
-    A sketch is 64 numbers (worker/witness/sketch.py). Spreads are relative: how far a correct computation in the
-    timed precision may be from the exact one.
+    Spreads are relative: how far a correct computation in the timed precision may be from the exact one.
     """
 
     losses: tuple[tuple[float, ...], ...]  # of each step and worker; asynchronous servers: one step

@@ -1,6 +1,4 @@
-"""What a batch system or an mpirun gave to this process: hosts, GPUs, its place among the processes, the settings of
-the older Slurm scripts, and whether its job still exists. The launcher of an experiment is chosen by it.
-"""
+"""What a batch system or an mpirun gave to this process, whether its job still exists, and the launcher to choose."""
 
 from __future__ import annotations
 

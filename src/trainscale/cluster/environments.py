@@ -1,8 +1,4 @@
-"""Environments in which frameworks run: the definitions, their creation by uv, their states, and their removal.
-
-An environment is a folder with its own Python, in the user's data folder. uv keeps what it downloaded in its cache, so
-a second attempt after an interruption downloads only what is missing.
-"""
+"""Environments in which frameworks run, in the user's data folder: definitions, states, creation by uv, removal."""
 
 from __future__ import annotations
 
@@ -162,8 +158,8 @@ def list_environments() -> list[Environment]:
 def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: str | None) -> bool:
     """Create, continue or update an environment. Return False if there was nothing to do.
 
-    ``cuda`` and ``base`` are the user's choice. Without one, an environment keeps its kind and its Python, and a new
-    one gets ``default_cuda`` and the Python that runs trainscale. What uv prints is not redirected.
+    Without ``cuda`` and ``base``, an environment keeps its kind and its Python, and a new one gets ``default_cuda``
+    and the Python that runs trainscale.
     """
     with lock(definition.name, waits=True):
         before = read_environment(definition.name)

@@ -1,8 +1,7 @@
 """Hosts: how a hosts file describes them, how they are reached, and which devices they have.
 
 A hosts file may be in any dialect of the older systems: one name or address on each line; ``address ssh_alias``;
-``address:port``; ``user@address``; ``address slots=4``. Comments and blank lines are skipped. After the names, a line
-may have ``key=value`` pairs: slots, port, user, python and setup (a shell line, in quotes if it has spaces).
+``address:port``; ``user@address``; ``address slots=4``. Further pairs are port, user, python and setup.
 """
 
 from __future__ import annotations

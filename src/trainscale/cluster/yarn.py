@@ -1,6 +1,4 @@
-"""Reads a YARN cluster: its client's programs, the distributed shell's jar, the addresses of its ResourceManagers, and
-the state of an application. Nothing here starts or ends anything.
-"""
+"""Reads a YARN cluster: its client, its ResourceManagers, and the state of an application."""
 
 from __future__ import annotations
 

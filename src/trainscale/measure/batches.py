@@ -1,7 +1,7 @@
 """Finds the largest batch that fits, by short real trials on one device.
 
-The batch is doubled until memory runs out, then bisected. On a CPU the workers of a host share its memory, and it may
-swap instead of failing. So a worker may allocate only its part of the free memory.
+The batch is doubled until memory runs out, then bisected. On a CPU, which may swap instead of failing, a worker may
+allocate only its part of the free memory.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
 def find_batches(
     context: RunContext, directory: Path, show: Callable[[str], None] = lambda _: None
 ) -> dict[str, Search]:
-    """Return a finished search for every config whose batch is AUTO, by its key.
-
-    With ``retry_failed``, configs that fitted with no batch are searched anew.
-    """
+    """Return a finished search for every config whose batch is AUTO, by its key."""
     searches = read_batches(directory)
     for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
         if config.batch != AUTO:

@@ -58,10 +58,7 @@ def run_trial(
     memory_share: float = 0.0,
     save_weights: Path | None = None,
 ) -> TrialRecord:
-    """Return the record of a trial. If another program takes one of its ports, choose others.
-
-    AllocationEnded is raised if the trial failed because the cluster took the hosts back.
-    """
+    """Return the record of a trial. Raise AllocationEnded if the cluster took the hosts back."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     plan, safety = context.plan, context.plan.experiment.safety
     slots = place_trial(trial, plan.available)

@@ -1,7 +1,4 @@
-"""What the first steps of each trial must compute, and the cache of numbers that processes computed.
-
-There is an expectation for each network, batch, number of workers and precision.
-"""
+"""What the first steps of each trial must compute, and the cache of numbers that processes computed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal lacks.
-
-``measure_experiment`` and ``measure_plan`` are the story of trainscale in two functions.
-"""
+"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal lacks."""
 
 from __future__ import annotations
 
@@ -223,8 +220,7 @@ def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
 def check_frameworks(context: RunContext, hosts: Mapping[str, HostFacts] | None = None) -> RunContext:
     """Return the context with the facts of each framework, or why it is missing.
 
-    Without ``hosts``, frameworks are imported on this machine now. An InputError is raised if none can be used, or if
-    a network cannot be built.
+    Without ``hosts``, frameworks are imported on this machine now.
     """
     plan = context.plan
     names = list(dict.fromkeys(config.framework for config in plan.configs))

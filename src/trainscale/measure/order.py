@@ -116,10 +116,8 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 def _choose_most_useful_point(
     plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
-    """Return the point to repeat.
-
-    After four interleaved rounds, that is the one with the widest interval, or with --until-interval the one on which
-    device time is spent best.
+    """After four interleaved rounds, return the point with the widest interval, or with --until-interval the one on
+    which device time is spent best.
     """
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
@@ -163,10 +161,7 @@ class Repeated:
 
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
-    """Return the point whose next repeat narrows wide intervals most per device-second.
-
-    ``target`` is half an interval over its mean.
-    """
+    """Return the point whose next repeat narrows intervals wider than ``target`` most per device-second."""
     gains: defaultdict[PointKey, float] = defaultdict(float)
     for parts, width in list_intervals(points):
         for key in parts if width > target else ():
@@ -213,10 +208,7 @@ class TrialTimes:
 
 
 def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: Measure) -> Measure | None:
-    """Return how many steps the next trial of a point takes; None while too little is known.
-
-    ``points`` are the trials of its ladder: steps vary alike at all of them.
-    """
+    """Return the length of a point's next trial, from those of its ladder; None while too little is known."""
     ratio = compute_variance_ratio(points)
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
     if ratio is None or not own:

@@ -51,10 +51,7 @@ def list_unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
 
 
 def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh: bool = False) -> list[Verdict]:
-    """Return a verdict for every config that is compared. The first framework is the reference.
-
-    With ``fresh`` all numbers are computed anew.
-    """
+    """Return a verdict for every config that is compared. The first framework is the reference."""
     verdicts: list[Verdict] = []
     for group in group_comparisons(configs):
         if models.resolve(group[0].model) is None:
@@ -129,9 +126,7 @@ def _read(path: Path) -> ParityNumbers | None:
 
 
 def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], report: Report) -> dict[Config, str]:
-    """Write the numbers of each config and precision into its file, a few at a time, each on a device of its own.
-    Return the errors.
-    """
+    """Write the numbers into their files, a few at a time, each on a device of its own. Return the errors."""
     launcher, available = context.launcher, context.plan.available
     host = available.hosts[0]
     # On other machines one at a time: some launchers have one keeper for each host.

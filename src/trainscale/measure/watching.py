@@ -1,7 +1,4 @@
-"""Shows a run that another process measures, by its journal, the lock on it, and what Slurm says of its job.
-
-What is measured now follows from the plan and the records, as it does for the run itself.
-"""
+"""Shows a run that another process measures, by its journal, the lock on it, and what Slurm says of its job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Typed decoding of the JSON files of a run: the one place where their text becomes values.
-
-A run may come from anywhere. Nothing behind this needs to doubt types, or control characters in texts.
-"""
+"""Typed decoding of the JSON files of a run. Nothing behind this needs to doubt types, or control characters."""
 
 from __future__ import annotations
 

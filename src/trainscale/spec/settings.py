@@ -1,7 +1,6 @@
 """A setting, declared once: its type of value, its flags and its help. groups.py declares those of an experiment.
 
-The command line, the experiment file, the help texts and the messages about wrong values are made from these
-declarations. A launcher may declare a group of its own.
+The command line, the experiment file, help and messages are made from these declarations.
 """
 
 from __future__ import annotations
