@@ -168,16 +168,13 @@ def test_a_benchmarks_log_has_its_steps_its_total_and_what_was_trained() -> None
     assert [row.step for row in cut_short.steps] == [1, 10]
 
 
-def test_speeds_of_mixed_workers_add_up_while_their_totals_are_each_of_the_cluster() -> None:
+def test_speeds_of_workers_add_up_and_runs_are_told_apart() -> None:
     later = TOTAL.replace("133.81", "133.91")
     (section,) = read(HEADER + HEADER + STEPS + STEPS.partition("\n")[2] + TOTAL + later)
     _, tenth, total = section.steps
     assert (tenth.workers, tenth.images_per_second) == (2, 268.4)
     assert (tenth.uncertainty, tenth.extras) == (pytest.approx(2.3 * 2**0.5), {"total_loss": 7.593})
     assert (total.workers, total.images_per_second) == (2, pytest.approx(133.86))
-
-
-def test_runs_after_one_another_are_told_apart_unless_they_are_workers_of_one() -> None:
     twice = (HEADER + STEPS + TOTAL) * 2
     assert [len(section.steps) for section in read(twice)] == [3, 3]
     (merged,) = read(twice, one_run=True)
@@ -201,9 +198,6 @@ def test_every_trial_of_a_journal_that_trained_for_epochs_is_a_section() -> None
     assert len(second.epochs) == 2
     failed = line(epochs=(EPOCH,), status=CRASH, failure=Failure(CRASH, "rank 1 ended\nmore"))
     assert read(failed)[0].title.endswith(" · repeat 1 · crash: rank 1 ended")
-
-
-def test_of_a_trial_measured_again_the_last_counts_and_a_torn_line_not_at_all() -> None:
     text = line(epochs=(EPOCH,)) + line(epochs=(EPOCH, EPOCH)) + line(devices=2, epochs=(EPOCH,))[:-20]
     (section,) = read(text)
     assert len(section.epochs) == 2

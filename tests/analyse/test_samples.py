@@ -106,11 +106,15 @@ def test_a_mistake_is_found(mistake: Callable[[Epochs], None], message: str) -> 
     assert message in (judge(dealt) or "")
 
 
-def test_a_sample_that_does_not_exist_is_found() -> None:
+def test_wrong_samples_are_found_by_their_numbers_and_hashes() -> None:
     dealt = deal()
     count_past_the_end(dealt)
     ranks = [replace(report(rank, epochs, TRAIN + 1), train=TRAIN) for rank, epochs in enumerate(dealt)]
     assert find_sample_problem(BATCH, ranks) == "rank 1 trained on a sample beyond the 50 of the data set"
+    dealt = deal(train=48)
+    assert judge(dealt, 48) is None
+    dealt[0][1][3][1] = dealt[1][1][0][0]
+    assert judge(dealt, 48) == "the ranks together did not train on every sample of epoch 1 once"
 
 
 @pytest.mark.parametrize("mistake", [train_on_a_sample_twice, train_on_a_sample_of_the_other_rank])
@@ -118,13 +122,6 @@ def test_an_epoch_that_was_not_finished_is_compared_too(mistake: Callable[[Epoch
     dealt = deal(epochs=1)
     mistake(dealt)
     assert judge(dealt, complete=False)
-
-
-def test_a_later_epoch_without_left_over_samples_is_compared_by_its_hashes() -> None:
-    dealt = deal(train=48)
-    assert judge(dealt, 48) is None
-    dealt[0][1][3][1] = dealt[1][1][0][0]
-    assert judge(dealt, 48) == "the ranks together did not train on every sample of epoch 1 once"
 
 
 def test_the_hash_of_a_set_does_not_depend_on_its_order_and_parts_add_up() -> None:

@@ -64,6 +64,10 @@ def test_repeats_of_a_point_are_one_point_with_an_interval() -> None:
     assert second.speedup.low is not None
     assert second.efficiency == second.speedup.scaled(0.5)
     assert first.speedup == first.efficiency == Interval(1.0)
+    records = [failed_record(repeat=0), record_at(100.0, repeat=0), record_at(102.0, repeat=1), failed_record(repeat=2)]
+    (series,) = build_series(records)
+    (point,) = series.points
+    assert (point.ok, point.repeats, len(point.failures)) == (True, 2, 1)
 
 
 def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
@@ -80,13 +84,6 @@ def test_a_failed_point_has_a_reason_and_never_a_zero() -> None:
     assert series.points[1].speedup is None
     assert series.points[1].efficiency is None
     assert not series.has_baseline
-
-
-def test_a_point_with_one_failed_repeat_is_good_and_of_a_trial_the_last_record_counts() -> None:
-    records = [failed_record(repeat=0), record_at(100.0, repeat=0), record_at(102.0, repeat=1), failed_record(repeat=2)]
-    (series,) = build_series(records)
-    (point,) = series.points
-    assert (point.ok, point.repeats, len(point.failures)) == (True, 2, 1)
 
 
 def test_strong_scaling_keeps_the_global_batch_and_compares_images_per_second() -> None:
@@ -213,7 +210,7 @@ def test_training_time_is_all_epochs_and_the_first_step_and_no_validation() -> N
     assert not series.learns
 
 
-def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
+def test_accuracies_and_losses_are_those_of_all_repeats() -> None:
     config = learning_config(epochs=9, until_accuracy=0.8)
     records = [
         learning_record(config, repeat=0, valid=(0.5, 0.80)),
@@ -224,6 +221,11 @@ def test_accuracies_are_those_after_each_repeats_last_epoch() -> None:
     assert learning.train_accuracy.mean == pytest.approx(0.86)
     assert [(epoch.epoch, epoch.repeats) for epoch in learning.epochs] == [(1, 2), (2, 2), (3, 1)]
     assert learning.epochs[1].valid_accuracy.mean == pytest.approx(0.75)
+    good, bad = learning_record(repeat=0), learning_record(repeat=1)
+    bad = replace(bad, epochs=tuple(replace(epoch, train_loss=None) for epoch in bad.epochs))
+    learning = summarise_learning([good, bad])
+    assert learning.epochs[0].train_loss is None
+    assert learning.epochs[0].valid_loss == pytest.approx(0.5)
 
 
 def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
@@ -241,11 +243,3 @@ def test_time_to_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
     learning = summarise_learning(records, target=0.8)
     assert (learning.to_accuracy.reached, learning.to_accuracy.repeats) == (1, 2)
     assert learning.to_accuracy.seconds is None
-
-
-def test_a_loss_that_is_not_finite_in_one_repeat_has_no_mean() -> None:
-    good, bad = learning_record(repeat=0), learning_record(repeat=1)
-    bad = replace(bad, epochs=tuple(replace(epoch, train_loss=None) for epoch in bad.epochs))
-    learning = summarise_learning([good, bad])
-    assert learning.epochs[0].train_loss is None
-    assert learning.epochs[0].valid_loss == pytest.approx(0.5)

@@ -42,6 +42,7 @@ def test_mean_intervals_are_by_students_tables_from_three_values_on() -> None:
 
 
 def test_ratio_intervals_by_hand() -> None:
+    # Relative variances of the means are equal, so Welch's degrees of freedom are (3-1) + (3-1) = 4.
     ratio = ratio_interval([198.0, 200.0, 202.0], [99.0, 100.0, 101.0])
     reach = 2.77644511 * math.sqrt(2 * (0.01**2 / 3))
     assert ratio.low == pytest.approx(2 * math.exp(-reach))

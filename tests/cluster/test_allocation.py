@@ -45,12 +45,6 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(path))
 
 
-def test_outside_of_any_job_there_is_no_allocation() -> None:
-    assert find_allocated_hosts({}) is None
-    assert find_allocated_hosts({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
-    assert not is_inside_slurm({"SLURM_CONF": "/a/file"})
-
-
 @pytest.mark.processes
 @needs_slurm
 @pytest.mark.usefixtures("configured")
@@ -77,13 +71,16 @@ def test_a_job_without_slurms_programs_is_told() -> None:
     assert read_gpus_per_host({}) == 0
 
 
-def test_hosts_of_a_pbs_job_are_named_once_though_its_file_has_a_line_for_every_slot(tmp_path: Path) -> None:
+def test_hosts_of_a_pbs_job_are_named_once(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
     given = find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "9"})
     assert [host.name for host in given.hosts] == ["a", "b"]
     assert choose_launcher(Experiment(), {"PBS_NODEFILE": str(tmp_path / "nodes")}) == "mpi"
     with pytest.raises(InputError, match="PBS_NODEFILE"):
         find_allocated_hosts({"PBS_NODEFILE": str(tmp_path / "none")})
+    assert find_allocated_hosts({}) is None
+    assert find_allocated_hosts({"SLURM_JOB_ID": "7"}) is None  # a leftover: a job has nodes
+    assert not is_inside_slurm({"SLURM_CONF": "/a/file"})
 
 
 @pytest.mark.processes

@@ -243,13 +243,10 @@ def test_more_than_a_machine_has_is_refused(settings: dict[str, Any], message: s
     assert str(caught.value) == message
 
 
-def test_ranks_that_share_gpus_use_as_many_gpus_as_possible_at_every_count() -> None:
+def test_devices_per_host_limit_the_ladder_and_ranks_share_gpus() -> None:
     devices = list_devices(a_machine(4, gpus=2), "cuda", 1, ranks_per_gpu=2)
     assert [device.index for device in devices] == [0, 1, 0, 1]
     assert all(device.shared for device in devices)
-
-
-def test_a_ladder_beyond_the_devices_per_host_is_refused_for_that_reason() -> None:
     experiment = Experiment.of(models=("mnist",), gpus_per_host=2, max_devices=4)
     with pytest.raises(InputError) as caught:
         make_plan(experiment, find_local_devices(a_machine(4), experiment))

@@ -127,13 +127,20 @@ def test_a_budget_is_spent_on_wide_intervals_after_four_rounds() -> None:
     assert choose_next_trial(plan, records) is not None
 
 
-def test_a_failed_repeat_is_replaced_before_an_interval_counts() -> None:
+def test_a_failed_repeat_is_replaced_under_a_number_of_its_own() -> None:
     plan = a_plan(1, budget=3600.0)
     records = [good(Trial(plan.configs[0], 1, repeat)) for repeat in range(3)]
     records.append(bad(Trial(plan.configs[0], 1, 3), CRASH))
     step = choose_next_trial(plan, records)
     assert step.trial.repeat == 4
     assert choose_next_trial(plan, [*records, good(step.trial)]) is None
+    # --retry-failed forgets the failed repeat 0 and keeps the good repeat 1. In the journal the last record of a trial
+    # counts, so a second repeat 1 would make the first one vanish.
+    plan = a_plan(1, budget=600.0)
+    kept = good(Trial(plan.configs[0], 1, 1))
+    steps, done = play(plan, noisy, records=[kept])
+    assert kept.trial.key not in {step.trial.key for step in steps}
+    assert len({record.trial.key for record in done}) == len(done)
 
 
 def noisy(trial: Trial) -> TrialRecord:
@@ -168,16 +175,6 @@ def test_a_window_is_a_points_share_of_the_budget_less_what_a_trial_takes_beside
     assert choose_next_trial(a_plan(budget=1.0), []).measure.seconds == 1.0
     steps, _ = play(a_plan(4, budget=10.0), noisy)
     assert shape(steps) == [(1, 0), (2, 0), (4, 0)]
-
-
-def test_a_trial_is_never_given_the_number_of_one_that_is_kept() -> None:
-    # --retry-failed forgets the failed repeat 0 and keeps the good repeat 1: in the journal, where the last record of a
-    # trial counts, a second repeat 1 would make the first one vanish.
-    plan = a_plan(1, budget=600.0)
-    kept = good(Trial(plan.configs[0], 1, 1))
-    steps, done = play(plan, noisy, records=[kept])
-    assert kept.trial.key not in {step.trial.key for step in steps}
-    assert len({record.trial.key for record in done}) == len(done)
 
 
 # ---- points beside the ladder
@@ -340,11 +337,16 @@ def make_noise(cv: float, seed: int = 1) -> Callable[[Trial], TrialRecord]:
     return outcome
 
 
-def test_a_quiet_ladder_takes_four_rounds() -> None:
+def test_an_interval_is_a_rule_of_the_run() -> None:
     steps, _ = play(a_plan(4, until_interval=0.01, warmup=3, steps=7), make_noise(0.0005))
     assert Counter(step.trial.devices for step in steps) == {1: 4, 2: 4, 4: 4}
     assert [step.trial.devices for step in steps[:6]] == [1, 2, 4, 4, 2, 1]
     assert {step.measure for step in steps} == {Measure(3, 7, 8.0, 20)}  # trials of 12 s cost 8 s besides their steps
+    spec = make_spec(a_plan(2, until_interval=0.01))
+    assert spec["until_interval"] == 0.01
+    assert "repeats" not in spec
+    assert RunInfo(spec).is_sequential
+    assert not RunInfo(make_spec(a_plan(2))).is_sequential
 
 
 @pytest.mark.parametrize("target", [0.01, 0.02])
@@ -370,14 +372,6 @@ def test_a_point_that_cannot_run_does_not_hold_up_the_others_and_a_budget_limits
     steps, _ = play(a_plan(2, until_interval=0.001, budget=12.0 * 14), make_noise(0.02))
     assert len(steps) == 14
     assert all(step.measure.seconds is not None for step in steps)
-
-
-def test_the_setting_is_part_of_the_run() -> None:
-    spec = make_spec(a_plan(2, until_interval=0.01))
-    assert spec["until_interval"] == 0.01
-    assert "repeats" not in spec
-    assert RunInfo(spec).is_sequential
-    assert not RunInfo(make_spec(a_plan(2))).is_sequential
 
 
 def test_under_a_budget_all_devices_wait_so_the_baseline_costs_as_much() -> None:

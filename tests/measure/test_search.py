@@ -54,10 +54,13 @@ def short_description(records: list[TrialRecord]) -> list[tuple[str, int, int]]:
     return [(r.trial.config.strategy, r.trial.config.batch, r.trial.repeat) for r in records if r.trial.short]
 
 
-def test_short_trials_have_a_fifth_of_the_steps() -> None:
+def test_short_trials_have_a_fifth_of_the_steps_and_are_counted() -> None:
     assert make_short_measure(Experiment.of().measurement) == Measure(5, 20)
     assert make_short_measure(Experiment.of(steps=30, warmup=2).measurement) == Measure(2, 10)
     assert make_short_measure(Experiment.of(steps=4, warmup=3).measurement) == Measure(2, 4)
+    assert count_most_trials(make_search()) == (4 * 3, 3)
+    assert count_most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
+    assert count_most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)
 
 
 def test_losers_leave_and_only_the_winners_are_measured_in_full() -> None:
@@ -186,9 +189,6 @@ def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
     )
     assert grid.rows[0][0] == "torch · allreduce · batch 16"
     assert len(grid.rows) == 4
-
-
-def test_configs_whose_parity_failed_are_in_the_table_and_not_in_the_race() -> None:
     plan = make_search()
     config = plan.configs[0]
     verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
@@ -219,9 +219,3 @@ def test_best_takes_the_winner_and_says_when_the_others_left() -> None:
     assert reasons["torch · ps:1 · batch 8"] == (
         "it left the search after round 1: slower than half of the leader, 0.25 of its speed"
     )
-
-
-def test_a_plan_knows_how_many_trials_a_search_takes_at_most() -> None:
-    assert count_most_trials(make_search()) == (4 * 3, 3)
-    assert count_most_trials(make_search((1, 2))) == (2 * 4 * 3, 3 + 2 * 3)
-    assert count_most_trials(make_search(strategies=("allreduce",), batch=(8,))) == (0, 3)

@@ -20,13 +20,10 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_setting_and_its_variables_are_recorded() -> None:
+def test_the_setting_and_its_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = collect_provenance(["run"], MACHINE, {})["allocator"]
     assert tuned == {"setting": "tuned", **ALLOCATORS["tuned"]}
     assert collect_provenance(["run"], MACHINE, {}, allocator="system")["allocator"] == {"setting": "system"}
-
-
-def test_variables_that_this_machine_sets_replace_those_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
     monkeypatch.setenv("LD_PRELOAD", "libjemalloc.so.2")
     tuned = collect_provenance(["run"], MACHINE, {})["allocator"]

@@ -39,9 +39,6 @@ def test_a_file_gives_settings_over_the_defaults_and_flags_win_over_it(write) ->
     values = {"models": ("mnist:8",), "max_devices": 2, "stall_timeout": 10.0}
     assert make_experiment({"steps": 30}, path) == Experiment.of(**values, steps=30)
     assert make_experiment({}) == Experiment()
-
-
-def test_the_file_that_make_run_uses_is_read() -> None:
     example = Path(__file__).parents[2] / "examples" / "this_machine.toml"
     made = make_experiment({}, example)
     assert made.work.models == ("alexnet", "inceptionv3")
@@ -146,8 +143,6 @@ def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     assert make_experiment({}, launcher_groups=groups).select_settings(OwnSettings).lanes == 4
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 
-
-def test_a_launcher_may_not_declare_a_flag_that_exists() -> None:
     @dataclass(frozen=True)
     class Clash(SettingGroup):
         table, title = "clash", "clash"
