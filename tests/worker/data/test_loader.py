@@ -81,17 +81,12 @@ def test_many_ranks_see_what_one_device_sees_with_their_batches_together(shared_
 
 
 @pytest.mark.processes
-def test_epochs_and_seeds_differ_and_without_augmentation_images_are_as_stored(
-    cifar: str, shared_loader: Callable[..., Loader]
-) -> None:
+def test_epochs_and_seeds_differ(shared_loader: Callable[..., Loader]) -> None:
     loader = shared_loader(image_size=28)
     first = epoch(loader)
     assert same(first, epoch(loader))
     assert not same(first, epoch(loader, 1))
     assert not same(first, epoch(shared_loader(seed=8)))
-    stored = load_dataset("cifar10", cifar)["train images"][:, :, 2:30, 2:30]
-    for image in np.concatenate([pixels for pixels, _ in epoch(shared_loader(augment=False))]):
-        assert (stored == image).all(axis=(1, 2, 3)).any()
 
 
 @pytest.mark.processes
@@ -144,7 +139,9 @@ def test_photographs_are_decoded_by_the_processes_names_of_any_letters_included(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 3])
-def test_a_training_batch_carries_the_numbers_of_its_samples(cifar: str, processes: int) -> None:
+def test_a_training_batch_carries_the_numbers_of_its_samples_which_are_as_stored_without_augmentation(
+    cifar: str, processes: int
+) -> None:
     stored = load_dataset("cifar10", cifar)
     with loading(cifar, processes, image_size=32, augment=False) as loader:
         for batch in loader.load_batches([BatchRequest(step, epoch) for epoch in range(2) for step in range(12)]):

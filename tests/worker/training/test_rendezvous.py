@@ -62,13 +62,7 @@ def all_at_once(ranks: list[Rendezvous], call: Callable[[Rendezvous, int], Any])
         return [future.result(timeout=60) for future in futures]
 
 
-def test_everybody_gets_the_values_of_all_in_order_of_rank(meet) -> None:
-    ranks = meet(4)
-    answers = all_at_once(ranks, lambda rendezvous, rank: rendezvous.exchange("pace", rank * 1.5))
-    assert answers == [[0.0, 1.5, 3.0, 4.5]] * 4
-
-
-def test_a_rendezvous_can_be_used_again_and_under_the_same_name(meet) -> None:
+def test_everybody_gets_the_values_of_all_in_order_of_rank_again_and_again_under_the_same_name(meet) -> None:
     def talk(rendezvous: Rendezvous, rank: int) -> list[list[Any]]:
         return [rendezvous.exchange("pace", (number, rank)) for number in range(50)]
 
@@ -76,28 +70,19 @@ def test_a_rendezvous_can_be_used_again_and_under_the_same_name(meet) -> None:
         assert answers == [[[number, rank] for rank in range(3)] for number in range(50)]
 
 
-def test_nobody_waits_to_say_that_they_are_here(meet) -> None:
+def test_nobody_waits_to_say_that_they_are_here_and_may_be_ahead_of_the_others(meet) -> None:
     first, second = meet(2)
     first.arrive("finished", "a")
+    first.arrive("leave", 1)
     assert not first.has_everyone_arrived("finished")
     assert not second.has_everyone_arrived("finished")
-    second.arrive("finished", "b")
-    # An exchange is answered after the arrival: once it is, both must know of it.
-    assert all_at_once([first, second], lambda rendezvous, _: rendezvous.exchange("leave")) == [[None, None]] * 2
-    assert first.has_everyone_arrived("finished")
-    assert second.has_everyone_arrived("finished")
-
-
-def test_a_rank_may_be_ahead_of_the_others(meet) -> None:
-    first, second = meet(2)
-    first.arrive("finished")
-    first.arrive("leave", 1)
     second.arrive("leave", 2)
-    second.arrive("finished")
-    answers = all_at_once([first, second], lambda rendezvous, rank: rendezvous.exchange("end", rank))
-    assert answers == [[0, 1]] * 2
-    assert first.has_everyone_arrived("leave")
-    assert first.has_everyone_arrived("finished")
+    second.arrive("finished", "b")
+    # An exchange is answered after the arrivals: once it is, both must know of them.
+    assert all_at_once([first, second], lambda rendezvous, rank: rendezvous.exchange("end", rank)) == [[0, 1]] * 2
+    for rendezvous in (first, second):
+        assert rendezvous.has_everyone_arrived("leave")
+        assert rendezvous.has_everyone_arrived("finished")
 
 
 def test_large_values_come_whole(meet) -> None:
