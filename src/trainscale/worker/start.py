@@ -12,6 +12,7 @@ import signal
 import sys
 import types
 
+START = os.path.abspath(__file__)
 _PR_SET_PDEATHSIG = 1
 
 ROLES = {
@@ -28,7 +29,7 @@ ROLES = {
 
 
 def start(arguments: list[str]) -> int:
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(START)
     # Python puts the script's own folder first; our `data` and `models` must not hide a user's.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     if "trainscale" not in sys.modules:

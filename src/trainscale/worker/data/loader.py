@@ -34,7 +34,7 @@ import numpy as np
 from ..events import claim_stdout
 from ..job import Job
 from ..sample import compute_hash_sum
-from ..start import end_with_parent
+from ..start import START, end_with_parent
 from ..type_aliases import NamedArrays
 from . import folder, published_files
 from .facts import FOLDER, KNOWN, MNIST, TRAIN, VALID, DataError, parse_data_kind
@@ -81,19 +81,14 @@ class Loader:
         self._in_use: deque[int] = deque()
         self._pending: deque[tuple[BatchRequest, int, int]] = deque()  # with their process and slot
         self._next_process = 0
-        start = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
+        command, pipe = [sys.executable, START, "loader"], subprocess.PIPE
+        descriptors = self._stored.descriptor, self._batches.descriptor
         self._processes = [
-            subprocess.Popen(
-                [sys.executable, start, "loader"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=(self._stored.descriptor, self._batches.descriptor),
-                bufsize=0,
-            )
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=descriptors, bufsize=0)
             for _ in range(processes)
         ]
+        arrays = list(zip(descriptors, (self._stored.layout, self._batches.layout)))
         for number in range(processes):
-            arrays = [[shared.descriptor, shared.layout] for shared in (self._stored, self._batches)]
             self._send(number, [job.to_json(), *arrays, [entry for entry in sys.path if entry]])
 
     def load_batches(self, requests: Iterable[BatchRequest]) -> Iterator[LoadedBatch]:

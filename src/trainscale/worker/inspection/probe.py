@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from .. import plugins
@@ -22,6 +21,7 @@ from ..config import Config
 from ..events import MARK, FrameworkFacts, claim_stdout, encode
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import PluginReference
+from ..start import START
 
 _PACKAGES = {"PIL": "pillow"}  # packages that are not named like their module
 _SECONDS = 120.0  # for an answer
@@ -45,7 +45,6 @@ class ProbeRequest:
 
 def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> dict[str, FrameworkFacts]:
     """Probe frameworks on this machine, each in a process of its interpreter, all at once."""
-    start = str(Path(__file__).resolve().parents[1] / "start.py")
     deadline = time.monotonic() + _SECONDS
     children: dict[str, subprocess.Popen[bytes]] = {}
     facts: dict[str, FrameworkFacts] = {}
@@ -54,7 +53,7 @@ def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> 
             name, python = request.framework, pythons[request.framework]
             try:
                 pipe, same = subprocess.PIPE, subprocess.STDOUT
-                children[name] = subprocess.Popen([python, start, "probe"], stdin=pipe, stdout=pipe, stderr=same)
+                children[name] = subprocess.Popen([python, START, "probe"], stdin=pipe, stdout=pipe, stderr=same)
             except OSError as error:
                 facts[name] = FrameworkFacts(False, f"cannot start {python}: {error.strerror}")
         for request in requests:

@@ -28,7 +28,7 @@ from ..inspection.usage import read_line
 from ..job import EndTasksRequest, KeeperRequest, PortsRequest, SignalRequest, Task, TasksRequest, decode_request
 from ..listening import find_free_ports
 from ..sample import GpuState
-from ..start import end_with_parent
+from ..start import START, end_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 20
@@ -38,8 +38,7 @@ _LONGEST_IN_TAIL = 1000  # characters
 _LONGEST_LINE = 65536  # characters: longer ones are passed on in parts. Events are much shorter.
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream: others print too
 _CANNOT_START = 127  # the exit code that shells use
-_START = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "start.py")
-_SUBSTITUTES = {"PYTHON": sys.executable, "START": _START}  # see Task
+_SUBSTITUTES = {"PYTHON": sys.executable, "START": START}  # see Task
 
 
 class KeeperInput:
