@@ -111,8 +111,8 @@ class TensorFlowAdapter(Adapter):
             # Each rank keeps its own batch-norm statistics, under every strategy.
             statistics = self.network.make_initial_statistics()
             self._statistics = {name: tf.Variable(values) for name, values in statistics.items()}
-            counts_epochs = self.config.trains_epochs
-            self._tally = tf.Variable(tf.zeros(2, tf.float64)) if counts_epochs else None
+            if self.config.trains_epochs:
+                self._tally = tf.Variable(tf.zeros(2, tf.float64))
             self._count = tf.Variable(0, dtype=tf.int64)  # of updates, by the compiled program
             self._prepare_optimizer()
             self.set_dropout(True)
@@ -145,17 +145,26 @@ class TensorFlowAdapter(Adapter):
         return step
 
     def _backward(self, images, labels, dropping) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Return the loss and the gradients."""
-        with tf.GradientTape() as tape:
-            heads, new_statistics = self.network(images, self.variables, self._statistics, dropping=dropping)
-            loss = self._criterion(heads, labels)
+        loss, correct, gradients, new_statistics = self._differentiate(
+            images, labels, self.variables, self._statistics, dropping
+        )
         for name, values in new_statistics.items():
             self._statistics[name].assign(values)
-        if self._tally is not None:
-            counts = loss, count_correct(heads, labels)
-            self._tally.assign_add(tf.stack([tf.cast(value, tf.float64) for value in counts]))
-        unused, sources = tf.UnconnectedGradients.ZERO, list(self.variables.values())
-        return loss, tape.gradient(loss, sources, unconnected_gradients=unused)
+        if correct:
+            counts = [tf.cast(value, tf.float64) for value in (loss, *correct)]
+            self._tally.assign_add(tf.stack(counts))
+        return loss, gradients
+
+    def _differentiate(self, images, labels, weights, statistics, dropping) -> tuple:
+        """Return the loss, of epochs the number of correct predictions, gradients and new statistics."""
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
+            loss = self._criterion(heads, labels)
+        correct = [count_correct(heads, labels)] if self.config.trains_epochs else []
+        unused, sources = tf.UnconnectedGradients.ZERO, list(weights.values())
+        gradients = tape.gradient(loss, sources, unconnected_gradients=unused)
+        return loss, correct, gradients, new_statistics
 
     def _criterion(self, heads: list[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
         cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits

@@ -28,7 +28,7 @@ from ..base import Adapter, learning_rate_schedule, transpose
 from ..environments import choose_inter_op_threads
 from . import network as networks
 from .adapter import TensorFlowAdapter, list_addresses, shorten_errors
-from .network import GraphNetwork, count_correct
+from .network import GraphNetwork
 
 
 @shorten_errors
@@ -140,8 +140,7 @@ class ParameterServerAdapter(TensorFlowAdapter):
 
     def _make_graph(self) -> None:
         job, config, style = self.job, self.config, self._style
-        by_value = isinstance(self.network, GraphNetwork)
-        if config.compile and not by_value:
+        if config.compile and not isinstance(self.network, GraphNetwork):
             problem = "needs a network of the catalogue, not a function"
             raise ValueError(f"--compile with parameter servers {problem}")
         statistics = self.network.make_initial_statistics()
@@ -158,23 +157,13 @@ class ParameterServerAdapter(TensorFlowAdapter):
         tf.random.set_seed(job.seed + job.rank)  # dropout differs between ranks
         self._tally = [0.0, 0]
 
-        def backward(images, labels, weights, statistics, dropping):
-            with tf.GradientTape() as tape:
-                tape.watch(weights)
-                heads, new_statistics = self.network(images, weights, statistics, dropping=dropping)
-                loss = self._criterion(heads, labels)
-            sources = list((weights if by_value else self.variables).values())
-            unused = tf.UnconnectedGradients.ZERO
-            gradients = tape.gradient(loss, sources, unconnected_gradients=unused)
-            correct = [count_correct(heads, labels)] if config.trains_epochs else []
-            return loss, correct, gradients, new_statistics
-
+        differentiate = self._differentiate
+        if config.compile:
+            differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
         with self._open_scope():
             inputs = self._read()
             with tf.device(self._device):
-                if config.compile:
-                    backward = tf.function(backward, jit_compile=True, autograph=False)
-                self._loss, self._correct, gradients, statistics = backward(*inputs)
+                self._loss, self._correct, gradients, statistics = differentiate(*inputs)
             updates = [self._update_servers(gradients)]
             updates += [self._statistics[name].assign(values).op for name, values in statistics.items()]
             self._train = tf.group(*updates)
@@ -189,11 +178,12 @@ class ParameterServerAdapter(TensorFlowAdapter):
         They are read once, so a step computes with the weights that the servers held when it began.
         A user's network reads its weights itself.
         """
-        by_value = isinstance(self.network, GraphNetwork)
         weights, statistics = (
             {name: variable.read_value() for name, variable in variables.items()}
-            for variables in (self.variables if by_value else {}, self._statistics)
+            for variables in (self.variables, self._statistics)
         )
+        if not isinstance(self.network, GraphNetwork):
+            weights = self.variables
         images, labels = (variable.read_value() for variable in self._batch)
         return images, labels, weights, statistics, self._dropping.read_value()
 

@@ -335,20 +335,14 @@ class TorchAdapter(Adapter):
         return tuple(part.cpu().numpy() for part in batch)
 
     def macs(self) -> int:
-        counts, module = [], self.network.module
+        from torch.utils.flop_counter import FlopCounterMode
 
-        def count(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
-            counts.append(layer.weight.numel() * output[0, 0].numel())
-
-        layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
-        hooks = [layer.register_forward_hook(count) for layer in layers]
+        module, shape = self.network.module, (2, *self.samples.shape(self.config))
         like = next(module.parameters())
-        with torch.no_grad():
-            shape = (2, *self.samples.shape(self.config))
-            module(torch.zeros(shape, dtype=like.dtype, device=like.device))
-        for hook in hooks:
-            hook.remove()
-        return sum(counts)
+        images = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            module(images)
+        return counter.get_total_flops() // 4  # two operations each, of two images
 
     def logits(self, batch: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
         with torch.no_grad():
