@@ -18,7 +18,7 @@ from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
 from ..worker.events import FrameworkFacts, HostFactsPiece
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.inspection.host import FrameworkSearch, HostFacts, HostFactsRequest, Machine, read_machine
+from ..worker.inspection.host import HostFacts, HostFactsRequest, Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest
 from .connected_hosts import ConnectOptions
 from .connection import HostError, KeeperConnection, select_causes
@@ -70,11 +70,9 @@ def visit_hosts(
     hurry: bool = False,
 ) -> dict[str, HostFacts | HostError]:
     """Return the facts of each host, or why it cannot be reached. ``hurry``: see ConnectOptions."""
-    searches = {
-        name: FrameworkSearch(list(FRAMEWORKS[name].imports), [python] if python else [])
-        for name, python in pythons.items()
-    }
-    request = HostFactsRequest(searches, launcher.access.remote_dir, list(probes))
+    modules = {name: list(FRAMEWORKS[name].imports) for name in pythons}
+    named = {name: [python] for name, python in pythons.items() if python}
+    request = HostFactsRequest(modules, named, launcher.access.remote_dir, list(probes))
     names = [host.name for host in launcher.hosts()]
     options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
     with launcher.connect(names, options) as connected:

@@ -149,24 +149,17 @@ print(json.dumps({name: version(name) for name, spec in specs.items() if spec an
 
 
 @dataclass(frozen=True)
-class FrameworkSearch:
-    modules: list[str]
-    pythons: list[str]
-
-
-@dataclass(frozen=True)
 class HostFactsRequest:
-    frameworks: dict[str, FrameworkSearch] = field(default_factory=dict)
+    frameworks: dict[str, list[str]] = field(default_factory=dict)  # their modules
+    pythons: dict[str, list[str]] = field(default_factory=dict)  # to try first, by framework
     folder: str = "/tmp"  # where the worker is copied to
     probes: list[ProbeRequest] = field(default_factory=list)  # to be asked in what is found
 
     @classmethod
     def from_json(cls, text: str) -> HostFactsRequest:
         values = json.loads(text)
-        frameworks = values.get("frameworks", {})
-        searches = {name: FrameworkSearch(**search) for name, search in frameworks.items()}
         probes = [ProbeRequest.from_dict(probe) for probe in values.get("probes", ())]
-        return cls(**{**values, "frameworks": searches, "probes": probes})
+        return cls(**{**values, "probes": probes})
 
 
 @dataclass(frozen=True)
@@ -196,15 +189,14 @@ class HostFacts:
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
     request = HostFactsRequest.from_json(sys.stdin.readline())
-    searches = request.frameworks
-    modules = tuple(sorted({module for search in searches.values() for module in search.modules}))
+    all_modules = tuple(sorted({module for modules in request.frameworks.values() for module in modules}))
     machine = read_machine()  # before the frameworks make it busy
-    locations = {name: find_interpreter(search.modules, search.pythons, modules) for name, search in searches.items()}
-    # Where none has the framework, the probe says so.
-    pythons = {
-        name: location.python if location else (*searches[name].pythons, sys.executable)[0]
-        for name, location in locations.items()
-    }
+    locations, pythons = {}, {}
+    for name, modules in request.frameworks.items():
+        named = request.pythons.get(name, [])
+        locations[name] = location = find_interpreter(modules, named, all_modules)
+        # Where none has the framework, the probe says so.
+        pythons[name] = location.python if location else (*named, sys.executable)[0]
     try:
         disk_free_bytes = shutil.disk_usage(os.path.expanduser(request.folder)).free
     except OSError:

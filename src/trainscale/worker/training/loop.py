@@ -14,7 +14,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..data.source import make_samples
@@ -140,21 +139,6 @@ def time_unfinished(adapter: Adapter) -> float:
 # ---- training to an accuracy: epochs over real data, each followed by the whole validation set
 
 
-@dataclass(frozen=True)
-class EpochSums:
-    """What one rank counted in an epoch. The ranks exchange it."""
-
-    seconds: float  # of the timed steps: without the very first step of the trial
-    timed_steps: int
-    steps: int
-    losses: float
-    correct: int
-    waited_seconds: float
-    valid_losses: float
-    valid_correct: int
-    valid_samples: int
-
-
 def learn(
     adapter: Adapter,
     source: Any,
@@ -196,20 +180,20 @@ def learn(
         began = clock()
         predicted = _predict(adapter, source, heartbeat)
         evaluation_seconds = clock() - began
-        sums = EpochSums(seconds, timed_steps, steps, losses, correct, waited_seconds, *predicted)
-        ranks = [EpochSums(**values) for values in rendezvous.exchange(f"validated {number}", asdict(sums))]
-        all_steps = sum(rank.steps for rank in ranks)
-        valid_samples = sum(rank.valid_samples for rank in ranks)
+        counts = [seconds, timed_steps, steps, losses, correct, waited_seconds, *predicted]
+        by_count = zip(*rendezvous.exchange(f"validated {number}", counts))  # each of all ranks
+        all_seconds, all_timed, all_steps, all_losses, all_correct, all_waits, *validated = by_count
+        valid_losses, valid_correct, valid_samples = map(sum, validated)
         epoch = Epoch(
             epoch=number + 1,
-            seconds=max(rank.seconds for rank in ranks),
-            samples=job.batch * sum(rank.timed_steps for rank in ranks),
-            train_loss=keep_finite(sum(rank.losses for rank in ranks) / all_steps),
-            train_accuracy=sum(rank.correct for rank in ranks) / (job.batch * all_steps),
-            valid_loss=keep_finite(sum(rank.valid_losses for rank in ranks) / valid_samples),
-            valid_accuracy=sum(rank.valid_correct for rank in ranks) / valid_samples,
+            seconds=max(all_seconds),
+            samples=job.batch * sum(all_timed),
+            train_loss=keep_finite(sum(all_losses) / sum(all_steps)),
+            train_accuracy=sum(all_correct) / (job.batch * sum(all_steps)),
+            valid_loss=keep_finite(valid_losses / valid_samples),
+            valid_accuracy=valid_correct / valid_samples,
             valid_samples=valid_samples,
-            waited_seconds=max(rank.waited_seconds for rank in ranks),
+            waited_seconds=max(all_waits),
             evaluation_seconds=evaluation_seconds,
         )
         if job.rank == 0:
