@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 import altair as alt
 
-from ..analyse.series import Series
+from ..analyse.series import Series, find_common_unit
 from ..analyse.throughput import (
     JOULES_PER_WATT_HOUR,
     MILLION,
@@ -214,37 +214,34 @@ def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redac
 
 def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
     """Return a row for every point with an energy or a price."""
-    points = []
-    for series in (series for run in runs for series in select_series_in_full(run)):
+    all_series = [series for run in runs for series in select_series_in_full(run)]
+    rows = []
+    for series in all_series:
         for point in series.good:
             energy = average_energy_per_sample([record for record in point.records if is_measured(record)])
-            if price or energy:
-                points.append((series, point, energy))
-    if not points:
+            if not price and not energy:
+                continue
+            speed = point.samples_per_second.mean if point.samples_per_second else 0.0
+            per_second = price.compute_price_per_second(point.devices, point.hosts) if price else None
+            rows.append(
+                (
+                    series.title,
+                    numbers.format_integer(point.devices),
+                    numbers.format_number(speed),
+                    numbers.format_number(per_second / speed * MILLION if per_second else None, 3),
+                    numbers.format_number(energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None, 3),
+                    numbers.format_plus_minus(energy),
+                    numbers.format_number(energy.mean * speed if energy else None, 3),
+                )
+            )
+    if not rows:
         return None
-    has_energy = any(energy for _, _, energy in points)
-    rows = []
-    for series, point, energy in points:
-        speed = point.samples_per_second.mean if point.samples_per_second else 0.0
-        row = [series.title, numbers.format_integer(point.devices), numbers.format_number(speed)]
-        if price:
-            cost = price.compute_price_per_second(point.devices, point.hosts) / speed * MILLION
-            row.append(numbers.format_number(cost, 3))
-        if energy:
-            watt_hours = energy.scaled(MILLION / JOULES_PER_WATT_HOUR)
-            watts = numbers.format_number(energy.mean * speed, 3)
-            row += [numbers.format_number(watt_hours.mean, 3), numbers.format_plus_minus(energy), watts]
-        elif has_energy:
-            row += [numbers.MISSING, "", numbers.MISSING]
-        rows.append(tuple(row))
-    header, note = ["series", "devices", f"{points[0][1].unit}/s"], "Energy: no trial recorded it."
-    if has_energy:
-        note = _ENERGY_NOTE
+    header = ("series", "devices", f"{find_common_unit(all_series)}/s", "cost/million", "Wh/million", "±", "mean watts")
+    has_energy = any(row[-1] != numbers.MISSING for row in rows)
+    note = _ENERGY_NOTE if has_energy else "Energy: no trial recorded it."
     if price:
-        header.append("cost/million")
         note = f"Costs are at {price}, in the currency of the price. {note}"
-    header += ["Wh/million", "±", "mean watts"] if has_energy else []
-    return Grid("Cost and energy", tuple(header), tuple(rows), note)
+    return Grid("Cost and energy", header, tuple(rows), note).drop_empty_columns()
 
 
 def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:

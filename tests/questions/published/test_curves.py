@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,6 @@ from trainscale.questions.published.curves import (
     PublishedPoint,
     find_curve,
     find_device_kind,
-    is_impossible,
     parse_years,
     read_curves,
     select_curves,
@@ -66,7 +66,7 @@ def test_every_curve_is_whole_and_its_scaling_and_flags_follow_from_its_points(c
         scaling = WEAK if is_constant(per_device) else STRONG if is_constant(in_all) else MIXED
     assert curve.scaling == scaling
     expected = {
-        ABOVE_115: any(is_impossible(point, curve.baseline) for point in curve.points),
+        ABOVE_115: any(curve.is_impossible(point) for point in curve.points),
         WEAK_LABELLED_STRONG: scaling == WEAK and curve.stated_scaling == STRONG,
         MIXED_BATCHES: scaling == MIXED,
     }
@@ -147,7 +147,8 @@ def test_an_unknown_id_names_the_nearest() -> None:
 
 @pytest.mark.parametrize(("last", "is_so"), [(460.0, False), (461.0, True)])
 def test_an_efficiency_above_115_percent_is_impossible(last: float, is_so: bool) -> None:
-    assert is_impossible(PublishedPoint(4, last), PublishedPoint(1, 100.0)) == is_so
+    points = PublishedPoint(1, 100.0), PublishedPoint(4, last)
+    assert replace(GOOD, points=points).is_impossible(points[1]) == is_so
     assert set(SENTENCES) == {ABOVE_115, WEAK_LABELLED_STRONG, MIXED_BATCHES}
 
 

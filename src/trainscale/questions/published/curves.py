@@ -127,7 +127,14 @@ class PublishedCurve:
         return " · ".join(parts)
 
     def compute_efficiency(self, point: PublishedPoint) -> float:
-        return compute_efficiency(point, self.baseline)
+        if point.efficiency is not None:
+            return point.efficiency
+        if point.per_second is None or self.baseline.per_second is None:
+            raise ValueError(f"{point.devices} devices: neither a speed nor an efficiency")
+        return (point.per_second / point.devices) / (self.baseline.per_second / self.baseline.devices)
+
+    def is_impossible(self, point: PublishedPoint) -> bool:
+        return self.compute_efficiency(point) > HIGHEST_EFFICIENCY
 
     def compute_speedup(self, point: PublishedPoint) -> float:
         return self.compute_efficiency(point) * point.devices / self.baseline.devices
@@ -135,21 +142,6 @@ class PublishedCurve:
     def count_hosts(self, point: PublishedPoint) -> int | None:
         """Return the hosts if they are filled; None if not stated."""
         return math.ceil(point.devices / self.devices_per_host) if self.devices_per_host else None
-
-
-def compute_efficiency(point: PublishedPoint, baseline: PublishedPoint) -> float:
-    if point.efficiency is not None:
-        return point.efficiency
-    if point.per_second is None or baseline.per_second is None:
-        raise ValueError(f"{point.devices} devices: neither a speed nor an efficiency")
-    return (point.per_second / point.devices) / (baseline.per_second / baseline.devices)
-
-
-# ---- what follows from the points of a curve
-
-
-def is_impossible(point: PublishedPoint, baseline: PublishedPoint) -> bool:
-    return compute_efficiency(point, baseline) > HIGHEST_EFFICIENCY
 
 
 def find_device_kind(name: str) -> str:

@@ -17,7 +17,7 @@ from ...report import numbers, wording
 from ...report.documents import join_lines, load_template, pick, render_json
 from ...spec.config import Config
 from ...worker import models
-from .curves import PublishedCurve, PublishedPoint, find_device_kind, is_impossible, read_curves
+from .curves import PublishedCurve, PublishedPoint, find_device_kind, read_curves
 
 if TYPE_CHECKING:
     from ...runs import Run
@@ -245,7 +245,7 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
     def count_octaves(first: float | None, second: float | None) -> float:
         return abs(math.log2(first / second)) if first and second else 0.0
 
-    possible = [other for other in curve.points[1:] if not is_impossible(other, curve.baseline)]
+    possible = [other for other in curve.points[1:] if not curve.is_impossible(other)]
     if not possible:
         return None
     nearest = min(possible, key=lambda other: count_octaves(other.devices, point.devices))
