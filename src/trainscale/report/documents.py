@@ -47,7 +47,9 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 
 
 @cache
-def load_template(package: str, name: str, filters: tuple[tuple[str, Filter], ...] = ()) -> jinja2.Template:
+def load_template(
+    package: str, name: str, filters: tuple[tuple[str, Filter], ...] = (), autoescape: bool = False
+) -> jinja2.Template:
     """Return a template, whose tags LaTeX and Markdown do not use."""
     import jinja2
 
@@ -62,7 +64,7 @@ def load_template(package: str, name: str, filters: tuple[tuple[str, Filter], ..
         variable_end_string=">>",
         comment_start_string="<#",
         comment_end_string="#>",
-        autoescape=False,  # each format escapes in its own way
+        autoescape=autoescape,  # of HTML; the other formats escape in their own way
     )
     environment.filters.update(filters)
     return environment.get_template(name)

@@ -7,10 +7,8 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from ..analyse.series import Interval, find_common_unit, find_host_boundary
@@ -23,6 +21,7 @@ from . import learning_tables, numbers, wording
 from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
+from .documents import load_template
 from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
@@ -63,8 +62,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         vega = load_vega_bundle()
     except ChartsUnavailable:
         vega = ""  # the page says why there are no pictures
-    template = _make_environment().get_template("report.html.j2")
-    return template.render(
+    return load_template(__package__, "report.html.j2", _FILTERS, autoescape=True).render(
         title=wording.make_title(all_series),
         summary=wording.list_summary_parts(runs, all_series),
         differences=make_difference_grid(runs) if len(runs) > 1 else None,
@@ -101,23 +99,6 @@ def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
     return {"name": name, "size": size, "title": spec["title"]["text"], "static": static, "spec": Markup(text)}
 
 
-@cache
-def _make_environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainscale.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["plain"] = _format_value
-    environment.filters["label"] = lambda name: str(name).removesuffix("_bytes").replace("_", " ")
-    environment.filters["printable"] = remove_unprintable
-    environment.filters["limits"] = lambda value: numbers.format_limits(value) if isinstance(value, Interval) else ""
-    environment.tests["nested"] = _is_nested
-    return environment
-
-
 def _is_nested(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list | tuple) and any(map(_is_nested, value)))
 
@@ -135,3 +116,12 @@ def _format_value(value: Any, name: str = "") -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else numbers.format_number(value)
     return numbers.MISSING if value is None or value == "" else str(value)
+
+
+_FILTERS = (
+    ("label", lambda name: str(name).removesuffix("_bytes").replace("_", " ")),
+    ("limits", lambda value: numbers.format_limits(value) if isinstance(value, Interval) else ""),
+    ("nested", _is_nested),
+    ("plain", _format_value),
+    ("printable", remove_unprintable),
+)
