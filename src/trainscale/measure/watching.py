@@ -118,13 +118,15 @@ class FollowedRun:
                 return False
             time.sleep(_POLL_SECONDS)
 
-    def open_view(self) -> Journal:
-        """Return the journal without a descriptor, because only the run itself writes to it."""
-        return Journal(self.directory, read_run(self.directory), -1, self.records)
+    def show(self, show_trials: ShowTrials) -> AbstractContextManager[RunListener]:
+        # The journal has no descriptor, because only the run itself writes to it.
+        self._view, self.current = Journal(self.directory, read_run(self.directory), -1, self.records), None
+        return show_trials(self.plan, self._view)
 
-    def report(self, view: Journal, listener: RunListener, is_measured: bool = True) -> bool:
+    def report(self, listener: RunListener, is_measured: bool = True) -> bool:
+        """Tell the listener what is new. Return whether no trial is left."""
         new = self.read_new_records()
-        view.records = self.records
+        self._view.records = self.records
         for record in new:
             listener.trial_ends(record)
         if new or self._next is None:
@@ -194,11 +196,10 @@ def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = Fals
     # While the run still searches the largest batches that fit, its points are not known.
     while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():
         time.sleep(_POLL_SECONDS)
-    view = watched.open_view()
-    with show_trials(watched.plan, view) as listener:
+    with watched.show(show_trials) as listener:
         while True:
             is_measured = source.is_measured()  # before the records: what is written until the lock is free is read
-            is_complete = watched.report(view, listener, is_measured)
+            is_complete = watched.report(listener, is_measured)
             if not is_measured and (is_complete or not waits):
                 return watched
             time.sleep(_POLL_SECONDS)
@@ -212,15 +213,14 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
     shortest, longest = _STATUS_SECONDS
     status, reported = JobStatus("PENDING"), ("", "", "")
     pause, next_question, is_silent = shortest, 0.0, False
-    shown: tuple[Journal, RunListener] | None = None
+    listener: RunListener | None = None
 
     with ExitStack() as display:
 
-        def show() -> tuple[Journal, RunListener]:
+        def show() -> RunListener:
             if run.records:
                 say(f"continuing: {len(run.records)} trials are in the journal")
-            view, run.current = run.open_view(), None
-            return view, display.enter_context(show_trials(run.plan, view))
+            return display.enter_context(run.show(show_trials))
 
         while True:
             if time.monotonic() >= next_question:
@@ -239,16 +239,16 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
                 break
             if status.is_waiting:  # again, if Slurm requeued it
                 display.close()
-                shown = None
-            elif shown is None and status.is_running and run.has_begun:
-                shown = show()
-            if shown is not None:
-                run.report(*shown)
+                listener = None
+            elif listener is None and status.is_running and run.has_begun:
+                listener = show()
+            if listener is not None:
+                run.report(listener)
             time.sleep(_POLL_SECONDS)
-        if shown is None and run.has_new_records:  # a short job
-            shown = show()
-        if shown is not None:
-            run.report(*shown)
+        if listener is None and run.has_new_records:  # a short job
+            listener = show()
+        if listener is not None:
+            run.report(listener)
     return status
 
 
