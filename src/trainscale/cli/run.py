@@ -69,10 +69,10 @@ def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return settings from the variables of the older scripts, in a Slurm job."""
     if not is_inside_slurm(os.environ) and given.get("launcher") != SLURM:
         return {}
-    legacy = read_legacy_settings(os.environ, given)
-    if legacy.settings:
-        print(legacy.description, file=sys.stderr)
-    return legacy.settings
+    settings, description = read_legacy_settings(os.environ, given)
+    if settings:
+        print(description, file=sys.stderr)
+    return settings
 
 
 def measure_from_python(

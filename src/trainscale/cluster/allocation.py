@@ -274,47 +274,38 @@ _LEGACY_VARIABLES = {
     "TF_WORKER_PER_NODE": "gpus_per_host",
     "TF_PS_IN_WORKER": "server_placement",
 }
-_SERVER_SETTINGS = ("servers", "servers_per_host", "server_placement")
-_YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
+_PLACEMENTS = {**dict.fromkeys(("true", "1", "yes"), BESIDE), **dict.fromkeys(("false", "0", "no"), APART)}
 
 
-@dataclass(frozen=True)
-class LegacySettings:
-    settings: SettingValues
-    variables: tuple[str, ...]
+def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, Any]) -> tuple[SettingValues, str]:
+    """Return the settings that ``explicit`` lacks, and what was taken from where.
 
-    @property
-    def description(self) -> str:
-        values = []
-        for key, value in self.settings.items():
-            name = "devices per host" if key == "gpus_per_host" else key.replace("_", " ")
-            values.append(f"{name} {','.join(value) if isinstance(value, tuple) else value}")
-        return f"taken from {', '.join(self.variables)}: {', '.join(values)}"
-
-
-def read_legacy_settings(environment: Mapping[str, str], explicit: Mapping[str, Any]) -> LegacySettings:
-    """Read the settings that ``explicit`` lacks. TF_NUM_PS means the strategy ps, unless one is given."""
+    TF_NUM_PS means the strategy ps, unless one is given.
+    """
     strategies = [str(name).lower() for name in explicit.get("strategies") or ()]
     has_servers = any(name.partition(":")[0] in WITH_SERVERS for name in strategies)
     if not strategies:
         has_servers = bool(environment.get("TF_NUM_PS"))
     settings: SettingValues = {}
-    variables = []
+    variables, values = [], []
     for variable, key in _LEGACY_VARIABLES.items():
-        text = environment.get(variable, "").strip()
+        text = environment.get(variable, "").strip().lower()
         if not text or key in explicit or (key == "max_devices" and "devices" in explicit):
             continue
-        if key in _SERVER_SETTINGS and not has_servers:
+        if key.startswith("server") and not has_servers:
             continue
         if key == "server_placement":
-            if text.lower() not in (*_YES, *_NO):
+            if text not in _PLACEMENTS:
                 raise InputError(f"{variable} {text!r}; valid: true or false")
-            settings[key] = BESIDE if text.lower() in _YES else APART
+            settings[key] = _PLACEMENTS[text]
         elif text.isdecimal() and int(text) >= 1:
             settings[key] = int(text)
         else:
             raise InputError(f"{variable} {text!r}; valid: a whole number, 1 or more")
+        name = "devices per host" if key == "gpus_per_host" else key.replace("_", " ")
+        values.append(f"{name} {settings[key]}")
         variables.append(variable)
     if has_servers and not strategies:
         settings["strategies"] = ("ps",)
-    return LegacySettings(settings, tuple(variables))
+        values.append("strategies ps")
+    return settings, f"taken from {', '.join(variables)}: {', '.join(values)}"
