@@ -51,7 +51,7 @@ ODD = """it's; "odd" 100 % #1"""
 def script_text(settings: dict[str, Any], flags: list[str] | None = None, directory: str = "/shared/runs/a") -> str:
     experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
     paths = JobPaths(Path(directory), Path("/home/me"), "/venv/bin/python")
-    return make_script(experiment, experiment.select_settings(SlurmSettings).time or "1:00:00", paths, flags or []).text
+    return make_script(experiment, experiment.select_settings(SlurmSettings).time or "1:00:00", paths, flags or [])
 
 
 def test_the_batch_script_asks_for_whole_nodes_and_becomes_the_run() -> None:

@@ -116,22 +116,15 @@ def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:
-        rank = record.ranks[0]
-        return replace(
-            attempt,
-            device_peak_bytes=rank.device_peak_bytes,
-            nvml_peak_bytes=rank.nvml_peak_bytes,
-            host_peak_bytes=rank.host_peak_bytes,
-        )
+        names = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
+        return replace(attempt, **{name: getattr(record.ranks[0], name) for name in names})
     failure = record.failure or Failure(record.status, "")
     if failure.kind == OUT_OF_MEMORY:
         return replace(attempt, message=failure.message)
-    largest = search.largest
+    name, largest = describe_config(search.config), search.largest
     hint = f"\n  batch {largest.batch:,} fits: --max-batch {largest.batch} tries no larger one" if largest else ""
-    raise SearchFailed(
-        f"{describe_config(search.config)}: the search for the largest batch ended at {batch:,}: {failure.kind}:"
-        f" {failure.message}{hint}"
-    )
+    reason = f"{failure.kind}: {failure.message}"
+    raise SearchFailed(f"{name}: the search for the largest batch ended at {batch:,}: {reason}{hint}")
 
 
 def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:

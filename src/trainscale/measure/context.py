@@ -103,22 +103,19 @@ def make_spec(plan: Plan) -> JsonObject:
         "steps": measurement.steps,
         "seed": work.seed,
     }
-    if work.max_batch is not None:
-        spec["max_batch"] = work.max_batch
-    if has_several_hosts:
-        spec["hosts"] = plan.available.devices_per_host
-    if has_several_hosts and interface:  # over another network the same ladder is another measurement
-        spec["interface"] = interface
-    if measurement.search:  # the space itself is in the series
-        short = make_short_measure(measurement)
-        spec["search"] = {"warmup": short.warmup, "steps": short.steps}
-    if measurement.budget is not None:
-        spec["budget"] = measurement.budget
-    if measurement.until_interval is not None:
-        spec["until_interval"] = measurement.until_interval
-    if not measurement.is_sequential:
-        spec["repeats"] = measurement.repeats
-    return spec
+    short = make_short_measure(measurement)
+    if_set = {
+        "max_batch": work.max_batch,
+        "hosts": plan.available.devices_per_host if has_several_hosts else None,
+        # Over another network the same ladder is another measurement.
+        "interface": (interface or None) if has_several_hosts else None,
+        # The space itself is in the series.
+        "search": {"warmup": short.warmup, "steps": short.steps} if measurement.search else None,
+        "budget": measurement.budget,
+        "until_interval": measurement.until_interval,
+        "repeats": None if measurement.is_sequential else measurement.repeats,
+    }
+    return spec | {key: value for key, value in if_set.items() if value is not None}
 
 
 def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObject) -> Path:

@@ -88,12 +88,6 @@ _SECONDS_PER_UNIT = (86400, 3600, 60, 1)
 
 
 @dataclass(frozen=True)
-class BatchScript:
-    text: str
-    options: frozenset[str]  # for sbatch, without their values
-
-
-@dataclass(frozen=True)
 class JobPaths:
     """Paths of a job, which must mean the same on every node."""
 
@@ -109,7 +103,7 @@ class JobPaths:
         return self.directory / SLURM / f"job-{job_number}.log"
 
 
-def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> BatchScript:
+def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> str:
     """Return the batch script. ``flags`` are those of the run that are not settings."""
     seconds = parse_time(time)
     directory = str(paths.directory)
@@ -150,7 +144,7 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
         # exec: a signal for the batch shell must reach the run, which then ends in order.
         f"exec {shlex.join(run)}",
     ]
-    return BatchScript("\n".join([*lines, ""]), frozenset(option.partition("=")[0] for option in options))
+    return "\n".join([*lines, ""])
 
 
 def choose_gres(experiment: Experiment) -> str | None:
@@ -241,10 +235,8 @@ def _call(
             argv, input=text, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_SECONDS, check=False
         )
     except FileNotFoundError:
-        raise InputError(
-            f"launcher slurm: there is no {argv[0]} on the PATH; run this on a login node of the cluster, or use"
-            " --hosts FILE for ssh"
-        ) from None
+        remedy = "run this on a login node of the cluster, or use --hosts FILE for ssh"
+        raise InputError(f"launcher slurm: there is no {argv[0]} on the PATH; {remedy}") from None
     except subprocess.TimeoutExpired:
         message = f"Slurm does not answer: nothing from {argv[0]} within {_TIMEOUT_SECONDS} s"
         raise SlurmUnreachable(message) from None
@@ -278,7 +270,7 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
     return None if read_status(job).is_over else job
 
 
-def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> tuple[SlurmJob, str]:
+def submit_job(script: str, paths: JobPaths, experiment: Experiment) -> tuple[SlurmJob, str]:
     """Submit the script. Return the job and sbatch's warnings. A refusal leaves no new folder."""
     folder = paths.directory / SLURM
     first_new = next((path for path in reversed((folder, *folder.parents)) if not path.exists()), None)
@@ -286,11 +278,12 @@ def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"output {paths.directory}: this directory cannot be made: {error.strerror}") from None
-    overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in script.options}
+    options = re.findall(r'^#SBATCH "?(--[\w-]+)', script, re.MULTILINE)
+    overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in options}
     environment = {name: value for name, value in os.environ.items() if name not in overriding}
     try:
         write_atomically(paths.experiment_file, format_experiment(experiment))
-        done = _call(["sbatch", "--parsable"], script.text, environment)
+        done = _call(["sbatch", "--parsable"], script, environment)
         if done.returncode:
             reason = join_messages(done.stderr) or f"exit code {done.returncode}, no message"
             raise InputError(f"Slurm did not accept the job: {reason}")
@@ -308,5 +301,5 @@ def submit_job(script: BatchScript, paths: JobPaths, experiment: Experiment) -> 
         "settings": _select_run_settings(experiment),
     }
     write_atomically(folder / _JOB, json.dumps(document, indent=2) + "\n")
-    write_atomically(folder / f"job-{number}.sh", script.text)
+    write_atomically(folder / f"job-{number}.sh", script)
     return SlurmJob(number, cluster), join_messages(done.stderr)
