@@ -44,7 +44,7 @@ def submit_run(
     paths = submission.JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
     script = submission.make_script(experiment, limit, paths, ["--retry-failed"] if retry_failed else [])
     if dry_run:
-        print(script.text, end="", flush=True)
+        print(script, end="", flush=True)
         print(f"{paths.experiment_file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
         return 0
     run = FollowedRun(paths.directory, plan, retry_failed)
