@@ -123,6 +123,7 @@ class LeasedHostsLauncher(Launcher):
                 expected = self.count_hosts(process)
                 callers = server.wait_for_callers(expected or 2**30, _POLL_SECONDS)
                 if expected is not None and len(callers) >= expected:
+                    self.count_hosts(process)  # reads what was printed meanwhile
                     break
                 if process.has_ended:
                     raise self.explain_end(process)
