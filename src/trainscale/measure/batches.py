@@ -1,7 +1,7 @@
 """Finds the largest batch that fits, by short real trials on one device.
 
-The batch is doubled until memory runs out, then bisected. On a CPU, which may swap instead of failing, a worker may
-allocate only its part of the free memory.
+The batch is doubled until memory runs out, then bisected. On a CPU, which may swap instead, a worker may allocate
+only its part of the free memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 65_536  # no framework's kernels are made for more, and the search must e
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
 _PRECISION = 1 / 16  # of the largest batch that fits: the search ends when it is this close
 _GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: other batches are not worth using
-# Momentum is allocated in the second step. The result is tried again, and longer, because fragmentation varies.
+# Momentum is allocated in the second step. Fragmentation varies, so the result is tried again.
 _FIRST_MEASURE, _SECOND_MEASURE = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
 _TIMEOUT_SECONDS = 1800.0
 
@@ -40,7 +40,8 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
 
     Configs that fit with no batch are appended to the journal as failed.
     """
-    plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in context.missing)
+    missing = context.missing
+    plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in missing)
     context = replace(context, plan=plan)
     searches = find_batches(context, journal.directory, show)
     recorded = {record.trial.key for record in journal.records}
@@ -68,11 +69,11 @@ def find_batches(
         if search.done:
             continue
         known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
-        show(f"{describe_config(config)}: searching the largest batch that fits, at most {search.most:,}{known}")
+        name = describe_config(config)
+        show(f"{name}: searching the largest batch that fits, at most {search.most:,}{known}")
         share = compute_memory_share(context.plan, config, counts)
-        while (
-            batch := choose_next_batch(search.attempts, context.plan.choose_default_batch(config), search.most)
-        ) is not None:
+        start = context.plan.choose_default_batch(config)
+        while (batch := choose_next_batch(search.attempts, start, search.most)) is not None:
             is_second = any(attempt.batch == batch for attempt in search.attempts)
             measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
             attempt = judge_attempt(search, batch, try_batch(context, config, batch, measure, share))

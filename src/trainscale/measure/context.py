@@ -92,7 +92,8 @@ def run_trial(
 
 def make_spec(plan: Plan) -> JsonObject:
     """Return what makes two commands the same run. A run may be continued with other timeouts."""
-    work, measurement, interface = plan.experiment.work, plan.experiment.measurement, plan.experiment.cluster.interface
+    work, measurement = plan.experiment.work, plan.experiment.measurement
+    interface = plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
     spec: JsonObject = {
         "series": [

@@ -73,8 +73,10 @@ class Expectations:
         slots = place_trial(trial, context.plan.available)
         host, seed = slots[0].host, context.plan.experiment.work.seed
         python = host.pythons.get(config.framework) or context.pythons[config.framework]
-        settings = TrialSettings(Measure(), seed, {config.framework: python}, data_dir=context.plan.dataset.directory)
-        no_ports = {host: [0] * count for host, count in count_ports(slots).items()}  # it connects to no other process
+        data_dir = context.plan.dataset.directory
+        settings = TrialSettings(Measure(), seed, {config.framework: python}, data_dir=data_dir)
+        # It connects to no other process.
+        no_ports = {host: [0] * count for host, count in count_ports(slots).items()}
         job = replace(build_jobs(trial, slots, no_ports, settings)[0], dropout=False)
         command = [python, ITS_START, "expectation"]
         task = Task(host.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
@@ -172,9 +174,9 @@ def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ..
 def find_numbers_file(
     kind: str, name: str, identity: JsonObject, plugins: Iterable[PluginReference], code: Sequence[str] = ("",)
 ) -> Path:
-    """Return the file of a set of numbers, named by all that they depend on, in the cache if it can be written.
+    """Return the file of a set of numbers, named by all that they depend on.
 
-    Numbers that were not used for three months are deleted there.
+    Numbers that were not used for three months are deleted from the cache.
     """
     hashes = [_compute_code_hash(_WORKER / folder) for folder in code]
     for plugin in plugins:

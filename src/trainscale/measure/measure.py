@@ -88,8 +88,9 @@ def measure_experiment(
     mpi: InsideMpiLauncher | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Journal, str | None]]:
-    """Measure what the journal lacks. Yield it, still locked, and why the run was interrupted: None if it was not,
-    empty if nobody knows. ``check`` is called before anything is measured.
+    """Measure what the journal lacks. Yield it, still locked, and why the run was interrupted.
+
+    The reason is None if it was not, empty if nobody knows. ``check`` is called before anything is measured.
     """
     launcher = make_launcher(experiment, mpi)
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
@@ -149,7 +150,8 @@ def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunV
             from ..analyse.race import find_failed_parity
 
             excluded = find_failed_parity(context.plan.points, verdicts)
-            context = replace(context, plan=select_configs(context.plan, lambda config: config not in excluded))
+            plan = select_configs(context.plan, lambda config: config not in excluded)
+            context = replace(context, plan=plan)
         with view.show_trials(context.usable_plan, journal, context.retry_failed) as listener:
             measure_plan(context, journal, listener)
     except KeyboardInterrupt:
@@ -180,7 +182,10 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
             journal.append(make_unmeasured(context.plan, trial, failure))
     plan = context.usable_plan
     expectations = Expectations(context, listener.expectation_begins)
-    while (step := choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])) is not None:
+    while True:
+        step = choose_next_trial(plan, [r for r in journal.records if r.trial.key not in to_repeat])
+        if step is None:
+            return
         listener.trial_begins(step)
         record = skip_for_memory(plan, step.trial, journal.records)
         if record is None:

@@ -85,7 +85,7 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     # --retry-failed leaves gaps, so records are not counted.
     used = {record.trial.repeat for record in records if record.trial.point == point}
     trial = Trial(*point, repeat=next(number for number in count() if number not in used))
-    times: defaultdict[int, list[TrialTimes]] = defaultdict(list)  # of the trials of this config, by number of devices
+    times: defaultdict[int, list[TrialTimes]] = defaultdict(list)  # of this config, by number of devices
     for record in records:
         if record.trial.config == trial.config and is_measured(record):
             window = max(rank.window_seconds for rank in record.ranks)
@@ -95,14 +95,14 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     counts = choose_counts(times[trial.devices], times.values(), most)
 
     good = [record for record in records if record.ok]
-    overhead = _OVERHEAD_GUESS  # besides the steps, of the last trial of this point, or else the last of any point
+    overhead = _OVERHEAD_GUESS  # besides the steps, of the last trial of this point, or of any
     if last := next(reversed([record for record in good if record.trial.point == point] or good), None):
         window = max(rank.window_seconds for rank in last.ranks)
         overhead = max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))
     if measurement.budget is not None:
         further = {further.point for further in plan.further_points}
         seconds_left = measurement.budget - sum(r.seconds for r in records if r.trial.point not in further)
-        # Every point is measured once, even past the budget. Further trials begin only if they can end within it.
+        # Every point is measured once, even past the budget. Further trials must be able to end within it.
         if repeats[point] and seconds_left < overhead + _LEAST_WINDOW:
             return None
         share = measurement.budget / (len(plan.points) * LEAST_ROUNDS)
@@ -116,9 +116,7 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 def _choose_most_useful_point(
     plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
-    """After four interleaved rounds, return the point with the widest interval, or with --until-interval the one on
-    which device time is spent best.
-    """
+    """Return the point with the widest interval, or with --until-interval that on which time is spent best."""
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     fewest = min((repeats[point] for point in points), default=0)
@@ -188,7 +186,7 @@ def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequen
 # of cost and variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
 
 LEAST_STEPS = 5  # of a window
-_LEAST_FREEDOM = 3  # repeats beyond the first of each point, before the variance between processes is estimated
+_LEAST_FREEDOM = 3  # repeats beyond the first of each point, to estimate the variance between processes
 _LEAST_BETWEEN = 0.001**2  # no machine repeats its speed more closely than by 0.1 %
 _STEPS_IN_BLOCKS = 20  # shorter windows are not cut into blocks
 _CHEAP_WARMUP = 0.1  # of what a trial costs besides its window: below that, warm-up is never shortened
@@ -213,7 +211,7 @@ def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTime
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
     if ratio is None or not own:
         return None
-    overhead = median(max(0.0, trial.seconds - trial.window_seconds) for trial in own)  # start, warm-up, proofs, end
+    overhead = median(max(0.0, trial.seconds - trial.window_seconds) for trial in own)
     step = median(trial.step_seconds for trial in own)
     steps = min(most.steps, max(LEAST_STEPS, round(math.sqrt(overhead / step * ratio))))
     is_cheap = most.warmup * step <= _CHEAP_WARMUP * overhead
@@ -317,7 +315,7 @@ def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) ->
         known = [size for size in sizes if size]
         if known and len(known) == len(sizes):
             peaks[record.trial.config.batch] = max(peaks[record.trial.config.batch], *known)
-    limit = float(plan.available.memory_bytes)  # of a GPU, or of a host, which its workers share; 0 if it is unknown
+    limit = float(plan.available.memory_bytes)  # of a GPU, or of a host; 0 if it is unknown
     if config.device == "cpu":
         workers = place_processes(config, trial.devices, plan.available)[: trial.devices]
         limit /= max(Counter(worker.host.name for worker in workers).values())
@@ -329,7 +327,8 @@ def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) ->
     estimate = peaks[high] + slope * (config.batch - high)
     if estimate <= limit:
         return None
-    needed, there, at_low, at_high = (f"{size / 2**30:.1f} GiB" for size in (estimate, limit, peaks[low], peaks[high]))
+    memory = (estimate, limit, peaks[low], peaks[high])
+    needed, there, at_low, at_high = (f"{size / 2**30:.1f} GiB" for size in memory)
     batches = f"{low} ({at_low}) and {high} ({at_high})"
     message = f"not tried: it would need about {needed} by its batches {batches}, and there are {there}"
     return make_unmeasured(plan, trial, Failure(SKIPPED, message))

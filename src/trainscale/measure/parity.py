@@ -45,9 +45,8 @@ def group_comparisons(configs: Iterable[Config]) -> list[list[Config]]:
 
 
 def list_unproven(configs: Iterable[Config], reason: str) -> list[Verdict]:
-    return [
-        _make_verdict(config, group[0], UNPROVEN, reason) for group in group_comparisons(configs) for config in group
-    ]
+    groups = group_comparisons(configs)
+    return [_make_verdict(config, group[0], UNPROVEN, reason) for group in groups for config in group]
 
 
 def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh: bool = False) -> list[Verdict]:
@@ -71,9 +70,8 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
 
 def _make_verdict(config: Config, reference: Config, state: str, reason: str, checks: Sequence[Check] = ()) -> Verdict:
     build = {name: getattr(config, name) for name in BUILD}
-    return Verdict(
-        **build, reference=f"{reference.framework} {reference.layout}", state=state, checks=tuple(checks), reason=reason
-    )
+    expected = f"{reference.framework} {reference.layout}"
+    return Verdict(**build, reference=expected, state=state, checks=tuple(checks), reason=reason)
 
 
 def _find_numbers(

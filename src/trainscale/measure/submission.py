@@ -31,7 +31,7 @@ _PATIENCE = (
     *("time", "account", "timeout", "stall_timeout", "controller_address", "ssh_config", "forward_agent"),
     *("explain", "cache"),
 )
-# These choose the machine and with it the name of a directory. One that -o names may be continued on another machine.
+# These choose the machine and with it the name of a directory, but not with -o.
 _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup", "python")
 # Left out where they are not set, so that directories of earlier runs keep their names.
 _OMITTED_UNSET = ("study", "strong_batch")
@@ -232,7 +232,13 @@ def _call(
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            argv, input=text, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_SECONDS, check=False
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
         )
     except FileNotFoundError:
         remedy = "run this on a login node of the cluster, or use --hosts FILE for ssh"
@@ -265,7 +271,8 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
     settings = _select_run_settings(experiment)
     different = [key.replace("_", " ") for key, value in settings.items() if value != their_settings.get(key, value)]
     if different:
-        message = f"output {directory}: this directory is for another run, which differs in {', '.join(different)}"
+        names = ", ".join(different)
+        message = f"output {directory}: this directory is for another run, which differs in {names}"
         raise InputError(f"{message}; name a new one, or repeat that run's command to continue it")
     return None if read_status(job).is_over else job
 

@@ -1,4 +1,4 @@
-"""Shows a run that another process measures, by its journal, the lock on it, and what Slurm says of its job."""
+"""Shows a run that another process measures, by its journal, its lock, and what Slurm says of its job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .order import NextTrial, choose_next_trial
 from .submission import SlurmJob, SlurmUnreachable, read_status
 
 _POLL_SECONDS = 0.5  # between reads of the journal
-_STATUS_SECONDS = (1.0, 5.0)  # between questions to Slurm: short while the status changes, long while it does not
+_STATUS_SECONDS = (1.0, 5.0)  # between questions to Slurm: short while the status changes
 _ARRIVAL_SECONDS = 60.0  # for a shared file system to show here what was written there
 _START_SECONDS = 60.0  # for the first answer of another host
 _SILENT_SECONDS = 60.0
@@ -49,7 +49,7 @@ ShowTrials = Callable[[Plan, Journal], AbstractContextManager[RunListener]]
 
 
 class FollowedRun:
-    """A run as its directory shows it. ``planned`` is a plan of the same experiment, for what the journal lacks."""
+    """A run as its directory shows it. ``planned`` is a plan of the same experiment."""
 
     def __init__(self, directory: Path, planned: Plan | None = None, retry_failed: bool = False) -> None:
         self.directory = directory

@@ -105,8 +105,8 @@ def combine_choices(
 ) -> list[Config]:
     """Return the config with all combinations of the settings that may be lists, the strategies outermost.
 
-    A setting that is not given has one value, or in the default space of a search all that the framework offers on this
-    kind of device. The batch of ``config`` is the usual one.
+    A setting that is not given has one value, or in the default space of a search all that the framework offers here.
+    The batch of ``config`` is the usual one.
     """
     work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
     batches = (network.batch,) if network.batch is not None else work.batch or (config.batch,)
@@ -114,7 +114,7 @@ def combine_choices(
     layouts = work.layout or (framework.layouts.get(config.device, tuple(LAYOUTS))[0],)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
-        if network.batch is None and not work.batch and config.scaling != STRONG:  # there the batch is part of the work
+        if network.batch is None and not work.batch and config.scaling != STRONG:
             batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
         if not work.strategies:
             names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
@@ -170,8 +170,8 @@ def _name_batches(*batches: int) -> dict[str, int]:
 
 
 # The batches of AlexNet and Inception v3 on the K80 and K520 are those of the AWS P2 and G2 instances in
-# awslabs/deeplearning-benchmark. Those of modern GPUs go by memory: a 32-bit batch fits with room to spare. With those
-# of CPUs, a step of any of these networks takes at most a few seconds on one core.
+# awslabs/deeplearning-benchmark. On modern GPUs a 32-bit batch fits with room to spare. On CPUs a step of any of these
+# networks takes at most a few seconds on one core.
 _K80 = _name_batches(512, 512, 256, 256, 32, 32, 32, 32, 32)
 _K520 = _name_batches(128, 256, 128, 128, 8, 8, 8, 8, 8)
 _64_GIB = _name_batches(1024, 2048, 1024, 1024, 512, 512, 128, 128, 128)

@@ -16,12 +16,12 @@ PointKey = tuple[Config, int]  # names a point: all repeats of a config on one d
 
 @dataclass(frozen=True)
 class Trial:
-    """One config on one device count, once, in fresh processes. The ``short`` trials of a search have own numbers."""
+    """One config on one device count, once, in fresh processes."""
 
     config: Config
     devices: int
     repeat: int
-    short: bool = False
+    short: bool = False  # in a search, with numbers of their own
 
     @property
     def point(self) -> PointKey:

@@ -49,7 +49,10 @@ _EXCLUDING = (
     ("study search", "a search compares configurations, a study measures them"),
     ("study epochs until_accuracy", "a study measures speed; trainscale study --epochs computes training time"),
 )
-_EXCLUSIVE = {(key, other): why for keys, why in _EXCLUDING for key, *others in [keys.split()] for other in others}
+_EXCLUSIVE: dict[tuple[str, str], str] = {}
+for _keys, _reason in _EXCLUDING:
+    _key, *_others = _keys.split()
+    _EXCLUSIVE |= {(_key, other): _reason for other in _others}
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,12 @@ def make_experiment(
             if all(_is_set(given, key) for key in pair):
                 raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
     for pair in _EXCLUSIVE:
-        if any(_is_set(flags, key) for key in pair):  # a flag also wins over the keys of the file that it excludes
+        if any(_is_set(flags, key) for key in pair):  # a flag wins over keys of the file that it excludes
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
     if "until_accuracy" in values:
         values.setdefault("epochs", MOST_EPOCHS)
-    if "epochs" in values:  # training may take hours: it is not repeated, and not ended, unless a setting says so
+    if "epochs" in values:  # training may take hours: it is not repeated, and not ended
         values = {"repeats": 1, "timeout": _TRAINING_SECONDS, **values}
     return Experiment.of(launcher_groups, **{**further(values), **values})
 

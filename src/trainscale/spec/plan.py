@@ -20,7 +20,7 @@ from .devices import AvailableDevices, check_room, count_most_workers
 from .experiment import Experiment
 from .groups import ResourceSettings
 
-LEAST_ROUNDS = 4  # over all points before any interval is looked at, where the results decide how often to repeat
+LEAST_ROUNDS = 4  # over all points, before intervals decide how often to repeat
 FIRST_WINDOW_STEPS = 20  # at least, before the length of a window can be chosen (--until-interval)
 STUDY_REPEATS = 5  # with four, the interval of a mean is 28 % wider (Student's t)
 # For estimates only.
@@ -127,7 +127,8 @@ class Plan:
     def list_trials(self) -> list[Trial]:
         """Return all trials. The repeats of a point are spread over the run."""
         repeats = range(self.experiment.measurement.repeats)
-        return [trial for repeat in repeats for trial in (*self.list_round(repeat), *self.list_further_trials(repeat))]
+        rounds = [(*self.list_round(repeat), *self.list_further_trials(repeat)) for repeat in repeats]
+        return list(chain.from_iterable(rounds))
 
     def choose_default_batch(self, config: Config) -> int:
         return choose_defaults(self.available).choose_batch(config.model)
@@ -236,7 +237,8 @@ def _make_configs(
     usual = models.find_training_defaults(network.name) if training.epochs else base
     names = ("learning_rate", "weight_decay", "schedule")
     given = {name: getattr(training, name) for name in names}
-    base = replace(base, **{name: getattr(usual, name) if value is None else value for name, value in given.items()})
+    unset = {name: getattr(usual, name) for name, value in given.items() if value is None}
+    base = replace(base, **{**given, **unset})
     configs = combine_choices(experiment, framework, network, base)
     if experiment.measurement.search:
         configs = [config for config in configs if not framework.refuses(config)] or configs

@@ -94,7 +94,7 @@ class ValueType:
         except (msgspec.ValidationError, OverflowError):
             try:
                 shown = shorten(repr(item))
-            except (ValueError, RecursionError):  # a hexadecimal number may be too long to be written in decimal
+            except (ValueError, RecursionError):  # a hexadecimal number may be too long for decimal
                 shown = "a number that is too long to show"
             raise ValueError(f"{shown} is not valid; valid: {self.name}") from None
 
