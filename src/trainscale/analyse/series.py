@@ -272,15 +272,10 @@ def build_series(
         points = []
         for devices, of_point in sorted(records_by_devices.items()):
             speeds = rates[config, devices]
-            sequential = by_budget or any(record.trial.short for record in of_point)
-            overheads = [compute_input_overhead(record) for record in of_point if is_measured(record)]
-            known_overheads = [share for share in overheads if share is not None]
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
             versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
             point = replace(
-                _make_point(config, devices, of_point, accuracy),
-                samples_per_second=mean_interval(speeds, sequential) if speeds else None,
-                input_overhead=mean_interval(known_overheads, sequential) if known_overheads else None,
+                _make_point(of_point, speeds, by_budget, accuracy),
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / devices) if speedup else None,
                 efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
@@ -289,19 +284,20 @@ def build_series(
             if point.ok and point.verdict and point.verdict.state == UNPROVEN:
                 flags.append(f"it is not proven that the trials did their work: {point.verdict.reason}")
             points.append(replace(point, flags=(*flags, *find_point_flags(point))))
-        is_unproven = any(point.ok and point.witness == UNPROVEN for point in points)
-        mark = _TITLE_MARKS[verdict.state if verdict else None] + (_UNPROVEN_WORK if is_unproven else "")
+        title = titles[config] + _TITLE_MARKS[verdict.state if verdict else None]
+        if any(point.ok and point.witness == UNPROVEN for point in points):
+            title += _UNPROVEN_WORK
         of_series = [record for point in points for record in point.records]
-        all_series.append(
-            Series(
-                title=titles[config] + mark,
-                config=config,
-                points=tuple(replace(point, series=titles[config] + mark) for point in points),
-                versions=next((record.versions for record in reversed(of_series) if record.versions), {}),
-                parameters=next((record.parameters for record in of_series if record.parameters is not None), None),
-                verdict=verdict,
-            )
+        parameters = [record.parameters for record in of_series if record.parameters is not None]
+        series = Series(
+            title=title,
+            config=config,
+            points=tuple(replace(point, series=title) for point in points),
+            versions=next((record.versions for record in reversed(of_series) if record.versions), {}),
+            parameters=parameters[0] if parameters else None,
+            verdict=verdict,
         )
+        all_series.append(series)
     return all_series
 
 
@@ -324,8 +320,13 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
-def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], accuracy: float | None) -> Point:
+def _make_point(
+    records: Sequence[TrialRecord], speeds: Sequence[float], by_budget: bool, accuracy: float | None
+) -> Point:
+    config, devices = records[0].trial.point
+    sequential = by_budget or any(record.trial.short for record in records)
     good = [record for record in records if is_measured(record)]
+    overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
     compilations = Counter(record.compilation for record in good)
     states = [state for state in (COLD, WARM, NONE) if compilations[state]]
@@ -344,6 +345,8 @@ def _make_point(config: Config, devices: int, records: Sequence[TrialRecord], ac
             for record in records
             if not is_measured(record)
         ),
+        samples_per_second=mean_interval(speeds, sequential) if speeds else None,
+        input_overhead=mean_interval(overheads, sequential) if overheads else None,
         step_seconds=median_over(step for record in good for step in list_step_seconds(record)),
         jitter=median_over(compute_step_jitter(record) for record in good),
         **summarise_memory(good),
