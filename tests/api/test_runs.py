@@ -110,3 +110,14 @@ def test_series_have_the_order_in_which_they_were_asked_for(tmp_path: Path) -> N
     info = replace(make_run(), spec={**make_run().spec, "series": series})
     run = ts.load(write_run(tmp_path / "first", two_series()[::-1], info))
     assert [series.config.strategy for series in run.series] == ["allreduce", "ps"]
+
+
+def test_a_damaged_line_is_a_warning_and_the_others_are_loaded(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", two_series()) / "trials.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(["damaged\n", *rest]))
+    with pytest.warns(UserWarning, match=r"trials\.jsonl:1: this line is damaged"):
+        run = ts.load(tmp_path / "run")
+    assert len(run.trials) == len(rest)
+    path.write_text(first)
+    assert len(ts.load(tmp_path / "run").trials) == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import SUPPORT, trainscale
@@ -13,21 +15,53 @@ from command import SUPPORT, trainscale
 pytestmark = pytest.mark.framework
 
 QUICK = ("--steps", "5", "--warmup", "2", "--repeats", "2")
+AGAIN = ("run", "--model", "mnist", "-b", "8", *QUICK, "-o", "out")  # another spelling of the same
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    done = trainscale(folder, "run", "--models", "Mnist:8", *QUICK, "-o", "out", forks_ranks=True)
+    done = trainscale(folder, "run", "--models", "Mnist:8", *QUICK, "-o", "out", "--json", forks_ranks=True)
     assert done.returncode == 0, done.stderr
-    (folder / "stdout").write_text(done.stdout)
+    (folder / "events").write_text(done.stdout)
     return folder
 
 
-def test_a_run_ends_with_a_table_and_one_line_that_says_where_everything_is(finished: Path) -> None:
-    stdout = (finished / "stdout").read_text()
-    assert "Deep MNIST" in stdout
-    assert stdout.rstrip().splitlines()[-1].startswith("results: out/")
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events").read_text().splitlines()]
+
+
+def test_json_prints_an_event_a_line_and_nothing_else(finished: Path) -> None:
+    events = read_events(finished)
+    kinds = [event["event"] for event in events]
+    assert [kind for kind in kinds if kind in ("trial-begins", "trial-ends")] == ["trial-begins", "trial-ends"] * 4
+    assert "trial-moves" in kinds
+    first = next(event for event in events if event["event"] == "run-begins")
+    assert (first["schema"], first["directory"], first["trials"], first["planned_trials"]) == (1, "out", 0, 4)
+    configs = {point["config_key"]: point["config"] for point in first["points"]}
+    for number, event in enumerate((event for event in events if event["event"] == "trial-ends"), 1):
+        assert event["status"] == "ok"
+        assert event["samples_per_second"] > 0
+        if number <= 2:  # the first repeat of a point
+            assert event["point"]["mean"] == pytest.approx(event["samples_per_second"])
+        assert event["trials"] == number
+        assert configs[event["config_key"]]["model"] == "mnist"
+    assert events[-1]["event"] == "run-ends"
+    assert (events[-1]["directory"], events[-1]["exit_code"]) == ("out", 0)
+    assert all({"event", "time"} <= event.keys() for event in events)
+
+
+def test_a_run_ends_with_a_table_its_verdict_and_one_line_that_says_where_everything_is(finished: Path) -> None:
+    before = (finished / "out" / "trials.jsonl").read_bytes()
+    done = trainscale(finished, *AGAIN)
+    assert done.returncode == 0, done.stderr
+    assert "all 4 trials are in the journal already" in done.stdout
+    assert "Deep MNIST" in done.stdout
+    lines, verdicts = done.stdout.splitlines(), read_events(finished)[-1]["verdicts"]
+    assert len(verdicts) == 1
+    assert lines[-2] == verdicts[0]
+    assert lines[-1].startswith("results: out/")
+    assert (finished / "out" / "trials.jsonl").read_bytes() == before
     for name in ("report.html", "comparison_graph.svg", "images_per_sec.svg", "results.csv", "results.json"):
         assert (finished / "out" / name).stat().st_size > 0
 
@@ -53,13 +87,20 @@ def test_repeats_are_interleaved_over_the_ladder(finished: Path) -> None:
     assert [(record["repeat"], record["devices"]) for record in records] == [(0, 1), (0, 2), (1, 2), (1, 1)]
 
 
-def test_the_same_command_again_measures_nothing_and_shows_the_results(finished: Path) -> None:
-    before = (finished / "out" / "trials.jsonl").read_bytes()
-    done = trainscale(finished, "run", "--model", "mnist", "-b", "8", *QUICK, "-o", "out")  # another spelling of it
-    assert done.returncode == 0, done.stderr
-    assert "all 4 trials are in the journal already" in done.stdout
-    assert "Deep MNIST" in done.stdout
-    assert (finished / "out" / "trials.jsonl").read_bytes() == before
+def test_quiet_prints_the_directory(finished: Path) -> None:
+    done = trainscale(finished, *AGAIN, "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "")
+
+
+def test_a_run_ends_with_lines_that_the_patterns_of_reframe_and_jube_read(finished: Path) -> None:
+    done = trainscale(finished, *AGAIN, "--summary-line")
+    lines = done.stdout.partition("(open report.html")[2].splitlines()[1:]
+    values = {match[1]: (match[2], match[3]) for line in lines if (match := re.fullmatch(r"(\S+): (\S+) (\S+)", line))}
+    assert len(values) == len(lines) == 2 + 2 * 4
+    assert (values["trials"], values["failed_trials"]) == (("4", "trials"), ("0", "trials"))
+    assert values["torch_mnist_b8.n2.images_per_second"][1] == "images/s"
+    assert float(values["torch_mnist_b8.n2.images_per_second"][0]) > 0
+    assert values["torch_mnist_b8.n1.efficiency"] == ("100", "%")
 
 
 def test_report_writes_the_outputs_again_from_the_journal(finished: Path, tmp_path: Path) -> None:
