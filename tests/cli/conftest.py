@@ -4,6 +4,7 @@ that are written once, and ``trainscale cluster`` against a simulated AWS.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,12 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return printed.err.removeprefix("trainscale: ")
 
     return refuse
+
+
+@pytest.fixture
+def outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM", "TF_"))]:
+        monkeypatch.delenv(name)
 
 
 # ---- of trainscale cluster: a simulated AWS, and accounts with and without a cluster

@@ -5,7 +5,6 @@ the same command continues in another allocation.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,15 +17,9 @@ from processes import until
 
 from lab import Lab, Slurm
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("outside_of_any_job")]
 
 QUICK = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "--devices", "2", "-o", "out")
-
-
-@pytest.fixture(autouse=True)
-def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")

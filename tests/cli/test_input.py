@@ -1,71 +1,37 @@
-"""Bad input: each is one clear message, exit 2, nothing written. The real command, in a process of its own."""
+"""Flags that every command has or may lack, and settings that are asked of the machine or of a framework."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import trainscale
 
 from trainscale import cli
-from trainscale.cli.parser import Parser
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else b"" for path in directory.rglob("*")
-    }
-
-
-def refusal(*argv: str, cwd: Path) -> str:
-    """What the command says on standard error, having made sure that it was all it did."""
-    before = contents(cwd)
-    done = trainscale(cwd, *argv)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert contents(cwd) == before
-    assert done.stderr.startswith("trainscale: ")
-    assert done.stderr.count("trainscale: ") == 1  # one message
-    return done.stderr.removeprefix("trainscale: ")
+from trainscale.cli.parser import Parser, add_experiment, read_experiment
+from trainscale.errors import InputError
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has GPUs")
-def test_cuda_without_a_gpu_is_refused_with_the_reason(tmp_path: Path) -> None:
-    assert "device 'cuda': this machine has no GPU (" in refusal("run", "--device", "cuda", cwd=tmp_path)
-
-
-# ---- asked of the framework itself: an interpreter starts and imports it
+def test_cuda_without_a_gpu_is_refused_with_the_reason(refused: Callable[..., str]) -> None:
+    assert "device 'cuda': this machine has no GPU (" in refused("run", "--device", "cuda")
 
 
 @pytest.mark.framework
-def test_a_network_that_does_not_exist_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    message = refusal("run", "--model", "no_such_package.nets:build:4", cwd=tmp_path)
+def test_a_network_that_does_not_exist_is_refused_before_anything_is_written(refused: Callable[..., str]) -> None:
+    message = refused("run", "--framework", "Torch", "--model", "no_such_package.nets:build:4")
     assert "model 'no_such_package.nets:build' cannot be built: " in message
-    assert "no_such_package" in message
-
-
-@pytest.mark.framework
-def test_the_case_of_a_frameworks_name_does_not_matter(tmp_path: Path) -> None:
-    message = refusal("run", "--framework", "Torch", "--model", "no_such_package.nets:build:4", cwd=tmp_path)
-    assert "model 'no_such_package.nets:build' cannot be built: " in message
-
-
-# ---- other commands
-
-
-def test_an_unknown_command_names_the_nearest_and_where_all_are(tmp_path: Path) -> None:
-    message = refusal("rnu", cwd=tmp_path)
-    assert message.startswith("unknown command 'rnu'; did you mean 'run'")
-    assert message.endswith("\n  see: trainscale --help\n")
+    assert "No module named 'no_such_package'" in message
 
 
 @pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"run"}))
-def test_every_command_refuses_a_flag_it_does_not_have(command: str, tmp_path: Path) -> None:
+def test_every_command_refuses_a_flag_it_does_not_have(command: str, refused: Callable[..., str]) -> None:
     names = ("report", "best", "explain", "export", "notebook", "predict", "study", "watch")
     readers = {name: ["somewhere"] for name in names}
     argv = {**readers, "compare": ["one", "other"], "completion": ["bash"], "launch": ["-n", "2"]}.get(command, [])
-    assert "unknown flag '--debgu'; did you mean '--debug'" in refusal(command, *argv, "--debgu", cwd=tmp_path)
+    assert "unknown flag '--debgu'; did you mean '--debug'" in refused(command, *argv, "--debgu")
 
 
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:
@@ -82,3 +48,47 @@ def test_a_debug_flag_after_a_double_dash_belongs_to_the_other_program() -> None
         cli.Debug.is_wanted = False
         assert parser.read(argv).command == ["cmd", "--debug"]
         assert cli.Debug.is_wanted is is_wanted
+
+
+# ---- flags that may stand alone, before an experiment file too
+
+
+def values(*argv: str) -> dict[str, Any]:
+    parser = Parser("run", "")
+    add_experiment(parser)
+    options = parser.read(list(argv))
+    return {"file": options.file, **read_experiment(options).to_dict()} if options.file is None else vars(options)
+
+
+@pytest.mark.parametrize(
+    ("argv", "compile_values"),
+    [
+        ([], None),
+        (["--compile"], (True,)),
+        (["--no-compile"], (False,)),
+        (["--compile", "on,off"], (True, False)),
+        (["--compile=off,on"], (False, True)),
+        (["--compile", "--no-compile"], (True, False)),
+        (["--compile", "--steps", "5"], (True,)),
+    ],
+)
+def test_compile_is_a_switch_or_a_list(argv: list[str], compile_values: tuple[bool, ...] | None) -> None:
+    assert values(*argv)["compile"] == compile_values
+
+
+@pytest.mark.parametrize(
+    ("argv", "search"),
+    [([], None), (["--search"], "lists"), (["--search", "default"], "default"), (["--search", "-b", "4,8"], "lists")],
+)
+def test_search_may_stand_alone(argv: list[str], search: str | None) -> None:
+    assert values(*argv)["search"] == search
+
+
+@pytest.mark.parametrize("flag", ["--search", "--compile"])
+def test_what_follows_a_bare_flag_may_be_the_experiment_file(flag: str) -> None:
+    assert values(flag, "my.toml")["file"] == Path("my.toml")
+
+
+def test_a_wrong_value_after_an_equals_sign_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--search: 'all' is not valid; valid: lists .* or default"):
+        values("--search=all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,11 +25,7 @@ from trainscale.spec.plan import Plan
 ODD = """it's; "odd" 100 % #1"""
 LOG = Path("/nonesuch/job.log")
 
-
-@pytest.fixture(autouse=True)
-def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("SLURM", "TF_"))]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("outside_of_any_job")
 
 
 @pytest.mark.processes

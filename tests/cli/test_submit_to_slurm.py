@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -19,16 +18,10 @@ from processes import until
 from lab import Lab, Slurm
 from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("outside_of_any_job")]
 
 ODD = """it's; "odd" 100 % #1"""
 QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
-
-
-@pytest.fixture(autouse=True)
-def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("SLURM", "TF_"))]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")
