@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..report.options import NORMALISATIONS, SPEEDUP, Overlay, ReportOptions, re
 from ..runs import Run
 from ..spec.groups import SETTINGS
 from .parser import Parser, typed, warn_of_damage
-from .results import print_joint_results, print_missing_charts, print_results
+from .results import print_results
 
 DEFAULT_OUTPUT = Path("report")
 _RESULTS = "results.json"
@@ -72,11 +73,9 @@ def main(argv: list[str]) -> int:
         overlay = overlay_curves([(run.info, run.series) for run in runs], curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     no_charts = write_report(directory, runs, report_options)
-    if len(runs) == 1:
-        print_results(runs[0])
-    else:
-        print_joint_results(directory, runs)
-    print_missing_charts(no_charts)
+    print_results(runs, str(directory))
+    if no_charts:
+        print(f"trainscale: charts are missing: {no_charts}", file=sys.stderr)
     for line in overlay.sentences:
         print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0

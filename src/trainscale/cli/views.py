@@ -386,8 +386,9 @@ class CommandView(RunView):
         from .results import print_results, print_summary_lines
 
         self.exit_code = exit_code
+        location = self.location or str(run.directory)
         if self.style == TEXT:
-            print_results(run, self.location)
+            print_results([run], location)
         if interruption is not None:
             reason = f": {interruption}" if interruption else ""
             self.show_message(f"stopped{reason}; {describe_kept(len(run.records))}; the same command continues")
@@ -399,7 +400,6 @@ class CommandView(RunView):
                 print(render_document(points, make_explaining_command(run.info), "text"), end="")
         if self.prints_summary:
             print_summary_lines(run)
-        location = self.location or str(run.directory)
         if self.style == JSON:
             from ..questions.explain.text import list_closing_verdicts
 
