@@ -1,5 +1,5 @@
-"""The one visit to all hosts before a plan: what they are, which Pythons have the frameworks, and what these say when
-they are imported. This machine alone needs no visit.
+"""The one visit to all hosts before a plan: what they are, and which Pythons have the frameworks. This machine alone
+needs no visit.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     from ..cluster.environments import list_environments  # here: an ordinary run does without it
 
     # An environment for this framework alone comes before a shared one.
-    for environment in sorted(list_environments(), key=lambda environment: environment.name != framework):
+    environments = sorted(list_environments(), key=lambda each: each.name != framework)
+    for environment in environments:
         if environment.is_usable and environment.has(modules):
             return Interpreter(environment.python, f"environment {environment.name}", environment.name)
     return Interpreter(sys.executable, HERE)  # the probe reports that it lacks the framework

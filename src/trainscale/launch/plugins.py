@@ -106,7 +106,8 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
     if own_name != name:
         raise ValueError(f"the entry point is called {name!r}, what it names calls itself {own_name!r}")
     if name in LAUNCHERS:
-        owner = "a built-in" if LAUNCHERS[name].startswith(".") else f"another plug-in, {LAUNCHERS[name]}"
+        reference = LAUNCHERS[name]
+        owner = "a built-in" if reference.startswith(".") else f"another plug-in, {reference}"
         raise ValueError(f"{name!r} is the name of {owner}")
     group = launcher.settings_type
     if not (isinstance(group, type) and issubclass(group, SettingGroup)):

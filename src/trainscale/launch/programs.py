@@ -1,8 +1,8 @@
 """Runs a user's program on many hosts: prepares its folder there, starts every process with the variables of all
 frameworks' engines, shows what they print, and ends all when one fails or the workers are done.
 
-Processes are dealt out to the hosts in turn, servers first, as by dmlc's trackers. But workers are numbered host by
-host: today's engines expect neighbouring ranks on neighbouring devices.
+Processes are dealt out to the hosts in turn, servers first, as by dmlc's trackers. But workers are numbered by host,
+because today's engines expect neighbouring ranks on neighbouring devices.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class ProgramCommand:
 
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
-    """Return the workers, the servers, and the scheduler beside worker 0, if requested. Only slots in the hosts file
-    are a limit. The placement FILL fills one host before the next: its slots, else GPUs, else cores.
+    """Return the workers, the servers, and the scheduler, if requested. Only slots in the hosts file are a limit. FILL
+    fills one host before the next: its slots, else GPUs, else cores.
     """
     is_filled = request.placement == FILL
     limits = [host.slots for host in hosts]
@@ -145,7 +145,8 @@ def build_program_jobs(
         for program, address in zip(programs, own_addresses, strict=True)
         if program.role != SCHEDULER
     }
-    worker_hosts = list(dict.fromkeys(program.host.name for program in programs if program.role == WORKER))
+    workers = [program for program in programs if program.role == WORKER]
+    worker_hosts = list(dict.fromkeys(program.host.name for program in workers))
     jobs = []
     for program, address in zip(programs, own_addresses, strict=True):
         interface = program.host.interface if is_distributed else find_loopback_interface()
@@ -284,8 +285,9 @@ def pack_folder(folder: Path) -> str:
         for path in sorted(folder.iterdir()):
             tar.add(path, path.name, filter=lambda e: None if Path(e.name).name in _NOT_COPIED else e)
             if raw.tell() > _MOST_BYTES:
+                size = f"{_MOST_BYTES // 2**20} MiB, compressed"
                 raise InputError(
-                    f"copy: {folder} is larger than {_MOST_BYTES // 2**20} MiB, compressed; keep data elsewhere,"
+                    f"copy: {folder} is larger than {size}; keep data elsewhere,"
                     " or share the folder and name it by --folder"
                 )
     return base64.b64encode(raw.getvalue()).decode()
@@ -303,7 +305,8 @@ class ProgramRun:
         self.is_ending = False  # programs that end now received a signal, which is no failure
         self.show_message = show_message
         self._show_line = show_line
-        self._leaders = [n for n, program in enumerate(programs) if program.role == WORKER and not (chief and n)]
+        workers = [n for n, program in enumerate(programs) if program.role == WORKER]
+        self._leaders = workers[:1] if chief else workers
         self._running = set(range(len(programs)))
         self._line_parts: dict[tuple[int, str], str] = {}
 

@@ -143,7 +143,7 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
     for address, names in _group((host.address, host.name) for host in usable).items():
         if len(names) > 1:
             problem = f"all have the address {address}, so they cannot reach each other by it"
-            remedy = "is one machine named twice? Otherwise name the network that connects them: --interface"
+            remedy = "is one machine named twice? Else name the network that connects them: --interface"
             problems.append(Finding(f"{describe_hosts(names)}: {problem}", remedy))
     problems += [*_find_link_problems(survey.links), *_find_framework_problems(usable, given)]
     warnings = []

@@ -83,7 +83,7 @@ def run_host_tasks(
     for host in pending:
         stderr = connected.find_connection(host).last_stderr_line()
         connected.errors[host] = HostError(host, stderr or "it stopped answering")
-    return {host: connected.errors[host] if host in connected.errors else answers[host] for host in tasks}
+    return {host: connected.errors.get(host) or answers[host] for host in tasks}
 
 
 # ---- numbers that one process computes

@@ -1,8 +1,7 @@
-"""Contract 6, the launcher: how keepers are started on hosts. A launcher is one small file that gives the command. The
-settings of all are here.
+"""Contract 6, the launcher: how keepers are started on hosts. Each is one small file that gives the command, without
+side effects. The settings of all are here.
 
-``command`` has no side effects, so tests can compare its whole result. Launchers run one command for every host,
-connected by pipes (here), or one for all hosts, whose keepers call back (callback.py).
+There is one command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
 """
 
 from __future__ import annotations

@@ -226,7 +226,8 @@ class CallbackSession:
         if not self.cancel(host):
             return None
         self._server.close()
-        return self._process.stop(1.0 if self._not_called or self._report_deadline else patience_seconds)
+        is_broken = self._not_called or self._report_deadline
+        return self._process.stop(1.0 if is_broken else patience_seconds)
 
 
 class CallbackConnection(SocketConnection):

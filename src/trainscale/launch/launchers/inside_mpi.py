@@ -137,7 +137,8 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         """Use the hosts as an experiment wants them, for instance only the first."""
         if access.setup or access.python:
             key = "setup" if access.setup else "remote python"
-            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
+            valid = "before mpirun, in its script"
+            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: {valid}")
         self.access = access
         return self
 

@@ -127,7 +127,8 @@ class YarnLauncher(LeasedHostsLauncher):
             is_number = values and re.fullmatch(r"\d{1,18}", values[0])
             if is_number and int(values[0]) > int(most) and option not in self._reported_maxima:
                 self._reported_maxima.add(option)
-                _print(f"a container gets {most} {_UNITS[option]}, not {values[0]}: this is the cluster's maximum")
+                limit = f"a container gets {most} {_UNITS[option]}, not {values[0]}"
+                _print(f"{limit}: this is the cluster's maximum")
 
     # ---- waiting for the containers
 
@@ -227,7 +228,8 @@ class YarnLauncher(LeasedHostsLauncher):
             reason = f"{count}it waits for more"
         state = f"{self.id} is {application.state} in queue {application.queue!r}: {reason}"
         parts = filter(None, (state, free, summarise_diagnostics(application.diagnostics)))
-        return f"{'; '.join(parts)}\n  request less (--nodes, --yarn='-container_memory MB'), or use another --queue"
+        advice = "request less (--nodes, --yarn='-container_memory MB'), or use another --queue"
+        return f"{'; '.join(parts)}\n  {advice}"
 
     def explain_lost(self, host: str) -> str:
         return f"its container ended: {self._logs_command}"

@@ -218,7 +218,8 @@ class TrialState:
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
             case HostLost() as lost if self.is_measured:
-                self.notes.append(f"{lost.culprit or 'a keeper'} was lost after the results of all workers were in")
+                who = lost.culprit or "a keeper"
+                self.notes.append(f"{who} was lost after the results of all workers were in")
             case HostLost() as lost if not self.deadlines:  # else its time was over
                 if self.lost_host is None or (self.lost_host.was_ended and not lost.was_ended):
                     self.lost_host = lost
@@ -302,7 +303,8 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
     if state.hosts > 1 and first.phase in _MEETING_PHASES:
         hint = "; do the hosts reach each other's ports? see: trainscale check --hosts FILE"
     if not suspects:
-        message = f"no worker made progress for {seconds:.0f} s in {first.position}; which of them hangs is unknown"
+        problem = f"no worker made progress for {seconds:.0f} s"
+        message = f"{problem} in {first.position}; which of them hangs is unknown"
         return Failure(HANG, message + hint)
     if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.place.host == host]:
         numbers = _join_names([str(rank.rank) for rank in suspects])

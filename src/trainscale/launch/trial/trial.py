@@ -228,7 +228,8 @@ def _follow(
                         logs.write(rank.rank, call)
         watch(state)
         if state.measured_at is not None:
-            if now > min(state.last_leave + _SECONDS_TO_LEAVE, state.measured_at + _MOST_SECONDS_TO_LEAVE):
+            most = state.measured_at + _MOST_SECONDS_TO_LEAVE
+            if now > min(state.last_leave + _SECONDS_TO_LEAVE, most):
                 state.note_stayed_ranks()
                 return
         elif state.has_failed:
