@@ -56,7 +56,7 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
 
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
-    weights = {parameter.name: _make_initial(graph, parameter, seed) for parameter in graph.parameters()}
+    weights = {parameter.name: make_initial(graph, parameter, seed) for parameter in graph.parameters()}
     if _varies.get():
         heads = {head.layer for head in graph.heads}
         normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}
@@ -66,13 +66,7 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     return weights
 
 
-def initial_weight(graph: Graph, name: str, seed: int) -> numpy.ndarray:
-    """Return one of the arrays of ``initial_weights``."""
-    parameter = next(parameter for parameter in graph.parameters() if parameter.name == name)
-    return _make_initial(graph, parameter, seed)
-
-
-def _make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray:
+def make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray:
     """Return sums of four uniform 16-bit numbers, which are never beyond 3.46 standard deviations.
 
     numpy's normal distribution may change with its version; a generator's raw bits do not. Sums of

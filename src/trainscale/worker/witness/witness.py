@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import Config
 from ..events import HeartbeatSender
 from ..frameworks.base import Adapter, find_graph, learning_rate_schedule
-from ..models.weights import initial_weight, initial_weights
+from ..models.weights import initial_weights, make_initial
 from ..sample import Report, keep_finite
 from ..training.rendezvous import Rendezvous
 from ..type_aliases import NamedArrays
@@ -222,10 +222,13 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
     it remains that follows from the learning rate, the momentum, the weight decay and N.
     """
     graph = find_graph(config)
-    name = f"{graph.heads[0].layer}.weight" if graph else ""
-    if graph is None or name not in weights or weights[name].ndim != 2:
+    if graph is None:
         return None
-    first = initial_weight(graph, name, seed).sum(axis=0, dtype="f8")
+    name = f"{graph.heads[0].layer}.weight"
+    head = next((each for each in graph.parameters() if each.name == name), None)
+    if head is None or len(head.shape) != 2:
+        return None
+    first = make_initial(graph, head, seed).sum(axis=0, dtype="f8")
     # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU
     # those are positive, so most of it is the same for all, and disappears with the mean.
     direction = first - first.mean()

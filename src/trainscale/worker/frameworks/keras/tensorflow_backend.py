@@ -37,9 +37,9 @@ class KerasTensorFlowAdapter(KerasAdapter, TensorFlowAdapter):
     def _prepare_optimizer(self) -> None:
         self._optimizer = self.make_optimizer()
 
-    def _place_rate(self, rate: float) -> None:
-        super()._place_rate(rate)
+    def _place_rate(self, rate: float) -> tf.Tensor:
         self._optimizer.learning_rate = rate
+        return super()._place_rate(rate)
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         # The optimizer adds the gradients of the ranks.

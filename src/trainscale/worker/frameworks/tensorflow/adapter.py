@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import glob
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -119,7 +120,8 @@ class TensorFlowAdapter(Adapter):
             tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
             # Users' networks may rely on AutoGraph, without which a first step takes half the time.
             self._autograph = not isinstance(self.network, GraphNetwork)
-            self._rates, self._updates, self._rate = learning_rate_schedule(self.job), 0, -1.0
+            self._rates, self._updates = learning_rate_schedule(self.job), 0
+            self._place_rate = functools.lru_cache(1)(self._place_rate)  # it seldom changes
             self._step = self._make_step()
             self._inference = tf.function(self._predict_first_head, autograph=self._autograph)
         return networks.count_values(self.variables)
@@ -196,7 +198,8 @@ class TensorFlowAdapter(Adapter):
         if not self.cuda:
             return super().place_pixels(pixels, labels, normalization)
         if self._convert_pixels is None:
-            self._convert_pixels = make_pixel_converter(normalization, self._style)
+            style = self._style
+            self._convert_pixels = make_pixel_converter(normalization, style.is_channels_first, style.weight_dtype)
         raw, placed_labels = self._put(pixels, labels)
         return self._convert_pixels(raw), placed_labels
 
@@ -207,14 +210,11 @@ class TensorFlowAdapter(Adapter):
     def _take_step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         rate = self._rates(self._updates)
         self._updates += 1
-        if rate != self._rate:
-            self._rate = rate
-            self._place_rate(rate)
-        return self._step(*batch, self._rate_on_device, self._dropping)
+        return self._step(*batch, self._place_rate(rate), self._dropping)
 
-    def _place_rate(self, rate: float) -> None:
+    def _place_rate(self, rate: float) -> tf.Tensor:
         with tf.device(self.device):
-            self._rate_on_device = tf.constant(rate, self._style.weight_dtype)
+            return tf.constant(rate, self._style.weight_dtype)
 
     def mark(self) -> Future | None:
         """On a GPU, start to copy the loss to the host, which ends when the step has."""
@@ -247,11 +247,7 @@ class TensorFlowAdapter(Adapter):
         return WARM if names and names == self._cached_before else COLD
 
     def _list_cached(self) -> set[str]:
-        try:
-            names = os.listdir(self._cache_folder) if self._cache_folder else []
-        except OSError:
-            return set()
-        return {name for name in names if name.endswith(".pb")}
+        return set(glob.glob(f"{glob.escape(self._cache_folder)}/*.pb")) if self._cache_folder else set()
 
     def device_peak_bytes(self) -> int | None:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if self.cuda else None
@@ -356,14 +352,14 @@ def list_addresses(job: Job) -> list[str]:
     return [f"{address}:{port}" for address, port in zip(job.addresses, job.ports)]
 
 
-def make_pixel_converter(normalization: Any, style: networks.Style) -> Any:
+def make_pixel_converter(normalization: Any, channels_first: bool, dtype: Any) -> Any:
     """Return a function that normalizes 8-bit pixels in NCHW and brings them into layout."""
-    values, dtype = (normalization.factors, normalization.offsets), style.weight_dtype
+    values = (normalization.factors, normalization.offsets)
     factors, offsets = (np.array(channels, dtype)[:, None, None] for channels in values)
 
     @tf.function(autograph=False)
     def convert(pixels: tf.Tensor) -> tf.Tensor:
         images = tf.cast(pixels, dtype) * factors + offsets
-        return images if style.is_channels_first else tf.transpose(images, [0, 2, 3, 1])
+        return images if channels_first else tf.transpose(images, [0, 2, 3, 1])
 
     return convert
