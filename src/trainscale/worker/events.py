@@ -242,34 +242,15 @@ class End(Event, kind="end", sender="keeper, as its last event"):
 
 
 @dataclass(frozen=True)
-class RayNodes(Event, kind="started", sender="Ray client"):
-    """How many nodes Ray gave, and the address of this machine that they call."""
+class RayReport(Event, kind="ray", sender="Ray client"):
+    """The nodes that Ray gave, what it has not enough of, a lost node, or why nodes cannot be used."""
 
-    hosts: int
-    address: str = ""
-
-
-@dataclass(frozen=True)
-class RayWaiting(Event, kind="waiting", sender="Ray client"):
-    """What Ray has not enough of."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class RayNodeLost(Event, kind="lost", sender="Ray client"):
-    """A node's program or actor has ended, and why."""
-
-    address: str
-    message: str
-
-
-@dataclass(frozen=True)
-class RayError(Event, kind="ray-error", sender="Ray client"):
-    """Why the nodes cannot be used, and whether the request was wrong."""
-
-    message: str
-    input: bool
+    nodes: int | None = None
+    waiting: str = ""
+    lost_address: str = ""
+    lost: str = ""
+    error: str = ""
+    is_input_error: bool = False
 
 
 EVENTS = {event.kind: event for event in Event.__subclasses__()}

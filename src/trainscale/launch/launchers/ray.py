@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ...errors import InputError, TrainscaleError
-from ...worker.events import RayError, RayNodeLost, RayNodes, RayWaiting
+from ...worker.events import RayReport
 from ..callback import LauncherProcess
-from ..connection import AnyEvent, decode_line
+from ..connection import decode_line
 from .base import RaySettings
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
@@ -56,26 +56,30 @@ class RayLauncher(LeasedHostsLauncher):
 
     def count_hosts(self, process: LauncherProcess) -> int | None:
         """A node that is lost while hosts are awaited will not call."""
-        for lost in _read_events(process, RayNodeLost):
-            raise TrainscaleError(f"launcher ray: the node {lost.address} was lost at the start: {lost.message}")
-        counts = [event.hosts for event in _read_events(process, RayNodes)]
+        counts = []
+        for report in _read_reports(process):
+            if report.lost_address:
+                raise TrainscaleError(
+                    f"launcher ray: the node {report.lost_address} was lost at the start: {report.lost}"
+                )
+            counts += [report.nodes] if report.nodes is not None else []
         return counts[-1] if counts else None
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        for event in _read_events(process, RayError):
-            kind = InputError if event.input else TrainscaleError
-            return kind(f"launcher ray: {event.message}")
+        for report in _read_reports(process):
+            if report.error:
+                kind = InputError if report.is_input_error else TrainscaleError
+                return kind(f"launcher ray: {report.error}")
         message = process.find_last_line() or "it ended without a message"
         return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        messages = [event.message for event in _read_events(process, RayWaiting)]
+        messages = [report.waiting for report in _read_reports(process) if report.waiting]
         return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
 
     def explain_lost(self, host: str) -> str:
         address = self.access.find_host(host).address
-        lost = _read_events(self._process, RayNodeLost)
-        messages = [event.message for event in lost if event.address == address]
+        messages = [report.lost for report in _read_reports(self._process) if report.lost_address == address]
         return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
@@ -101,7 +105,7 @@ def find_python(environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def _read_events(process: LauncherProcess | None, kind: type[AnyEvent]) -> list[AnyEvent]:
-    """Return all events of one kind that the client has printed."""
+def _read_reports(process: LauncherProcess | None) -> list[RayReport]:
+    """Return all reports that the client has printed."""
     received = [decode_line(line) for line in process.output.splitlines()] if process else []
-    return [line.event for line in received if line is not None and isinstance(line.event, kind)]
+    return [line.event for line in received if line is not None and isinstance(line.event, RayReport)]

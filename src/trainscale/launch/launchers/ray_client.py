@@ -61,7 +61,7 @@ def main(request: Request) -> int:
     except Exception as error:
         is_input = isinstance(error, RequestError)
         message = str(error) if is_input or isinstance(error, ActorLost) else summarise_error(error)
-        print_event(kind="ray-error", message=message, input=is_input)
+        print_event(kind="ray", error=message, is_input_error=is_input)
         return 2 if is_input else 1
     finally:
         if group is not None:
@@ -149,7 +149,7 @@ def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
             free = {name: available[name] for name in ("CPU", "GPU") if name in available} or "nothing"
             requested = f"{len(bundles)} nodes, such as {bundles[0]}, were requested"
             message = f"Ray has not enough free: {requested}; free in the whole cluster: {free}"
-            print_event(kind="waiting", message=message)
+            print_event(kind="ray", waiting=message)
 
 
 class HostActor:
@@ -222,7 +222,7 @@ def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_addres
             probe.connect((ray_address.rpartition("://")[2].rpartition(":")[0], 9))
             controller = probe.getsockname()[0]
     controller = controller or ray.util.get_node_ip_address()
-    print_event(kind="started", hosts=len(actors), address=controller)
+    print_event(kind="ray", nodes=len(actors))
     results = {}
     for number, (address, actor) in enumerate(sorted(zip(addresses, actors), key=lambda pair: pair[0])):
         variables = {
@@ -245,7 +245,7 @@ def wait_for_actors(results: dict[Any, Any], controller: int) -> None:
                 message = ray.get(reference)
             except Exception as error:
                 message = summarise_error(error)
-            print_event(kind="lost", address=address, message=message)
+            print_event(kind="ray", lost_address=address, lost=message)
 
 
 def exit_without_controller(controller: int) -> None:
