@@ -69,6 +69,12 @@ def format_limits(interval: Interval | None, digits: int = 3) -> str:
     return f"{format_number(interval.low, digits)}–{format_number(interval.high, digits)}"
 
 
+def format_with_limits(interval: Interval, digits: int = 3) -> str:
+    """Format a mean whose interval is lopsided: 2,842 (2,416–2,927)."""
+    limits = format_limits(interval, digits)
+    return f"{format_number(interval.mean, digits)}{f' ({limits})' if limits else ''}"
+
+
 def format_overhead(interval: Interval | None) -> str:
     """Format a small share that chance may make negative: 3.1 ± 0.8 %, −0.2 %."""
     if interval is None:

@@ -64,6 +64,5 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
 def describe_departure(departure: Departure[Config]) -> str:
     if departure.ratio is None:
         return departure.reason
-    limits = numbers.format_limits(departure.ratio)
-    ratio = f"{numbers.format_number(departure.ratio.mean, 3)}{f' ({limits})' if limits else ''}"
+    ratio = numbers.format_with_limits(departure.ratio)
     return f"after round {departure.round}: {departure.reason}, {ratio} of its speed"

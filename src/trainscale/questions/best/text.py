@@ -72,7 +72,7 @@ def _make_grid(work: Work, question: Question) -> Grid | None:
 
 
 def list_sentences(work: Work) -> list[str]:
-    words = {"numbers": numbers, "wording": wording, "times": _format_times, "cost": _format_cost}
+    words = {"numbers": numbers, "wording": wording, "times": numbers.format_with_limits, "cost": _format_cost}
     template = load_template(__package__, "sentences.j2")
     return split_paragraphs(template.render(work=work, name_tied=_name_tied, **words))
 
@@ -81,7 +81,7 @@ def _name_tied(choice: BestChoice) -> str:
     tied = [other for other in choice.others if other.differs is False]
     names = []
     for other in tied[:_MOST_NAMED]:
-        details = [_format_times(other.lead), *other.candidate.marks]
+        details = [f"{numbers.format_with_limits(other.lead)} times", *other.candidate.marks]
         names.append(f"{other.candidate.name} ({'; '.join(details)})")
     if more := len(tied) - len(names):
         names.append(f"{more} more")
@@ -102,21 +102,13 @@ def explain_energy(best: BestChoices) -> str:
     return "Energy is that of the GPUs (NVML) or processors (RAPL) in the measured windows, not of whole hosts."
 
 
-def _format_times(lead: Interval) -> str:
-    limits = numbers.format_limits(lead)
-    return f"{numbers.format_number(lead.mean, 3)}{f' ({limits})' if limits else ''} times"
-
-
 def _format_cost(interval: Interval | None) -> str:
     """Write a cost with its limits: 1.62 (1.43–1.88), or 1.62 (at least 1.1)."""
     if interval is None:
         return numbers.MISSING
-    mean = numbers.format_number(interval.mean, 3)
-    if interval.low is None or interval.high is None:
-        return mean
-    if math.isinf(interval.high):
-        return f"{mean} (at least {numbers.format_number(interval.low, 3)})"
-    return f"{mean} ({numbers.format_limits(interval)})"
+    if interval.high is not None and math.isinf(interval.high):
+        return f"{numbers.format_number(interval.mean, 3)} (at least {numbers.format_number(interval.low, 3)})"
+    return numbers.format_with_limits(interval)
 
 
 # ---- documents

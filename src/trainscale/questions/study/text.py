@@ -62,7 +62,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         numbers=numbers,
         wording=wording,
         with_error=format_with_error,
-        with_limits=_format_with_limits,
+        with_limits=numbers.format_with_limits,
         name_ladder=_name_ladder,
         describe_energy=_describe_energy,
         describe_held_out=describe_held_out,
@@ -148,11 +148,6 @@ def format_with_error(interval: Interval) -> str:
     error = format_number(half, 2)
     decimals = len(error.partition(".")[2])
     return f"{interval.mean:,.{decimals}f}{THIN}±{THIN}{error}"
-
-
-def _format_with_limits(interval: Interval, digits: int = 3) -> str:
-    """Format a prediction, whose interval is lopsided: 2,842 (2,416–2,927)."""
-    return f"{format_number(interval.mean, digits)} ({numbers.format_limits(interval, digits)})"
 
 
 # ---- formats
