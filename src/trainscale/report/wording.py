@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
-from ..record.parity import PROVEN
 from ..record.trial import CRASH, HANG, IMAGES, OUT_OF_MEMORY, TIMEOUT
-from ..spec.config import BESIDE, EACH_HOST, WEAK
+from ..spec.config import EACH_HOST
 from . import numbers
 
 if TYPE_CHECKING:
@@ -46,22 +45,7 @@ def make_title(all_series: Sequence[Series]) -> str:
 
 def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> list[str]:
     """Return what was varied, on what, and when."""
-    points = [point for series in all_series for point in series.points]
-    counts = sorted({point.devices for point in points})
-    kind = describe_device_kind(all_series)
-    devices = f"{', '.join(map(numbers.format_integer, counts))} device{'' if counts == [1] else 's'}"
-    if kind != "devices":
-        devices += " (GPU)" if counts == [1] and kind == "GPUs" else f" ({kind})"
-    is_one = len(runs) == 1
-    parts = [
-        "" if is_one else f"{len(runs)} runs: {join_names(run.label for run in runs)}",
-        join_names(dict.fromkeys(series.config.framework for series in all_series)),
-        join_names(dict.fromkeys(series.config.strategy_label for series in all_series)),
-        devices if counts else "",
-        format_host_count(max((point.hosts for point in points), default=1)),
-        (runs[0].info.read_provenance().date or "")[:16].replace("T", " ") if is_one else "",
-    ]
-    return [part for part in parts if part]
+    return _list_parts("summary", runs, all_series)
 
 
 def make_headline(series: Series) -> str:
@@ -122,37 +106,22 @@ def group_flags(series: Series) -> list[tuple[str, str]]:
 
 def list_traits(series: Series) -> list[str]:
     """Return what was the same along the ladder."""
-    config = series.config
-    scope = "per device" if config.scaling == WEAK else "over all devices"
-    parts = [f"batch {numbers.format_integer(config.batch)} {scope} ({config.scaling} scaling)"]
-    if config.epochs:
-        most = str(config.epochs)
-        limit = f"until {config.until_accuracy:g}, at most {most}" if config.until_accuracy else most
-        schedule = "" if config.schedule == "constant" else f" {config.schedule}"
-        warmup = f" after {config.warmup_epochs:g} of warm-up" if config.warmup_epochs else ""
-        epochs = f"{limit} epoch{'' if limit == '1' else 's'}"
-        parts.append(f"{epochs}, SGD {config.learning_rate:g}{schedule}{warmup}")
-    parts += [
-        f"{config.precision}, {config.layout}{', compiled' if config.compile else ''}",
-        f"{config.image_size}×{config.image_size} {format_data_name(config.data)} images",
-        describe_device_kind([series]),
-    ]
-    if config.epochs:
-        parts.append(f"momentum {config.momentum:g}, weight decay {config.weight_decay:g}")
-    if config.servers:
-        on_each_host = config.servers == EACH_HOST
-        count = config.count_servers(1) if on_each_host else config.servers
-        servers = f"{count} server{'s' if count > 1 else ''}{' on each host,' if on_each_host else ''}"
-        own = "hosts" if any(point.hosts > 1 for point in series.points) else "devices"
-        is_beside = config.server_placement == BESIDE
-        parts.append(f"{servers} {'beside the workers' if is_beside else f'on {own} of their own'}")
-    if series.parameters:
-        parts.append(f"{numbers.format_integer(series.parameters)} parameters")
-    if series.verdict and series.parity == PROVEN and not series.verdict.is_reference:
-        parts.append(f"same work as {series.verdict.reference}, proven")
-    if series.work_is_proven:
-        parts.append("every trial proved its work")
-    return parts
+    return _list_parts("traits", series)
+
+
+def _list_parts(macro: str, *about: object) -> list[str]:
+    from .documents import load_template, split_paragraphs  # they need tables, which need words
+
+    words = {
+        "count": numbers.format_count,
+        "data_name": format_data_name,
+        "device_kind": describe_device_kind,
+        "each_host": EACH_HOST,
+        "integer": numbers.format_integer,
+        "join": join_names,
+    }
+    template = load_template(__package__, "series.j2", (("integer", numbers.format_integer),))
+    return split_paragraphs(getattr(template.make_module(words), macro)(*about))
 
 
 def format_data_name(data: str) -> str:
