@@ -88,8 +88,7 @@ def simulate(
 
 
 def _repeated(point: Point, values: Sequence[float], is_sequential: bool) -> Repeated:
-    baseline = (_CONFIG, 1) if point[1] > 1 else None
-    return Repeated(_estimate(values, is_sequential), float(point[1]), baseline)
+    return Repeated(_estimate(values, is_sequential), float(point[1]))
 
 
 def _estimate(values: Sequence[float], is_sequential: bool) -> Estimate:
@@ -99,7 +98,7 @@ def _estimate(values: Sequence[float], is_sequential: bool) -> Estimate:
 def _coverage(points: Mapping[Point, Repeated]) -> float:
     """Return the share of efficiencies whose interval contains 1, which is the truth of every simulated ratio."""
     first = points[_CONFIG, 1].speed
-    ratios = [ratio([point.speed], [first], CONFIDENCE) for point in points.values() if point.baseline]
+    ratios = [ratio([point.speed], [first], CONFIDENCE) for key, point in points.items() if key[1] > 1]
     return fmean((r.low or 0) <= 1 <= (r.high or 0) for r in ratios)
 
 
@@ -192,7 +191,7 @@ def _trial(machine: Machine, counts: Measure, source: np.random.Generator) -> Tr
 def _repeated_trials(point: Point, trials: Sequence[TrialTimes]) -> Repeated:
     speeds = [1 / trial.step_seconds for trial in trials]
     cost = point[1] * fmean(trial.seconds for trial in trials)
-    return Repeated(_estimate(speeds, True), cost, (_CONFIG, 1) if point[1] > 1 else None)
+    return Repeated(_estimate(speeds, True), cost)
 
 
 RULES: dict[str, Choose | None] = {"fixed": None, "rounds": by_rounds, "until-interval": by_device_time}

@@ -25,9 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from continued_runs import UNFINISHED, compute_device_seconds, continue_run
-from trainscale.analyse.race import Entry, Key, RaceState, count_most_rounds, replay_race, replay_races_of_run
+from trainscale.analyse.race import Entry, RaceState, count_most_rounds, replay_race, replay_races_of_run
 from trainscale.analyse.throughput import compute_samples_per_second, is_measured
 from trainscale.questions.best.best import BestChoice, Question, find_best
 from trainscale.record.trial import TrialRecord
@@ -190,7 +191,7 @@ def simulate(space: Space, repetitions: int, rounds: int = 4) -> tuple[float, fl
 # ---- both
 
 
-def run_race(speeds: Mapping[Key, Sequence[float]], rounds: int) -> tuple[RaceState[Key], dict[Key, int]]:
+def run_race(speeds: Mapping[Any, Sequence[float]], rounds: int) -> tuple[RaceState, dict[Any, int]]:
     """Race to the end with these speeds. Return the state, and how many trials each candidate had."""
     counts = dict.fromkeys(speeds, 0)
     while True:

@@ -12,7 +12,7 @@ from trainscale.analyse.race import Entry, RaceState, replay_race
 ROUNDS = 4
 
 
-def state(*speeds: Sequence[float], rounds: int = ROUNDS) -> RaceState[int]:
+def state(*speeds: Sequence[float], rounds: int = ROUNDS) -> RaceState:
     return replay_race([Entry(number, tuple(values)) for number, values in enumerate(speeds)], rounds)
 
 

@@ -10,7 +10,6 @@ from command import trainscale
 
 from trainscale.analyse.race import RaceState, replay_races_of_run
 from trainscale.record.journal import read_run, read_trials
-from trainscale.spec.config import Config
 
 pytestmark = pytest.mark.framework
 
@@ -28,7 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def race_of(folder: Path) -> RaceState[Config]:
+def race_of(folder: Path) -> RaceState:
     """Return how the race went, by the recorded speeds. Whether batch 2 left it depends on how busy the machine was."""
     (race,) = replay_races_of_run(read_run(folder / "out"), read_trials(folder / "out"))
     return race.state

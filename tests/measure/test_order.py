@@ -288,20 +288,19 @@ CONFIG = Config("torch", "mnist", 8, "allreduce", 28, 10)
 ONE, MANY = (CONFIG, 1), (CONFIG, 64)
 
 
-def repeated(cv: float, repeats: int, cost: float, baseline: tuple[Config, int] | None = None) -> Repeated:
-    error = cv / repeats**0.5
-    return Repeated(Estimate(100.0, repeats, error, is_sequential=True), cost, baseline)
+def repeated(cv: float, repeats: int, cost: float) -> Repeated:
+    return Repeated(Estimate(100.0, repeats, cv / repeats**0.5, is_sequential=True), cost)
 
 
-WIDE = {(CONFIG, n): repeated(0.01, 8, 10, ONE) for n in (2, 4, 8)}
+WIDE = {(CONFIG, n): repeated(0.01, 8, 10) for n in (2, 4, 8)}
 
 
 @pytest.mark.parametrize(
     ("points", "chosen"),
     [
-        ({ONE: repeated(0.001, 4, 10), MANY: repeated(0.001, 4, 640, ONE)}, None),
+        ({ONE: repeated(0.001, 4, 10), MANY: repeated(0.001, 4, 640)}, None),
         # A speed that is wide by itself is repeated whatever it costs
-        ({ONE: repeated(0.001, 4, 10), MANY: repeated(0.05, 4, 640, ONE)}, MANY),
+        ({ONE: repeated(0.001, 4, 10), MANY: repeated(0.05, 4, 640)}, MANY),
         # A baseline that is part of more wide intervals gains more
         ({ONE: repeated(0.01, 8, 25), **WIDE}, ONE),
         ({ONE: repeated(0.01, 8, 25), (CONFIG, 2): WIDE[CONFIG, 2]}, (CONFIG, 2)),
@@ -320,9 +319,7 @@ def test_the_cheap_baseline_gets_its_share() -> None:
     """Repeats tend to CV/√cost: beside a point of 64 devices the baseline has eight times its repeats."""
     repeats = {ONE: 4, MANY: 4}
     while (
-        point := choose_point(
-            {ONE: repeated(0.02, repeats[ONE], 10), MANY: repeated(0.02, repeats[MANY], 640, ONE)}, 0.012
-        )
+        point := choose_point({ONE: repeated(0.02, repeats[ONE], 10), MANY: repeated(0.02, repeats[MANY], 640)}, 0.012)
     ) is not None:
         repeats[point] += 1
     assert 5 < repeats[ONE] / repeats[MANY] < 9

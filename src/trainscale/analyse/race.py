@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ..record.decoding import convert, find_first_line
 from ..record.parity import FAILED, REFUTED, Verdict, find_verdict
@@ -21,8 +21,6 @@ from ..spec.config import Config, PointKey
 from .checks import OTHER_CORES
 from .statistics import CONFIDENCE, Interval, student_t
 from .throughput import compute_samples_per_second, is_measured
-
-Key = TypeVar("Key", bound=Hashable)
 
 # What a person may choose for the same work.
 CHOICES = (
@@ -39,34 +37,34 @@ _LEAST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Entry(Generic[Key]):
-    key: Key
+class Entry:
+    key: Config
     speeds: tuple[float, ...] = ()
     obstacle: str = ""  # why it has no further trial
     is_disturbed: bool = False  # other programs used the cores during the first trial
 
 
 @dataclass(frozen=True)
-class Departure(Generic[Key]):
-    key: Key
+class Departure:
+    key: Config
     round: int
     reason: str
     ratio: Interval | None = None  # to the leader's speed
 
 
 @dataclass(frozen=True)
-class RaceState(Generic[Key]):
+class RaceState:
     round: int
-    running: tuple[Key, ...]
-    waiting: tuple[Key, ...]  # they need a trial; without any, the race is over
-    departures: tuple[Departure[Key], ...]
-    winner: Key | None = None
+    running: tuple[Config, ...]
+    waiting: tuple[Config, ...]  # they need a trial; without any, the race is over
+    departures: tuple[Departure, ...]
+    winner: Config | None = None
 
 
-def replay_race(entries: Sequence[Entry[Key]], rounds: int) -> RaceState[Key]:
-    departures: list[Departure[Key]] = []
+def replay_race(entries: Sequence[Entry], rounds: int) -> RaceState:
+    departures: list[Departure] = []
 
-    def list_running() -> list[Entry[Key]]:
+    def list_running() -> list[Entry]:
         gone = {departure.key for departure in departures}
         return [entry for entry in entries if entry.key not in gone]
 
@@ -93,8 +91,8 @@ def _find_mean_log(speeds: Sequence[float]) -> float:
 
 
 def _find_departures(
-    entries: Sequence[Entry[Key]], running: Sequence[Entry[Key]], number: int, rounds: int
-) -> Iterator[Departure[Key]]:
+    entries: Sequence[Entry], running: Sequence[Entry], number: int, rounds: int
+) -> Iterator[Departure]:
     if len(running) < 2:
         return
     means = {entry.key: _find_mean_log(entry.speeds[:number]) for entry in entries}
@@ -131,8 +129,8 @@ class Race:
 
     devices: int
     configs: tuple[Config, ...]
-    state: RaceState[Config]
-    not_started: tuple[Departure[Config], ...] = ()  # left before the first round
+    state: RaceState
+    not_started: tuple[Departure, ...] = ()  # left before the first round
 
 
 def count_most_rounds(repeats: int) -> int:
@@ -170,7 +168,7 @@ def replay_races(
             is_disturbed = bool(measured) and (measured[0].machine.other_cores or 0.0) > OTHER_CORES
             speeds = tuple(map(compute_samples_per_second, measured))
             entries.append(Entry(config, speeds, obstacle, is_disturbed))
-        state = replay_race(entries, rounds) if entries else RaceState[Config](0, (), (), ())
+        state = replay_race(entries, rounds) if entries else RaceState(0, (), (), ())
         races.append(Race(devices, tuple(configs), state, not_started))
     return races
 

@@ -132,11 +132,10 @@ def _choose_most_useful_point(
             if len(good) >= LEAST_ROUNDS and speed.relative is not None:
                 widths[point] = speed.relative
             # Under a budget the time is limited, so a trial on few devices costs as much as one on all.
-            config, devices = point
-            cost = (devices if measurement.budget is None else 1) * fmean(record.seconds for record in good)
+            devices = point[1] if measurement.budget is None else 1
+            cost = devices * fmean(record.seconds for record in good)
             estimate = make_estimate(speed, len(good), is_sequential=True)
-            baseline = (config, 1) if devices > 1 else None
-            repeated[point] = Repeated(estimate, max(cost, _LEAST_WINDOW), baseline)
+            repeated[point] = Repeated(estimate, max(cost, _LEAST_WINDOW))
     if measurement.until_interval is not None:
         return choose_point(repeated, measurement.until_interval)
     widest = max(points, key=widths.__getitem__)
@@ -154,8 +153,7 @@ MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, mo
 @dataclass(frozen=True)
 class Repeated:
     speed: Estimate
-    device_seconds: float
-    baseline: PointKey | None = None  # None for the 1-device point itself
+    device_seconds: float  # that one more trial takes
 
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
@@ -174,8 +172,9 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
 def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequence[PointKey], float]]:
     """Yield the points of each interval, and half its width over its mean."""
     for key, point in points.items():
-        baseline = point.baseline if point.baseline in points else None
-        for parts in ((key,), *(((key, baseline),) if baseline else ())):
+        baseline = (key[0], 1)
+        both = [(key, baseline)] if key != baseline and baseline in points else []
+        for parts in [(key,), *both]:
             relative = ratio([point.speed], [points[part].speed for part in parts[1:]], CONFIDENCE).relative
             yield parts, math.inf if relative is None else relative
 

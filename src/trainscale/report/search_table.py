@@ -61,7 +61,7 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
     return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), tuple(rows), left=(0, 4))
 
 
-def describe_departure(departure: Departure[Config]) -> str:
+def describe_departure(departure: Departure) -> str:
     if departure.ratio is None:
         return departure.reason
     ratio = numbers.format_with_limits(departure.ratio)
