@@ -221,7 +221,7 @@ def _make_problems_table(problems: Sequence[surveys.Finding]) -> Table:
 def parity(argv: list[str]) -> int:
     parser = Parser(
         "parity",
-        "Prove that frameworks train the same network, in counts, weights, logits and three steps of training."
+        "Prove that frameworks train the same network: counts, weights, logits, three steps, 8-bit images."
         " The first framework is the reference. The exit code is 0 if all are proven.",
     )
     parser.add("--fresh", "", "compute cached numbers again")

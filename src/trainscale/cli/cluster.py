@@ -30,8 +30,9 @@ _SMALLEST_DISK = 75  # GiB
 
 _EPILOG = """--name (default: trainscale) and --region select the cluster in every action.
 
-example:
-  trainscale cluster up --nodes 4 --type p5.48xlarge --key my-key --region us-east-1 --ssh-from 203.0.113.7/32"""
+examples:
+  trainscale cluster up --nodes 4 --type p5.48xlarge --key my-key --region us-east-1 --ssh-from 203.0.113.7/32
+  trainscale cluster ACTION --help      every option of an action"""
 
 
 def main(argv: list[str]) -> int:
@@ -239,9 +240,9 @@ def remove(options: Namespace) -> int:
 
 
 _ACTIONS = {
-    "up": (create, "create a cluster: shows what AWS will bill for, asks, and waits until it is ready"),
-    "status": (show_status, "show its state and its nodes"),
-    "hosts": (write_hosts, "write the nodes file, and an ssh configuration to reach the nodes"),
-    "ssh": (log_in, "log in to the master"),
-    "down": (remove, "remove all of it"),
+    "up": (create, "create a cluster: shows what AWS bills for until cluster down, asks, and waits until it is ready"),
+    "status": (show_status, "show the state of a cluster and its nodes"),
+    "hosts": (write_hosts, "write the nodes file with the workers' addresses, and an ssh configuration to reach them"),
+    "ssh": (log_in, "log in to the master with OpenSSH, or run a command there"),
+    "down": (remove, "remove a cluster and all that belongs to it, whatever its state"),
 }

@@ -25,17 +25,19 @@ _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:[1-9]\d*)?(/.*)?", 
 _EXAMPLES = """examples:
   trainscale data get cifar10                  into the folder where runs look for it
   trainscale data get mnist DIR                into another folder: trainscale run --data mnist:DIR
-  trainscale data check imagefolder:DIR        opens every photograph"""
+  trainscale data check imagefolder:DIR        opens every photograph
+  trainscale data ACTION --help                every option of an action"""
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("data", epilog=_EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
+    about = "Data sets of images to train on: published ones, and your own folders of photographs."
+    parser = Parser("data", about, epilog=_EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_action("get", download, "download what is missing of a published data set").add
     add("name", "NAME", ", ".join(PUBLISHED), nargs="?")
     folder = str(find_datasets_folder()).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111
     add("directory", "DIR", f"its folder (default: {folder}/NAME)", nargs="?")
     add("--from", "URL", "download from this address, such as a mirror", dest="base")
-    parser.add_action("list", list_published, "list the published data sets and check their files")
+    parser.add_action("list", list_published, "list the published data sets and check every file")
     check_all = "check every file of a data set, or of a folder of photographs, and count the images"
     add = parser.add_action("check", check, check_all).add
     add("sets", "NAME[:DIR]", "mnist, cifar10, mnist:DIR, imagefolder:DIR", nargs="*")

@@ -18,8 +18,9 @@ from .parser import Parser
 from .signals import interrupt_on_signals
 from .tables import folded, make_table, number, text
 
-_EPILOG = f"""example:
+_EPILOG = f"""examples:
   trainscale env create main mxnet      all frameworks
+  trainscale env ACTION --help          every option of an action
 
 environments:
 {chr(10).join(f"  {definition.name:<17} {', '.join(definition.frameworks)}" for definition in DEFINITIONS.values())}"""
@@ -31,8 +32,9 @@ _REMEDIES = {
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("env", epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
-    creating = parser.add_action("create", create, "create environments; continues and updates existing ones")
+    about = "An environment is a folder with its own Python and one or more frameworks."
+    parser = Parser("env", about, epilog=_EPILOG, formatter_class=RawDescriptionHelpFormatter)
+    creating = parser.add_action("create", create, "create environments; continues and updates those that are there")
     creating.add("names", "NAME", ", ".join(DEFINITIONS), nargs="*")
     add = creating.add_mutually_exclusive_group().add_argument
     cuda = "packages for NVIDIA GPUs (default: if there are any)"

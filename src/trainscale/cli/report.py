@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     add(
         "--until-accuracy",
         "SHARE",
-        "show the training time to this validation accuracy (default: that of the run)",
+        "show the training time to this validation accuracy, such as 0.9 (default: that of the run)",
         type=typed(SETTINGS["until_accuracy"].value_type),
     )
     add("--format", "LIST", "also write charts as files: png, pdf, svg")

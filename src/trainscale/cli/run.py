@@ -20,7 +20,7 @@ from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
-from .views import JSON, QUIET, TEXT, CommandView, add_view_flags
+from .views import JSON, QUIET, TEXT, CommandView, add_view_flags, read_style
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -41,13 +41,14 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     add_view_flags(parser)
     add_experiment(parser)
     options = parser.read(argv)
-    if options.style == JSON and options.summary_line:
+    style = read_style(options)
+    if style == JSON and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
     output, fresh, retry_failed = options.output, options.fresh, options.retry_failed
     if should_submit(experiment):
-        if options.style != TEXT:
-            flag = f"--{options.style}"
+        if style != TEXT:
+            flag = f"--{style}"
             raise InputError(f"{flag}: this command submits a job to Slurm; valid: trainscale watch DIR {flag}")
         from .submit import submit_run
 
@@ -55,7 +56,7 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     explains = experiment.measurement.explain
-    view = CommandView(options.style, explains=explains, prints_summary=options.summary_line)
+    view = CommandView(style, explains=explains, prints_summary=options.summary_line)
     again, command = {"fresh": fresh, "retry_failed": retry_failed}, ["run", *argv]
     try:
         run = measure(experiment, output, view=view, command=command, mpi=mpi, **again)

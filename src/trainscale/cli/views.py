@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,6 +17,7 @@ from ..analyse.checks import OTHER_CORES
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import make_strategy_labels
+from ..errors import InputError
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener, RunView
 from ..measure.order import NextTrial, choose_next_trial, find_hopeless_points, replay_races_of_plan
@@ -37,10 +39,14 @@ _LEAST_SECONDS = 1.0  # between two events about the steps of a trial
 
 
 def add_view_flags(parser: Parser) -> None:
-    add = parser.add_mutually_exclusive_group().add_argument
-    style: dict[str, Any] = {"dest": "style", "action": "store_const", "default": TEXT}
-    add("--json", const=JSON, help="print events as JSON, one per line, for other programs", **style)
-    add("--quiet", const=QUIET, help="print only the directory of the results, and errors", **style)
+    parser.add("--json", "", "print events as JSON, one per line, for other programs")
+    parser.add("--quiet", "", "print only the directory of the results, and errors")
+
+
+def read_style(options: Namespace) -> str:
+    if options.json and options.quiet:
+        raise InputError("--json and --quiet exclude each other")
+    return JSON if options.json else QUIET if options.quiet else TEXT
 
 
 # ---- what has been measured, what goes on now, and what is left: the state behind every display

@@ -18,7 +18,7 @@ from ..runs import Run
 from ..spec.devices import Host
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals
-from .views import CommandView, add_view_flags
+from .views import CommandView, add_view_flags, read_style
 
 _REMOTE = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+):(?P<directory>.+)", re.ASCII)
 _JOB = "the run"
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     add_settings(parser, ("ssh_config", "forward_agent"))
     options = parser.read(argv)
     location = options.directory
-    view = CommandView(options.style, location, _JOB)
+    view = CommandView(read_style(options), location, _JOB)
     try:
         with interrupt_on_signals(), ExitStack() as stack:
             settings = read_experiment(options).select_settings(SshSettings)
