@@ -22,7 +22,7 @@ from ..cluster.hosts import get_machine
 from ..errors import InputError, TrainscaleError
 from ..spec.config import FILL
 from ..spec.devices import LOOPBACK, Host
-from ..worker.events import Exit, FolderState, LogLine
+from ..worker.events import Exit, LogLine, RankError
 from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import SCHEDULER, SERVER, WORKER, Task
 from ..worker.keeper.program import FolderRequest, ProgramJob
@@ -263,14 +263,15 @@ def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archiv
             if isinstance(answer, HostError):
                 continue
             host_facts = decode_facts(answer[0], connected.find_connection(name))
-            state = answer[1].find_last(FolderState)
+            prepared, problem = answer[1].exit, answer[1].find_last(RankError)
             if isinstance(host_facts, HostError):
                 errors.append(host_facts)
-            elif state is None:
+            elif problem:
+                problems.append(f"{name}: folder {folder} {problem.message}")
+            elif prepared is None or prepared.code:
                 errors.append(HostError(name, answer[1].last_line or "does not answer"))
             else:
                 facts[name] = host_facts
-                problems += [f"{name}: folder {folder} {state.problem}"] if state.problem else []
     if errors:
         raise TrainscaleError("\n".join(str(error) for error in select_causes(errors)))
     if problems:

@@ -117,14 +117,14 @@ class ServerResult(Event, kind="served", sender="server, scheduler"):
 
 
 @dataclass(frozen=True)
-class RankError(Event, kind="error", sender="rank, parity, expectation"):
+class RankError(Event, kind="error", sender="rank, parity, expectation, program"):
     """The rank fails: `oom`, `port`, `refused` or `crash`, and one line of explanation."""
 
     error: str
     message: str
 
 
-# ---- of roles that inspect a host: probe, parity, expectation, look, links and program
+# ---- of roles that inspect a host: probe, parity, expectation, look and links
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,6 @@ class Links(Event, kind="links", sender="links"):
     send_error: str = ""
     bits_per_second: float | None = None
     receive_error: str = ""
-
-
-@dataclass(frozen=True)
-class FolderState(Event, kind="folder", sender="program"):
-    """What is wrong with the folder of a user's program; empty if nothing is."""
-
-    problem: str
 
 
 # ---- of the keeper, of the bootstrap program before it, and of the Ray client

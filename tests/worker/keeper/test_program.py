@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import decode
 
 import trainscale
 from trainscale.worker.keeper.program import FolderRequest, ProgramJob, build_environment
@@ -93,10 +94,12 @@ def test_a_program_that_cannot_begin_says_why(command: str, folder: str, code: i
 
 def prepare(folder: Path, archive: str | None = None) -> str:
     done = program(FolderRequest(str(folder), archive))
-    assert done.returncode == 0, done.stderr
-    event = json.loads(done.stdout.removeprefix("@trainscale "))
-    assert event["kind"] == "folder"
-    return str(event["problem"])
+    if not done.returncode:
+        return done.stdout
+    event = decode(done.stdout)
+    assert event is not None
+    assert (event["kind"], event["error"]) == ("error", "refused")
+    return str(event["message"])
 
 
 @pytest.mark.processes

@@ -1,5 +1,5 @@
-"""A user's own program on this host: prepares its folder (a FolderRequest, answered by a
-FolderState), or becomes the program (a ProgramJob).
+"""A user's own program on this host: prepares its folder (a FolderRequest), or becomes the program
+(a ProgramJob).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import FolderState, encode
+from ..events import RankError, encode
 from ..inspection.gpus import find_visible_gpu
 from ..start import end_with_parent
 
@@ -74,8 +74,9 @@ def main(arguments: list[str]) -> int:
             problem = "may not be entered there"
     except (OSError, tarfile.TarError) as error:
         problem = f"cannot be copied to: {error}"
-    os.write(1, encode(FolderState(problem)))
-    return 0
+    if problem:
+        os.write(1, encode(RankError("refused", problem)))
+    return int(bool(problem))
 
 
 def _become(job: ProgramJob) -> int:
