@@ -28,7 +28,7 @@ from trainscale.launch.hosts import (
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.tasks import TaskAnswer, make_role_task, run_host_tasks
 from trainscale.spec.devices import Host
-from trainscale.worker.events import LIMIT, Exit, FrameworkFacts, HostFactsPiece, encode
+from trainscale.worker.events import LIMIT, AnswerPiece, Exit, FrameworkFacts, encode
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.inspection import host as host_facts
 from trainscale.worker.inspection.host import (
@@ -64,7 +64,7 @@ def test_every_host_answers_every_question_in_order() -> None:
     probe = make_role_task("a", 1, "probe", ProbeRequest("mxnet"))
     answers = ask(launcher, facts_task("a"), probe, facts_task("a", 2), facts_task("b"))
     assert not isinstance(answers["a"], HostError)
-    assert [type(answer.events[0]) for answer in answers["a"]] == [HostFactsPiece, FrameworkFacts, HostFactsPiece]
+    assert [type(answer.events[0]) for answer in answers["a"]] == [AnswerPiece, FrameworkFacts, AnswerPiece]
     assert not isinstance(answers["b"], HostError)
     assert len(answers["b"]) == 1
     # One host in trouble does not spoil the others.

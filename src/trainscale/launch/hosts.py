@@ -16,7 +16,7 @@ from ..errors import InputError, TrainscaleError
 from ..record.decoding import DecodingError, convert, decode_object
 from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
-from ..worker.events import FrameworkFacts, HostFactsPiece
+from ..worker.events import AnswerPiece, FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.host import HostFacts, HostFactsRequest, Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest
@@ -86,7 +86,7 @@ def visit_hosts(
 
 def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
     """Put the pieces of a host's facts together, and add what the connection knows."""
-    text = "".join(piece.text for piece in answer.select_events(HostFactsPiece))
+    text = "".join(piece.text for piece in answer.select_events(AnswerPiece))
     try:
         facts = convert(decode_object(text), HostFacts)
     except DecodingError:

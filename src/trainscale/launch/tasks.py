@@ -12,11 +12,11 @@ from ..spec.config import Config, Trial
 from ..spec.devices import Host, Slot
 from ..worker.config import ALLOCATORS, TUNED
 from ..worker.events import (
+    AnswerPiece,
     Deadline,
     Event,
     Exit,
     LogLine,
-    NumbersPiece,
     RankError,
 )
 from ..worker.job import Device, Measure, Task
@@ -121,13 +121,13 @@ def compute_numbers(
     if isinstance(answer, HostError):
         raise NumbersFailed(str(answer))
     (task,) = answer
-    last, failure = task.find_last(NumbersPiece), task.find_last(RankError)
+    last, failure = task.find_last(AnswerPiece), task.find_last(RankError)
     if task.exit is None:
         raise NumbersFailed(f"still computing after {seconds:.0f} s")
     if failure or last is None or last.seconds is None:
         reason = f"{describe_exit(task.exit.code)}: {task.last_line or 'no message'}"
         raise NumbersFailed(failure.message if failure else reason)
-    text = b"".join(base64.b64decode(piece.data) for piece in task.select_events(NumbersPiece))
+    text = b"".join(base64.b64decode(piece.text) for piece in task.select_events(AnswerPiece))
     head, _, values = text.partition(b"\n")
     return EncodedNumbers(head, values, last.seconds)
 

@@ -142,18 +142,11 @@ class FrameworkFacts(Event, kind="probe", sender="probe"):
 
 
 @dataclass(frozen=True)
-class NumbersPiece(Event, kind="numbers", sender="parity, expectation"):
-    """A piece of the numbers that were computed, in base64. The last one says how long it took."""
-
-    data: str
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class HostFactsPiece(Event, kind="look", sender="look, in several lines"):
-    """A piece of a host's facts as JSON text."""
+class AnswerPiece(Event, kind="answer", sender="look, parity, expectation"):
+    """A piece of a host's facts in JSON, or of numbers in base64, whose last piece says how long they took."""
 
     text: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -311,7 +304,7 @@ class Emitter:
         data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
         for start in range(0, len(data), _ARRAY_PIECE):
             seconds = time.perf_counter() - began if start + _ARRAY_PIECE >= len(data) else None
-            self(NumbersPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode(), seconds))
+            self(AnswerPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode(), seconds))
 
 
 class HeartbeatSender:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from ..events import FrameworkFacts, HostFactsPiece, claim_stdout, encode
+from ..events import AnswerPiece, FrameworkFacts, claim_stdout, encode
 from .probe import ProbeRequest, run_probes
 from .usage import list_usable_cores, read_line, read_number
 
@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
     )
     text = json.dumps(facts, default=vars)
     for start in range(0, len(text), _PIECE):
-        os.write(out, encode(HostFactsPiece(text[start : start + _PIECE])))
+        os.write(out, encode(AnswerPiece(text[start : start + _PIECE])))
     return 0
 
 
