@@ -245,12 +245,6 @@ def test_servers_apart_have_cores_of_their_own(train: Train) -> None:
     train("torch", "ps:1", server_placement="apart")
 
 
-@pytest.mark.slow
-def test_a_network_with_an_auxiliary_head_trains(train: Train) -> None:
-    record = train("torch", "local", models=("inceptionv3-aux:2",), image_size=299, measure=Measure(2, 2)).record
-    assert record.parameters == 24_371_444  # 10 classes instead of 1000 in both heads
-
-
 def test_a_rank_ends_after_its_exit_handlers_without_tearing_down_the_interpreter(tmp_path: Path) -> None:
     outcome = trials.run_trial(tmp_path, forks=True, strategies=("local",), models=("nets:with_exit_handler:8",))
     assert outcome.record.ok, outcome.record.failure

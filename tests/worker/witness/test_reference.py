@@ -106,25 +106,6 @@ def test_the_gradient_is_the_derivative_of_the_loss_of_all_heads() -> None:
     assert (above - below) / 2e-7 == pytest.approx(slope, rel=1e-5)
 
 
-def test_samples_in_two_batches_give_the_mean_of_their_gradients() -> None:
-    """Without batch norm, so that samples do not see each other."""
-    network, weights, (samples, labels) = make_network(make_fp64_job("plain-graph", 16, 10, 4), Arrays())
-    loss, gradients = network.compute_gradients(weights, samples, labels)
-    halves = [network.compute_gradients(weights, samples[part], labels[part]) for part in (slice(2), slice(2, 4))]
-    assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=1e-12)
-    for name, values in gradients.items():
-        assert values == pytest.approx((halves[0][1][name] + halves[1][1][name]) / 2, rel=1e-9, abs=1e-12)
-
-
-def test_momentum_and_weight_decay() -> None:
-    """Written out for one weight: v = m·v + (g + d·w), w = w - r·v."""
-    optimizer = ReferenceOptimizer({"w": np.array([2.0])}, momentum=0.5, weight_decay=0.1, arrays=Arrays())
-    optimizer.update({"w": np.array([1.0])}, rate=0.1)
-    assert optimizer.weights["w"] == pytest.approx(2.0 - 0.1 * 1.2)
-    optimizer.update({"w": np.array([3.0])}, rate=0.2)
-    assert optimizer.weights["w"] == pytest.approx(1.88 - 0.2 * (0.5 * 1.2 + 3.188))
-
-
 @pytest.mark.parametrize(("precision", "least", "most"), [("fp32", 1e-8, 1e-4), ("bf16", 1e-3, 0.3)])
 def test_a_precision_is_off_by_as_much_as_its_rounding(precision: str, least: float, most: float) -> None:
     gradients = []

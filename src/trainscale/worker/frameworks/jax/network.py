@@ -4,6 +4,7 @@ stored in 32 bits and cast to the type of the images where they are used.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -55,22 +56,16 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
         return build_foreign(config, seed)
     layout, dtype = config.layout, choose_storage_dtype(config.precision)
 
-    def is_moved(values: Any) -> bool:
-        return values.ndim == 2 or (values.ndim == 4 and layout == "nhwc")
+    def move(values: Any, way: Any) -> Any:
+        return values if values.ndim == 4 and layout == "nchw" else way(values)
 
     def canonical(parameters: Any) -> NamedArrays:
-        arrays = {}
-        for name in (parameter.name for parameter in graph.parameters()):
-            values = np.asarray(parameters[name])
-            arrays[name] = transpose_back(values) if is_moved(values) else values
-        return arrays
+        names = [parameter.name for parameter in graph.parameters()]
+        return {name: move(np.asarray(parameters[name]), transpose_back) for name in names}
 
     def native(weights: Mapping[str, Any]) -> NamedArrays:
-        arrays = {}
-        for name, values in weights.items():
-            own = transpose(values) if is_moved(values) else values
-            arrays[name] = np.ascontiguousarray(own, dtype)
-        return arrays
+        moved = {name: move(values, transpose) for name, values in weights.items()}
+        return {name: np.ascontiguousarray(values, dtype) for name, values in moved.items()}
 
     statistics = {}
     for layer in graph.layers:
@@ -80,7 +75,7 @@ def build(config: Config, seed: int, dropout: bool = True) -> JaxNetwork:
     return JaxNetwork(
         native(initial_weights(graph, seed)),
         statistics,
-        _GraphFunction(graph, layout, dropout),
+        functools.partial(_compute, graph, layout, dropout),
         tuple(head.loss_weight for head in graph.heads),
         canonical,
         random=dropout and any(layer.kind == "dropout" for layer in graph.layers),
@@ -125,31 +120,35 @@ def choose_compute_dtype(precision: str) -> Any:
     return jax.numpy.bfloat16 if precision == "bf16" else choose_storage_dtype(precision)
 
 
-class _GraphFunction:
-    """The forward pass of a graph; see JaxNetwork."""
-
-    def __init__(self, graph: Graph, layout: str, dropout: bool) -> None:
-        self._graph, self._layout, self._dropout = graph, layout, dropout
-
-    def __call__(
-        self, parameters: Any, statistics: Any, images: jax.Array, key: Any, training: bool = True, dropping: Any = 1.0
-    ) -> tuple[tuple[jax.Array, ...], Any]:
-        values: dict[str, jax.Array] = {}
-        new_statistics = {}
-        for number, layer in enumerate(self._graph.layers):
-            inputs = [values[name] for name in layer.inputs] or [images]
-            own = {role: parameters.get(f"{layer.name}.{role}") for role in ("weight", "bias", "scale", "shift")}
-            if layer.kind == "dropout":
-                value = inputs[0]
-                if self._dropout and training:
-                    value = dropout(layer, value, jax.random.fold_in(key, number), dropping)
-            elif layer.kind == "batch_norm":
-                running = statistics[layer.name]
-                value, new_statistics[layer.name] = _batch_norm(layer, self._layout, inputs[0], own, running, training)
-            else:
-                value = _apply(layer, self._layout, inputs, own)
-            values[layer.name] = value
-        return tuple(values[head.layer] for head in self._graph.heads), new_statistics
+def _compute(
+    graph: Graph,
+    layout: str,
+    has_dropout: bool,
+    parameters: Any,
+    statistics: Any,
+    images: jax.Array,
+    key: Any,
+    training: bool = True,
+    dropping: Any = 1.0,
+) -> tuple[tuple[jax.Array, ...], Any]:
+    values: dict[str, jax.Array] = {}
+    new_statistics = {}
+    for number, layer in enumerate(graph.layers):
+        inputs = [values[name] for name in layer.inputs] or [images]
+        roles = ("weight", "bias", "scale", "shift")
+        own = {role: parameters.get(f"{layer.name}.{role}") for role in roles}
+        if layer.kind == "dropout":
+            value = inputs[0]
+            if has_dropout and training:
+                value = dropout(layer, value, jax.random.fold_in(key, number), dropping)
+        elif layer.kind == "batch_norm":
+            running = statistics[layer.name]
+            value, after = _batch_norm(layer, layout, inputs[0], own, running, training)
+            new_statistics[layer.name] = after
+        else:
+            value = _apply(layer, layout, inputs, own)
+        values[layer.name] = value
+    return tuple(values[head.layer] for head in graph.heads), new_statistics
 
 
 def _apply(layer: Layer, layout: str, inputs: list[jax.Array], own: NamedArrays) -> jax.Array:
