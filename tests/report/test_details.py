@@ -151,7 +151,7 @@ def findings(records: list[TrialRecord], redaction: Redaction | None = None) -> 
 
 def test_the_result_comes_first_and_then_the_verdict_of_explain() -> None:
     (finding,) = findings(curve(make_config(), {1: 100.0, 2: 150.0}, 3, 0.01))
-    result = "2 devices give 1.50× (75 ± 2 % efficiency), 150.0 images/s."
+    result = "2 devices are 1.50 times as fast as 1 device: 150.0 images/s, 75 ± 2 % efficiency."
     assert finding.result.replace("\u202f", " ") == result
     assert finding.verdict.startswith("AlexNet on 2 devices loses 25")
     (separated,) = findings(SEPARATED)
@@ -191,6 +191,8 @@ def test_a_slow_rank_is_named_without_its_host() -> None:
 def test_without_anything_to_explain_the_finding_is_what_was_reached() -> None:
     (alone,) = findings(curve(make_config(), {1: 40.0}))
     assert (alone.result, alone.verdict) == ("1 device trains 40.00 images/s.", "")
+    (slower,) = findings(curve(make_config(), {1: 100.0, 2: 50.0}, 3, 0.01))
+    assert slower.result.startswith("2 devices are slower than 1 device, 0.50 times as fast: ")
     (learnt,) = findings([learning_record(devices=1, seconds=40.0)])
     assert "of validation images right after" in learnt.result.split(";")[0]
     assert learnt.verdict == ""

@@ -160,14 +160,11 @@ def find_verdict(
         if not with_result:
             return Finding("", "No trial gave a result.")
         series = with_result[0]
-    result = wording.describe_scaling(series)
-    if learnt := wording.describe_learning(series):
-        result = f"{learnt}; {result}"
     by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
     doubts = [f"{wording.format_device_count(point.devices)}: {flag}" for point in by_size for flag in point.flags]
     return Finding(
         subject=series.title if is_named or len(all_series) > 1 else "",
-        result=f"{result}.",
+        result=wording.describe_result(series),
         verdict=redaction.redact_text(verdict),
         doubts=tuple(doubts[:MOST_DOUBTS]),
         further_doubts=len(doubts[MOST_DOUBTS:]),
@@ -330,20 +327,15 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
     tooltip = ["Point:N", "Part:N", "Share:N", "Interval:N", "Time:N"]
     bars = chart_rows(rows).mark_bar()
     layers = [bars.encode(x, y, colour, x2="to:Q", description="text:N", tooltip=tooltip)]
-    lines = [
-        {"point": name, "lines": [*[""] * (most_lines - len(heading)), *heading]}
-        for name, heading in zip(names, headings, strict=True)
-    ]
-    words = chart_rows(lines).mark_text(
-        align="left",
-        baseline="bottom",
-        dy=-12 - _LINE * (most_lines - 1),
-        lineHeight=_LINE,
-        fontSize=12,
-        limit=frame.width,
-        aria=False,
-    )
-    layers.append(words.encode(y, x=alt.value(0), text="lines:N", color=alt.value(INK)))
+    for number in range(most_lines):  # a layer for all last lines of the names, one for those before
+        lines = [
+            {"point": name, "line": heading[-1 - number]}
+            for name, heading in zip(names, headings, strict=True)
+            if number < len(heading)
+        ]
+        place: VegaSpec = {"align": "left", "baseline": "bottom", "dy": -12 - number * _LINE}
+        words = chart_rows(lines).mark_text(fontSize=12, limit=frame.width, aria=False, **place)
+        layers.append(words.encode(y, x=alt.value(0), text="line:N", color=alt.value(INK)))
     notes = ["A step of each point, split by cause. More work is better."]
     if left_out := len(points) - len(shown):
         notes.append(f"{left_out} more points: trainscale explain.")

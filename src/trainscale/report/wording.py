@@ -104,6 +104,11 @@ def group_flags(series: Series) -> list[tuple[str, str]]:
     return groups
 
 
+def describe_result(series: Series) -> str:
+    """Return the first sentence of the page."""
+    return " ".join(_list_parts("result", series))
+
+
 def list_traits(series: Series) -> list[str]:
     """Return what was the same along the ladder."""
     return _list_parts("traits", series)
@@ -113,12 +118,14 @@ def _list_parts(macro: str, *about: object) -> list[str]:
     from .documents import load_template, split_paragraphs  # they need tables, which need words
 
     words = {
-        "count": numbers.format_count,
         "data_name": format_data_name,
+        "describe_devices": format_devices_and_hosts,
+        "describe_learning": describe_learning,
+        "describe_scaling": describe_scaling,
         "device_kind": describe_device_kind,
         "each_host": EACH_HOST,
-        "integer": numbers.format_integer,
         "join": join_names,
+        "numbers": numbers,
     }
     template = load_template(__package__, "series.j2", (("integer", numbers.format_integer),))
     return split_paragraphs(getattr(template.make_module(words), macro)(*about))
