@@ -28,7 +28,7 @@ from statistics import fmean
 from typing import Any
 
 from continued_runs import UNFINISHED, compute_device_seconds, continue_run
-from trainscale.analyse.race import Entry, RaceState, count_most_rounds, replay_race, replay_races_of_run
+from trainscale.analyse.race import Entry, Race, count_most_rounds, replay_race, replay_races_of_run
 from trainscale.analyse.throughput import compute_samples_per_second, is_measured
 from trainscale.questions.best.best import BestChoice, Question, find_best
 from trainscale.record.trial import TrialRecord
@@ -95,7 +95,7 @@ def judge_search(sweep: Run, directory: Path) -> Outcome:
     (race,) = replay_races_of_run(search.info, search.records, search.parity)
     (answer,) = answers(sweep)
     share = compute_device_seconds(search.records) / compute_device_seconds(sweep.records)
-    winner = race.state.winner
+    winner = race.winner
     return Outcome(directory.name, describe(winner), winner in equals(answer), len(search.records), share)
 
 
@@ -191,7 +191,7 @@ def simulate(space: Space, repetitions: int, rounds: int = 4) -> tuple[float, fl
 # ---- both
 
 
-def run_race(speeds: Mapping[Any, Sequence[float]], rounds: int) -> tuple[RaceState, dict[Any, int]]:
+def run_race(speeds: Mapping[Any, Sequence[float]], rounds: int) -> tuple[Race, dict[Any, int]]:
     """Race to the end with these speeds. Return the state, and how many trials each candidate had."""
     counts = dict.fromkeys(speeds, 0)
     while True:

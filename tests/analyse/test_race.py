@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from trainscale.analyse.race import Entry, RaceState, replay_race
+from trainscale.analyse.race import Entry, Race, replay_race
 
 ROUNDS = 4
 
 
-def state(*speeds: Sequence[float], rounds: int = ROUNDS) -> RaceState:
+def state(*speeds: Sequence[float], rounds: int = ROUNDS) -> Race:
     return replay_race([Entry(number, tuple(values)) for number, values in enumerate(speeds)], rounds)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import trainscale
 
-from trainscale.analyse.race import RaceState, replay_races_of_run
+from trainscale.analyse.race import Race, replay_races_of_run
 from trainscale.record.journal import read_run, read_trials
 
 pytestmark = pytest.mark.framework
@@ -27,10 +27,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def race_of(folder: Path) -> RaceState:
+def race_of(folder: Path) -> Race:
     """Return how the race went, by the recorded speeds. Whether batch 2 left it depends on how busy the machine was."""
     (race,) = replay_races_of_run(read_run(folder / "out"), read_trials(folder / "out"))
-    return race.state
+    return race
 
 
 def test_the_winner_is_measured_in_full_and_the_loser_in_short_trials_only(finished: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_first_trial_that_other_programs_disturbed_is_repeated() -> None:
     for record, departed in ((slow, 1), (busy, 0)):
         others = [other for other in records if other is not slow]
         (race,) = replay_races_of_run(recorded(plan), [*others, record])
-        assert len(race.state.departures) == departed
+        assert len(race.departures) == departed
 
 
 # ---- memory
@@ -164,8 +164,8 @@ def test_races_are_those_of_the_recorded_plan_and_of_the_same_work() -> None:
     races = replay_races_of_run(recorded(plan), run_search(plan))
     assert [race.devices for race in races] == [1, 2]
     for race in races:
-        assert (race.state.winner.strategy, race.state.winner.batch) == ("allreduce", 16)
-        assert {(d.key.strategy, d.key.batch): d.round for d in race.state.departures} == {
+        assert (race.winner.strategy, race.winner.batch) == ("allreduce", 16)
+        assert {(d.key.strategy, d.key.batch): d.round for d in race.departures} == {
             ("ps", 8): 1, ("ps", 16): 2, ("allreduce", 8): 2,
         }  # fmt: skip
     sweep = make_search(search=None)
@@ -193,7 +193,7 @@ def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
     config = plan.configs[0]
     verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
     (race,) = replay_races_of_run(recorded(plan), [], [verdict])
-    assert (race.state.running, race.state.winner, len(race.not_started)) == ((), None, 4)
+    assert (race.running, race.winner, len(race.not_started)) == ((), None, 4)
     grid = make_race_grid(race, [])
     assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
 

@@ -53,15 +53,20 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class RaceState:
+class Race:
+    """The race of the configs that do the same work on one device count."""
+
     round: int
     running: tuple[Config, ...]
     waiting: tuple[Config, ...]  # they need a trial; without any, the race is over
     departures: tuple[Departure, ...]
     winner: Config | None = None
+    devices: int = 0
+    configs: tuple[Config, ...] = ()
+    not_started: tuple[Departure, ...] = ()  # left before the first round
 
 
-def replay_race(entries: Sequence[Entry], rounds: int) -> RaceState:
+def replay_race(entries: Sequence[Entry], rounds: int) -> Race:
     departures: list[Departure] = []
 
     def list_running() -> list[Entry]:
@@ -76,14 +81,14 @@ def replay_race(entries: Sequence[Entry], rounds: int) -> RaceState:
         waiting = tuple(entry.key for entry in missing if not entry.obstacle)
         if waiting:
             running = tuple(entry.key for entry in list_running())
-            return RaceState(number, running, waiting, tuple(departures))
+            return Race(number, running, waiting, tuple(departures))
         departures += _find_departures(entries, list_running(), number, rounds)
         if len(list_running()) <= 1:
             break
     left = list_running()
     winner = max(left, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
     keys = tuple(entry.key for entry in left)
-    return RaceState(number, keys, (), tuple(departures), winner.key if winner else None)
+    return Race(number, keys, (), tuple(departures), winner.key if winner else None)
 
 
 def _find_mean_log(speeds: Sequence[float]) -> float:
@@ -123,16 +128,6 @@ def _find_departures(
 # ---- the races of a run
 
 
-@dataclass(frozen=True)
-class Race:
-    """The race of the configs that do the same work on one device count."""
-
-    devices: int
-    configs: tuple[Config, ...]
-    state: RaceState
-    not_started: tuple[Departure, ...] = ()  # left before the first round
-
-
 def count_most_rounds(repeats: int) -> int:
     return max(_LEAST_ROUNDS, repeats - 1)
 
@@ -168,8 +163,8 @@ def replay_races(
             is_disturbed = bool(measured) and (measured[0].machine.other_cores or 0.0) > OTHER_CORES
             speeds = tuple(map(compute_samples_per_second, measured))
             entries.append(Entry(config, speeds, obstacle, is_disturbed))
-        state = replay_race(entries, rounds) if entries else RaceState(0, (), (), ())
-        races.append(Race(devices, tuple(configs), state, not_started))
+        race = replay_race(entries, rounds) if entries else Race(0, (), (), ())
+        races.append(replace(race, devices=devices, configs=tuple(configs), not_started=not_started))
     return races
 
 

@@ -133,7 +133,7 @@ class RunProgress(RunListener):
         return {
             (departure.key, race.devices): describe_departure(departure)
             for race in races
-            for departure in race.state.departures
+            for departure in race.departures
         }
 
     # ---- what is left
@@ -185,9 +185,9 @@ class RunProgress(RunListener):
         rounds, total = count_most_rounds(repeats), 0.0
         done = Counter(record.trial.point for record in records if record.trial.short)
         for race in replay_races_of_plan(self.plan, records):
-            points = [(config, race.devices) for config in race.state.running]
+            points = [(config, race.devices) for config in race.running]
             seconds = fmean(good) if good else max(map(self._estimates.__getitem__, points), default=0.0)
-            if race.state.waiting:
+            if race.waiting:
                 total += seconds * sum(max(0, rounds - done[point]) for point in points)
             total += seconds * repeats
         return max(0.0, total - sum(record.seconds for record in records if not record.trial.short))

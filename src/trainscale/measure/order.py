@@ -260,10 +260,10 @@ def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Rac
 
 def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
     """Return the next trial of the first open race, small batches first in every other round."""
-    race = next((race for race in races if race.state.waiting), None)
+    race = next((race for race in races if race.waiting), None)
     if race is None:
         return None
-    config = sorted(race.state.waiting, key=lambda config: config.batch)[0 if race.state.round % 2 else -1]
+    config = sorted(race.waiting, key=lambda config: config.batch)[0 if race.round % 2 else -1]
     used = {r.trial.repeat for r in records if r.trial.short and r.trial.point == (config, race.devices)}
     return Trial(config, race.devices, next(number for number in count() if number not in used), short=True)
 
@@ -271,8 +271,8 @@ def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -
 def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
     counts: defaultdict[Config, set[int]] = defaultdict(set)
     for race in races:
-        if race.state.winner is not None:
-            counts[race.state.winner] |= {1, race.devices}
+        if race.winner is not None:
+            counts[race.winner] |= {1, race.devices}
     narrowed = select_configs(plan, lambda config: config in counts)
     pairs = zip(narrowed.configs, narrowed.ladders, strict=True)
     ladders = tuple(tuple(n for n in ladder if n in counts[config]) for config, ladder in pairs)

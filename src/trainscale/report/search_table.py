@@ -38,17 +38,17 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
     for record in short:
         if is_measured(record):
             speeds[record.trial.config].append(compute_samples_per_second(record))
-    departures = [*reversed(race.state.departures), *race.not_started]
+    departures = [*reversed(race.departures), *race.not_started]
     fates = {departure.key: describe_departure(departure) for departure in departures}
-    for config in race.state.running:
-        if race.state.waiting:
-            fates[config] = f"in round {race.state.round}"
-        elif config == race.state.winner:
+    for config in race.running:
+        if race.waiting:
+            fates[config] = f"in round {race.round}"
+        elif config == race.winner:
             fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
         else:
             fates[config] = "not separated from the winner by noise"
-    order = [*race.state.running, *(departure.key for departure in departures)]
-    order.sort(key=lambda config: (config not in race.state.running, -max(speeds[config], default=0.0)))
+    order = [*race.running, *(departure.key for departure in departures)]
+    order.sort(key=lambda config: (config not in race.running, -max(speeds[config], default=0.0)))
     rows = []
     for config in order:
         own = [config.framework, config.strategy_label]

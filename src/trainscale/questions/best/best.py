@@ -283,7 +283,7 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
         )
         for run in runs
         for race in replay_races_of_run(run.info, run.records, run.parity)
-        for departure in race.state.departures
+        for departure in race.departures
         if departure.ratio is not None
     }
     works = []
