@@ -165,9 +165,9 @@ def take_block(sides: Any, rendezvous: Rendezvous, side: str, steps: int) -> dic
     """Return the seconds of the slowest rank, and the CPU seconds of all ranks."""
     sides.prepare(side)
     rendezvous.exchange("begin")
-    cpu_before = read_process_usage().cpu_seconds
+    cpu_before = read_process_usage()["cpu_seconds"]
     seconds = sides.seconds(side, steps)
-    cpu_seconds = read_process_usage().cpu_seconds - cpu_before
+    cpu_seconds = read_process_usage()["cpu_seconds"] - cpu_before
     values = rendezvous.exchange("end", [seconds, cpu_seconds])
     return {"seconds": max(value[0] for value in values), "cpu_seconds": sum(value[1] for value in values)}
 

@@ -7,7 +7,7 @@ import os
 import re
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 from ..job import Job
 from ..sample import RankSample
@@ -105,28 +105,21 @@ def list_usable_cores() -> tuple[int, ...]:
     return tuple(allowed[: max(1, int(quota))])
 
 
-@dataclass(frozen=True)
-class Usage:
-    cpu_seconds: float
-    involuntary_switches: int  # a core was taken away
-    core_wait_seconds: float | None  # in which threads were ready to run but had no core
-
-
-def read_process_usage() -> Usage:
+def read_process_usage() -> dict[str, Any]:
+    """Return what this process has used, by the names of RankSample. What is unknown is missing."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    values: dict[str, Any] = {"cpu_seconds": usage.ru_utime + usage.ru_stime, "involuntary_switches": usage.ru_nivcsw}
     waits = [read_line(file).split() for file in glob.glob("/proc/self/task/*/schedstat")]
-    core_wait_seconds = sum(int(fields[1]) for fields in waits if fields) / 1e9 if any(waits) else None
-    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_nivcsw, core_wait_seconds)
+    if any(waits):
+        values["core_wait_seconds"] = sum(int(fields[1]) for fields in waits if fields) / 1e9
+    return values
 
 
-def set_usage(sample: RankSample, before: Usage) -> None:
+def set_usage(sample: RankSample, before: dict[str, Any]) -> None:
     """Set what this process has used since ``before``."""
-    after = read_process_usage()
-    sample.cpu_seconds = after.cpu_seconds - before.cpu_seconds
-    sample.involuntary_switches = after.involuntary_switches - before.involuntary_switches
-    if after.core_wait_seconds is not None and before.core_wait_seconds is not None:
-        # A thread may have ended.
-        sample.core_wait_seconds = max(0.0, after.core_wait_seconds - before.core_wait_seconds)
+    for name, value in read_process_usage().items():
+        if name in before:  # a thread may have ended, with its time
+            setattr(sample, name, max(0, value - before[name]))
 
 
 # ---- energy; none is reported where nothing counts it
