@@ -1,5 +1,5 @@
 """Commands that read a journal are tested on the same made-up records as the analysis, ``trainscale compare`` on runs
-that are written once, and ``trainscale cluster`` against a simulated AWS.
+that are written once, ``trainscale cluster`` against a simulated AWS, and jobs on a Slurm of the lab.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import pytest
 from cluster_commands import HERE, UP, output_of
 from command import trainscale
 from compared_runs import Compare, write_runs
+from login import Login
 from simulated_aws import Server, simulate_aws
 
+from lab import Lab, Slurm
 from trainscale import cli
 
 
@@ -116,3 +118,17 @@ def runs_folder(written_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
     return Compare(capsys)
+
+
+# ---- of Slurm
+
+
+@pytest.fixture
+def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
+    """The login node, with a folder of this test. Its jobs end with the test."""
+    folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
+    folder.mkdir()
+    login = Login(lab, slurm, folder)
+    yield login
+    login.run("scancel", "--user=root")
+    slurm.wait_for(lab.hosts)

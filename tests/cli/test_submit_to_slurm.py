@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from login import Login
-from processes import until
+from login import Followed, Login
 
-from lab import Lab, Slurm
+from lab import Lab
 from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
 
 pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("outside_of_any_job")]
@@ -29,65 +26,23 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
 
 
-class SubmitLogin(Login):
-    """Follows commands in the background, and reads what they wrote."""
-
-    def begin(self, *arguments: str) -> Followed:
-        return Followed(self, arguments)
-
-    def job(self, output: str) -> str:
-        return str(json.loads((self.folder / output / "slurm" / "job.json").read_text())["job"])
-
-    def trials(self, output: str) -> list[dict[str, Any]]:
-        path = self.folder / output / "trials.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def leaves_nothing(self) -> bool:
-        return not any("trainscale" in line for name in self.lab.hosts for line in self.lab.processes(name))
+def begin(login: Login, *arguments: str) -> Followed:
+    return Followed(login, sys.executable, "-m", "trainscale", *arguments)
 
 
-class Followed:
-    """``trainscale WORDS…`` in the background, with what it says."""
-
-    def __init__(self, login: SubmitLogin, arguments: tuple[str, ...]) -> None:
-        self._path = login.folder / f"output-{len(list(login.folder.iterdir()))}"
-        with self._path.open("wb") as out:
-            self.popen = login.lab.popen(
-                [sys.executable, "-m", "trainscale", *arguments],
-                cwd=login.folder,
-                env=login.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def output(self) -> str:
-        return self._path.read_text()
-
-    def wait_for(self, text: str) -> None:
-        until(lambda: text in self.output or self.popen.poll() is not None, text, 120)
-        assert text in self.output, self.output
-
-    def finish(self, seconds: float = 240) -> int:
-        return self.popen.wait(seconds)
+def read_job(login: Login, output: str) -> str:
+    return str(json.loads((login.folder / output / "slurm" / "job.json").read_text())["job"])
 
 
-@pytest.fixture
-def login(lab: Lab, slurm: Slurm) -> Iterator[SubmitLogin]:
-    folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
-    folder.mkdir()
-    login = SubmitLogin(lab, slurm, folder)
-    yield login
-    login.run("scancel", "--user=root")
-    slurm.wait_for(lab.hosts)
+def leaves_nothing(login: Login) -> bool:
+    return not any("trainscale" in line for name in login.lab.hosts for line in login.lab.processes(name))
 
 
-def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: SubmitLogin) -> None:
+def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run(login: Login) -> None:
     argv = ["run", *QUICK, "--repeats", "1", "--launcher", "slurm", "--nodes", "2", "--time", "30", "-o", ODD]
     done = login.trainscale(*argv, "--partition", "main", SBATCH_PARTITION="nonesuch")  # what is typed wins
     assert done.returncode == 0, done.stdout + done.stderr
-    job = login.job(ODD)
+    job = read_job(login, ODD)
     assert f"job {job} submitted: 2 nodes for at most 30 min, results in {login.folder / ODD}/" in done.stdout
     assert f"job {job} runs on node[1-2]" in done.stdout
     assert re.search(r"1 device · repeat 1: [\d.,]+ images/s", done.stdout)
@@ -102,18 +57,18 @@ def test_a_sweep_is_submitted_followed_to_its_end_and_shown_as_after_a_local_run
     assert {rank["host"] for rank in records[1]["ranks"]} == {"node1", "node2"}
     assert (login.folder / ODD / "report.html").exists()
     assert "results: " in (login.folder / ODD / "slurm" / f"job-{job}.log").read_text()
-    assert login.leaves_nothing()
+    assert leaves_nothing(login)
 
     again = login.trainscale(*argv)
     assert again.returncode == 0
     assert "all 2 trials are in the journal already" in again.stdout
-    assert login.job(ODD) == job
+    assert read_job(login, ODD) == job
     other = login.trainscale(*argv, "--seed", "2")
     assert other.returncode == 2
     assert "this directory is for another run, which differs in seed" in other.stderr
 
 
-def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: SubmitLogin) -> None:
+def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login: Login) -> None:
     argv = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", "1", "--devices", "2", "-o", "out"]
     older = {"TF_NUM_PS": "1", "TF_NUM_WORKERS": "2", "TF_PS_IN_WORKER": "true"}
     done = login.run("salloc", "--quiet", "--nodes=2", "--exclusive", *argv, **older)
@@ -121,26 +76,26 @@ def test_inside_an_allocation_it_is_used_and_the_older_variables_are_heard(login
     assert "taken from TF_NUM_PS, TF_PS_IN_WORKER: servers 1, server placement beside, strategies ps" in done.stderr
     (record,) = login.trials("out")
     assert (record["config"]["strategy"], record["config"]["servers"], record["hosts"]) == ("ps", 1, 2)
-    assert login.leaves_nothing()
+    assert leaves_nothing(login)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_continues(
-    login: SubmitLogin, name: str
+    login: Login, name: str
 ) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
     argv = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
-    first = login.begin(*argv)
+    first = begin(login, *argv)
     first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
-    job = login.job("out")
+    job = read_job(login, "out")
     login.run("scancel", "--batch", f"--signal={name}", job)  # as Slurm does before the limit
     assert first.finish() == 130
     assert f"job {job} received a signal to end, as Slurm sends it shortly before the time limit" in first.output
     assert "the same command submits again and continues" in first.output
     assert "Deep MNIST" in first.output
-    assert login.leaves_nothing()
+    assert leaves_nothing(login)
 
     (login.folder / "mine.toml").write_text((login.folder / "mine.toml").read_text() + "# changed\n")
     done = login.trainscale(*argv)
@@ -150,36 +105,36 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
     assert records[0] == kept
     assert sorted(record["repeat"] for record in records) == [0, 1, 2]
     assert all(record["status"] == "ok" for record in records)
-    assert login.job("out") != job
+    assert read_job(login, "out") != job
 
 
-def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: SubmitLogin) -> None:
+def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: Login) -> None:
     argv = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
-    first = login.begin(*argv)
+    first = begin(login, *argv)
     first.wait_for("runs on node1")
     first.popen.send_signal(signal.SIGINT)
     assert first.finish() == 130
     (output,) = (login.folder / "runs").iterdir()
-    job = login.job(f"runs/{output.name}")
+    job = read_job(login, f"runs/{output.name}")
     assert f"job {job} goes on; the same command follows it again; to end it: scancel {job}" in first.output
 
-    second = login.begin(*argv)
+    second = begin(login, *argv)
     second.wait_for(f"job {job} measures this already")
     second.wait_for("runs on node1")
     login.run("scancel", job)
     assert second.finish() == 130
     assert f"job {job} was cancelled; " in second.output
     assert "the same command submits again" in second.output
-    assert login.leaves_nothing()
+    assert leaves_nothing(login)
 
 
 @pytest.mark.slow
-def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: SubmitLogin) -> None:
+def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
     argv = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
-    first = login.begin(*argv)
+    first = begin(login, *argv)
     first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
-    job = login.job("out")
+    job = read_job(login, "out")
     login.run("scontrol", "requeue", job)
     first.wait_for(f"job {job} waits: BeginTime")
     login.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else after two minutes
@@ -190,10 +145,10 @@ def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Submi
     assert all(record["status"] == "ok" for record in records)
     assert first.output.count(f"job {job} runs on node1") == 2
     assert "continuing: " in first.output
-    assert login.leaves_nothing()
+    assert leaves_nothing(login)
 
 
-def test_further_options_win_over_ours(login: SubmitLogin) -> None:
+def test_further_options_win_over_ours(login: Login) -> None:
     further = ["--sbatch=--no-requeue", "--sbatch=--oversubscribe", "--sbatch", "-c 2", "--sbatch=--comment=a; 'b'"]
     script = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", *further, "--dry-run").stdout
     (login.folder / "script").write_text(script)
@@ -212,9 +167,7 @@ def test_further_options_win_over_ours(login: SubmitLogin) -> None:
         ("--gres=nonesuch:1", "Invalid generic resource (gres) specification"),
     ],
 )
-def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(
-    login: SubmitLogin, flag: str, message: str
-) -> None:
+def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(login: Login, flag: str, message: str) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", flag, "-o", "a/b")
     assert done.returncode == 2
     assert "Slurm did not accept the job: " in done.stderr
@@ -222,15 +175,15 @@ def test_what_slurm_refuses_is_told_in_its_words_and_nothing_is_written(
     assert list(login.folder.iterdir()) == []
 
 
-def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: SubmitLogin) -> None:
+def test_a_run_that_is_refused_inside_the_job_is_told_with_its_own_words(login: Login) -> None:
     argv = ["run", "--models", "no_such_module:build", "--launcher", "slurm", "--nodes", "1", "-o", "out"]
     done = login.trainscale(*argv)
     assert done.returncode == 2, done.stdout
     assert "no_such_module" in done.stderr
-    assert f"(from {login.folder}/out/slurm/job-{login.job('out')}.log)" in done.stderr
+    assert f"(from {login.folder}/out/slurm/job-{read_job(login, 'out')}.log)" in done.stderr
 
 
-def test_a_directory_that_the_nodes_do_not_see_is_told(login: SubmitLogin, tmp_path: Path) -> None:
+def test_a_directory_that_the_nodes_do_not_see_is_told(login: Login, tmp_path: Path) -> None:
     done = login.trainscale("run", *QUICK, "--launcher", "slurm", "--nodes", "1", "-o", str(tmp_path / "out"))
     assert done.returncode == 1
     assert "the nodes must see this directory too" in done.stderr
@@ -245,7 +198,7 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_job(tmp_path: Path, monkeyp
         read_status(SlurmJob("1"))
 
 
-def test_a_job_that_slurm_has_forgotten_is_over(login: SubmitLogin) -> None:
+def test_a_job_that_slurm_has_forgotten_is_over(login: Login) -> None:
     script = "from trainscale.measure.submission import *; print(read_status(SlurmJob('999999')))"
     done = login.run(sys.executable, "-c", script)
     assert "FORGOTTEN" in done.stdout, done.stderr
