@@ -184,7 +184,10 @@ def test_only_a_host_that_still_belongs_to_the_run_is_recorded_as_lost(end: str,
 @pytest.mark.parametrize(
     ("answers", "end"),
     [
-        (["JobState=RUNNING"], ""),
+        (["JobState=RUNNING EndTime=Unknown"], ""),
+        (["JobState=RUNNING TimeLimit=1-00:00:00 EndTime=2999-01-01T00:00:00"], ""),
+        # Slurm starts no steps in it any more, and ends it within a minute.
+        (["JobState=RUNNING TimeLimit=00:01:00 EndTime=2026-01-01T00:00:00"], "reached its time limit of 00:01:00"),
         (["JobState=SUSPENDED"], ""),
         (["JobState=COMPLETING", "JobState=CANCELLED"], "the allocation has ended: job 12 was cancelled"),
         (["JobState=TIMEOUT TimeLimit=00:01:00"], "job 12 reached its time limit of 00:01:00"),

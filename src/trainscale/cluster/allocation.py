@@ -6,7 +6,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ class JobStatus:
     state: str
     reason: str = ""
     start: str = ""  # expected, while it waits
+    end: str = ""  # when its time limit is reached
     nodes: str = ""
     time_limit: str = ""
     exit_code: int = 0
@@ -149,6 +150,7 @@ def parse_status(text: str) -> JobStatus:
         state=pairs.get("JobState") or FORGOTTEN,
         reason=pairs.get("Reason", ""),
         start=pairs.get("StartTime", ""),
+        end=pairs.get("EndTime", ""),
         nodes=pairs.get("NodeList", ""),
         time_limit=pairs.get("TimeLimit", ""),
         exit_code=exit_code,
@@ -193,6 +195,8 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
         return f"Slurm does not answer any more, so nothing can be started in job {number}"
     if status.restarts > count_restarts(environment):
         return f"job {number} was requeued, and this process belongs to an earlier start of it"
+    if "T" in status.end and status.is_running and status.end <= time.strftime("%Y-%m-%dT%H:%M:%S"):
+        status = replace(status, state="TIMEOUT")  # Slurm starts no steps any more, and ends the job within a minute
     if status.state in _STATES_WITH_HOSTS:
         return ""
     end = status.describe_end() or f"is {status.state}"
