@@ -13,6 +13,7 @@ import json
 import signal
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,9 +124,7 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
     """Return how many ports each host needs: one a worker or server; the first also MEETINGS."""
-    counts = dict.fromkeys((program.host.name for program in programs), 0)
-    for program in programs:
-        counts[program.host.name] += program.role != SCHEDULER
+    counts = Counter(program.host.name for program in programs if program.role != SCHEDULER)
     counts[programs[0].host.name] += len(MEETINGS)
     return counts
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -85,9 +85,7 @@ def describe_device(device: Device) -> str:
 
 def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
     """Return how many ports each host needs: one a process, and one where the workers meet."""
-    counts = dict.fromkeys((slot.host.name for slot in slots), 0)
-    for slot in slots:
-        counts[slot.host.name] += 1
+    counts = Counter(slot.host.name for slot in slots)
     counts[slots[0].host.name] += MEETING_PORTS
     return counts
 
