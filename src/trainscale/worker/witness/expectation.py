@@ -76,7 +76,7 @@ def _compute(job: Job, emit: Emitter) -> None:
 
 
 def choose_arrays(job: Job, free_bytes: int) -> Arrays:
-    """Return arrays in float64, or in float32 for lack of memory; on the job's GPU if possible."""
+    """Return arrays in float64, or float32 for lack of memory; on the job's GPU if possible."""
     config = job.config
     if find_samples(config.model).loss != CROSS_ENTROPY:
         raise CannotCompute(f"the reference has no loss {find_samples(config.model).loss!r}")
@@ -135,7 +135,6 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
 
 
 def _compute_spread(value: Any, exact: Any) -> Any:
-    """Return the relative length of the difference; infinity relative to zero."""
     import numpy as np
 
     difference = np.linalg.norm(np.subtract(value, exact))
@@ -145,17 +144,16 @@ def _compute_spread(value: Any, exact: Any) -> Any:
 
 @dataclass
 class Outcome:
-    """What some ranks computed. Sketches have a row for each tensor."""
+    """What some ranks computed."""
 
     losses: list[list[float]] = field(default_factory=list)  # by step and worker
-    changes: list[Any] = field(default_factory=list)  # of shared weights, or of each worker's
+    # Sketches, with a row for each tensor: of shared weights, or of each worker's.
+    changes: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)  # of a first step
     initial_losses: list[float] = field(default_factory=list)
 
 
 class ReferenceSteps:
-    """Takes the first steps of a trial's ranks in one arithmetic."""
-
     def __init__(
         self,
         job: Job,
@@ -207,7 +205,7 @@ class ReferenceSteps:
         return outcome
 
     def _take_turns(self, pulls_before_step: bool) -> Outcome:
-        """Let each rank take one step after another, which the server applies as it comes."""
+        """Let each rank take a step, which the server applies as it comes."""
         outcome, optimizer = Outcome([[]]), self._make_optimizer()
         initial = self._make_optimizer().weights
         at_start = optimizer.weights if pulls_before_step else initial
@@ -248,9 +246,7 @@ class ReferenceSteps:
 
 
 class RankBatches:
-    """The samples (channels first, float32) and labels of every rank in its first steps, as
-    its own source gives them. Real images are kept in 8 bits.
-    """
+    """The samples and labels of every rank in its first steps, as its own source gives them."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -279,8 +275,8 @@ class RankBatches:
         return normalization(pixels), labels
 
     def describe(self) -> list[float]:
-        """Return the standard deviation of the first step's samples, how many are copies of another
-        one, how many labels occur, and how many samples there are: of rank 0 and of the last rank.
+        """Return of the first step of rank 0 and of the last rank: the standard deviation of the
+        samples, how many are copies, how many labels occur, and how many samples there are.
         """
         import numpy as np
 

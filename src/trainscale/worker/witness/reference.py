@@ -1,13 +1,12 @@
 """A network in numpy, written from the graph alone: its layers forward and backward, its
-loss, the gradients of its parameters, and their update (worker/models/graph.py has the layers).
+loss, and the update of its parameters (worker/models/graph.py has the layers).
 
-It shares no code with the adapters, so no mistake is in both. Batch norm uses the statistics
-of the batch that it is given. Nothing is dropped.
+It shares no code with the adapters, so no mistake is in both. Nothing is dropped.
 
 An arithmetic is ``fp64``, or emulates a precision in which trials are timed: in 32-bit arrays,
 with the operands of convolutions and matrix products rounded to the bits of the precision, and
-for the 16-bit formats the results of all layers too. Exponents keep the range of 32 bits.
-Images are (samples, rows, columns, channels) here; parameters are in the canonical layout.
+for the 16-bit formats the results of all layers too. Images are (samples, rows, columns,
+channels) here; parameters are in the canonical layout.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FLOAT32_BITS = 23
 class Arrays:
     """numpy's arrays."""
 
-    block_values = 1 << 21  # of the columns of a convolution that are made at a time: 16 MiB in float64
+    block_values = 1 << 21  # of a convolution's columns that are made at a time
 
     def __init__(self, arithmetic: str = "fp64", device: str = "") -> None:
         import numpy
@@ -69,7 +68,7 @@ class Arrays:
         return windows[:, :: stride[0], :: stride[1]]
 
     def round_operand(self, values: Any) -> Any:
-        """Return what a convolution or a matrix product reads of these values."""
+        """Return what a convolution or a matrix product reads."""
         return self._round(values) if self._dropped_bits else values
 
     def round_result(self, values: Any) -> Any:
@@ -147,7 +146,7 @@ class Node:
         return images[:, down : height - down, across : width - across]
 
     def iterate_below_kernel(self, images: Any) -> Iterator[Any]:
-        """Yield, for each position in the kernel, the values of the padded images below it."""
+        """Yield, for each position in the kernel, the padded images' values below it."""
         options, places = self.layer.options, self.layer.shape[1:]
         for position in product(*map(range, options["kernel"])):
             rows, columns = (
@@ -337,8 +336,6 @@ OPERATIONS: dict[str, Callable[..., Result]] = {each.__name__: each for each in 
 
 
 class ReferenceNetwork:
-    """Computes losses and gradients. It keeps nothing between two calls."""
-
     def __init__(self, graph: Graph, arrays: Arrays) -> None:
         self._graph, self._arrays = graph, arrays
         self._names: dict[str, dict[str, str]] = {}  # of the parameters of a layer, by role
@@ -376,7 +373,7 @@ class ReferenceNetwork:
         return loss, gradients
 
     def _forward(self, weights: Weights, images: Any) -> tuple[NamedArrays, dict[str, Backward]]:
-        """Return the outputs of the heads, and of each layer the function for its gradients."""
+        """Return the outputs of the heads, and of each layer its backward pass."""
         first, *layers = self._graph.layers
         heads = [head.layer for head in self._graph.heads]
         # How often each output is still to be used.
@@ -427,15 +424,13 @@ class ReferenceOptimizer:
             weight -= velocity * rate
 
 
-_COPIES = 6  # of the parameters: weights, velocities, gradients, their sum, and what a step computes
+_COPIES = 6  # of the parameters: weights, velocities, gradients, their sum and temporary ones
 _LARGEST_LAYERS = 4  # gradients and temporary arrays of the layer with the most values
 _INITIAL_BYTES = 4  # of an initial weight
 
 
 def estimate_needed_bytes(graph: Graph, batch: int, arrays: Arrays) -> int:
-    """Estimate the memory that steps of one rank at a time need: the parameters, what the
-    layers keep for ``backward``, and the columns of convolutions.
-    """
+    """Estimate the memory that steps of one rank at a time need."""
     kept, columns = 0, 0
     for layer in graph.layers:
         # Dropout keeps nothing. A ReLU keeps its output, but then nothing keeps its input.

@@ -1,10 +1,9 @@
 """Sketches: 64 numbers that represent a tensor, or its change, however large it is.
 
 A tensor is written as a matrix X, and its sketch is R·X·C / 8, where the 8 rows of R and the
-8 columns of C are random signs. So a sketch is linear. On average over signs, the square of
-its length is that of the tensor, and the sketches of two tensors differ by as much as the
-tensors do. Two values that swapped positions change it, and so does a row or a column that was
-left out. The signs of two tensors are independent: the sum of their sketches stands for both.
+8 columns of C are random signs. So a sketch is linear, and on average over signs as long as the
+tensor. Values that swapped positions change it, and so do those that were left out. The signs of
+two tensors are independent: the sum of their sketches stands for both.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 SIZE = 64
 _SIDE = 8  # rows of R, and columns of C
 _COLUMNS = 4096
-# A block stays in a core's cache, and OpenBLAS computes so small a product in this thread:
-# its other threads may wait for cores that other ranks have.
+# A block stays in a core's cache, and OpenBLAS computes so small a product in this thread.
 _CHUNK_ROWS = 8
 _MOST_THREADS = 4  # more hardly help: memory is shared
 
@@ -31,8 +29,7 @@ _MOST_THREADS = 4  # more hardly help: memory is shared
 def sketch(name: str, values: Any) -> numpy.ndarray:
     """Return the 64 numbers. The signs depend on the tensor's name and size only.
 
-    Values become float64 block by block, so the difference of two sketches is as precise as
-    the sketch of a difference, and a large tensor needs no second copy.
+    Values become float64 block by block, so a large tensor needs no second copy.
     """
     import numpy as np
 
@@ -59,7 +56,7 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
 
 
 def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.ndarray:
-    """Return the sketches of the named tensors, a row for each."""
+    """Return a row for each of the named tensors."""
     import numpy as np
 
     with ThreadPoolExecutor(min(_MOST_THREADS, len(list_usable_cores()))) as pool:

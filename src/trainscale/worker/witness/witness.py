@@ -1,12 +1,10 @@
 """What a rank does and reports to prove that its timed steps did the work.
-analyse/witness.py judges it.
 
-In the first steps, which are warm-up steps, dropout is off, in the same compiled program:
-its random numbers cannot be computed anywhere else. After them the rank keeps its losses and
-a sketch of how its weights changed. After the window it notes how much work its device still
-had to do, and how much of the head's weights weight decay has left, which counts the updates.
-Last it takes closing steps from the initial weights: what a step computes must be the same
-after the window as before it.
+In the first steps, which are warm-up, dropout is off, in the same compiled program. After them
+the rank keeps its losses and a sketch of how its weights changed. After the window it notes how
+much work its device still had to do, and how much of the head's weights weight decay has left,
+which counts the updates. Last it takes closing steps from the initial weights: what a step
+computes must be the same after the window as before it. analyse/witness.py judges all this.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ CLOSING_STEPS = 3  # give the gradient twice, so that every third update is seen
 
 
 class Witness:
-    """Follows one rank and fills in its report."""
-
     def __init__(self, adapter: Adapter, rendezvous: Rendezvous, report: Report) -> None:
         self._adapter, self._job, self._rendezvous = adapter, adapter.job, rendezvous
         self._report, self._proof = report, report.witness
@@ -67,21 +63,18 @@ class Witness:
 
     @contextmanager
     def take_turn(self, heartbeat: HeartbeatSender) -> Iterator[None]:
-        """Wait for this rank's turn to take its first step, where ranks take turns.
-
-        The heartbeat counts the turns, so that a rank which waits long does not seem to hang.
-        """
+        """Wait for this rank's turn to take its first step, where ranks take turns."""
         turns = self._job.workers if self._steps_left and self._takes_turns else 0
         for earlier in range(min(turns, self._job.rank)):
             self._rendezvous.exchange(f"turn {earlier}")
-            heartbeat.step = earlier + 1
+            heartbeat.step = earlier + 1  # otherwise a rank which waits long would seem to hang
         yield
         for own_or_later in range(self._job.rank, turns):
             self._rendezvous.exchange(f"turn {own_or_later}")
             heartbeat.step = own_or_later + 1
 
     def observe(self, loss: float) -> None:
-        """Note the loss of a step, and after the last first step how the weights changed."""
+        """Note the loss of a first step, and after the last one how the weights changed."""
         if not self._steps_left:
             return
         self._losses.append(keep_finite(loss))
@@ -102,24 +95,21 @@ class Witness:
                 self._rendezvous.exchange("changed weights")
 
     def _choose_sketches(self, rows: Any) -> dict[str, tuple[float, ...]]:
-        """Return the sketches of single tensors on the last worker, which has the newest."""
+        # The last worker has the newest.
         is_last = self._job.rank == self._job.workers - 1
         return dict(zip(self._names, map(_list_numbers, rows))) if is_last else {}
 
     @contextmanager
     def time_window(self) -> Iterator[None]:
-        """Time a window or an epoch by a second clock, which verifies that of the loop."""
+        """Time a window or an epoch by a second clock."""
         began = time.monotonic()
         yield
         self._outer_seconds += time.monotonic() - began
 
     def observe_window(self, weights: NamedArrays, steps: int) -> None:
-        """Note what proves the window. All ranks call it together, after their last step.
-
-        ``steps`` are all steps that this rank took, also before the window.
-        """
+        """Note what proves the window. All ranks call it together, after all their ``steps``."""
         job, proof, rate = self._job, self._proof, learning_rate_schedule(self._job)
-        # Asynchronous servers apply every gradient, but a schedule counts those of all workers as one.
+        # Behind asynchronous servers, a schedule counts the updates of all workers as one.
         sharers, proof.updates = 1, steps
         if self._takes_turns:
             sharers, proof.updates = job.workers, sum(self._rendezvous.exchange("steps", steps))
@@ -133,7 +123,7 @@ class Witness:
         )
 
     def take_closing_steps(self, source: Any, steps: int) -> None:
-        """Take the closing steps. All ranks call it together. ``steps`` are those taken so far."""
+        """All ranks call it together, after all their ``steps``."""
         job, adapter = self._job, self._adapter
         graph = adapter.catalogue_graph
         # Where ranks take turns, a schedule of the learning rate counts the steps of all of them.
@@ -208,18 +198,17 @@ class Witness:
 
 
 def _list_numbers(sketch: Any) -> tuple[float, ...]:
-    """Return the numbers of a sketch, with 0 for those that are not finite."""
     import numpy as np
 
+    # JSON has finite numbers only.
     return tuple(np.where(np.isfinite(sketch), sketch, 0.0).tolist())
 
 
 def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> float | None:
     """Return the share of the head's initial class sum that weight decay has left.
 
-    The gradient of softmax cross-entropy sums to zero over the classes. So the sum of the
-    head's weights over the classes changes by weight decay alone: after N updates a share of
-    it remains that follows from the learning rate, the momentum, the weight decay and N.
+    The gradient of softmax cross-entropy sums to zero over the classes. So that sum changes by
+    weight decay alone: the share follows from rate, momentum, decay and the number of updates.
     """
     graph = find_graph(config)
     if graph is None:
@@ -229,8 +218,8 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
     if head is None or len(head.shape) != 2:
         return None
     first = make_initial(graph, head, seed).sum(axis=0, dtype="f8")
-    # Gradients sum to zero except for rounding, whose sum is along the features. After a ReLU
-    # those are positive, so most of it is the same for all, and disappears with the mean.
+    # Rounding leaves a sum along the features. After a ReLU those are positive, so most of it is
+    # the same for all, and disappears with the mean.
     direction = first - first.mean()
     return float(direction @ weights[name].sum(axis=0, dtype="f8") / (direction @ first))
 

@@ -118,7 +118,7 @@ class TensorFlowAdapter(Adapter):
             self._prepare_optimizer()
             self.set_dropout(True)
             tf.random.set_seed(self.job.seed + self.job.rank)  # dropout differs between ranks, weights do not
-            # Users' networks may rely on AutoGraph, without which a first step takes half the time.
+            # Users' networks may rely on AutoGraph; without it a graph's first step takes half the time.
             self._autograph = not isinstance(self.network, GraphNetwork)
             self._rates, self._updates = learning_rate_schedule(self.job), 0
             self._place_rate = functools.lru_cache(1)(self._place_rate)  # it seldom changes
