@@ -21,6 +21,7 @@ from ...analyse.statistics import CONFIDENCE, Estimate, Interval, count_repeats,
 from ...errors import InputError, explain_unknown
 from ...record.decoding import remove_unprintable
 from ...record.parity import PROVEN, REFUTED, UNPROVEN
+from ...report.documents import load_template
 from ...spec.config import Config
 from .sides import (
     BY_BUDGET,
@@ -80,6 +81,10 @@ class Difference:
     a: str
     b: str
     needed: str = ""
+
+    @property
+    def is_unproven(self) -> bool:
+        return self.a == self.b
 
 
 @dataclass(frozen=True)
@@ -462,20 +467,7 @@ def check_sides(a: Side, b: Side, despite: Collection[str]) -> tuple[Difference,
     forbidden = [difference for difference in differences if difference.name not in despite]
     if not forbidden:
         return differences
-    width = max(len(difference.field) for difference in forbidden)
-    differing, unproven, lines = [], [], []
-    for each in forbidden:
-        if each.a == each.b:
-            unproven.append(each.name)
-            values = f"both {each.a}; {each.needed}"
-        else:
-            differing.append(each.name)
-            values = f"A {remove_unprintable(each.a)}  B {remove_unprintable(each.b)}"
-        lines.append(f"\n    {each.name + ':':<13}{each.field:<{width}}  {values}")
-    reasons = [f"they differ in {', '.join(dict.fromkeys(differing))}"] if differing else []
-    reasons += [f"their {', '.join(unproven)} is not proven"] if unproven else []
-    names = [name for name in NAMES if name in {*despite, *differing, *unproven}]
-    raise InputError(
-        f"A ({a.title}) and B ({b.title}) are not compared, because {' and '.join(reasons)}:"
-        f"{''.join(lines)}\n  Measure both in the same way; or, if the change was meant: --despite {','.join(names)}"
-    )
+    names = {*despite, *(difference.name for difference in forbidden)}
+    template = load_template(__package__, "refusal.j2", (("printable", remove_unprintable),))
+    text = template.render(a=a, b=b, forbidden=forbidden, names=[name for name in NAMES if name in names])
+    raise InputError(text.rstrip())

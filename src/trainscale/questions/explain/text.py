@@ -14,7 +14,7 @@ from ...record.run import RunInfo
 from ...record.trial import TrialRecord
 from ...report.documents import join_lines, load_template, pick, split_paragraphs
 from ...report.documents import render_json as encode_json
-from ...report.numbers import THIN, format_duration, format_integer, format_number, format_percent
+from ...report.numbers import THIN, format_count, format_duration, format_integer, format_number, format_percent
 from ...report.table import escape
 from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
@@ -151,8 +151,9 @@ def render_document(points: Sequence[PointExplanation], command: str, form: str)
         points=points,
         command=command,
         columns=COLUMNS,
-        describe=_describe_point,
+        count=format_count,
         limits=format_limits,
+        ms=format_milliseconds,
         notes=list_notes,
         verdict=describe_verdict,
         THIN=THIN,
@@ -169,12 +170,6 @@ def _wrap(text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _describe_point(point: PointExplanation) -> str:
-    hosts = f" on {point.hosts} hosts" if point.hosts > 1 else ""
-    repeats = f"{point.repeats} repeat{'s' if point.repeats != 1 else ''}"
-    return f"{point.devices} devices{hosts}, {repeats}, {format_milliseconds(point.step_seconds)} a step"
 
 
 def render_json(points: Sequence[PointExplanation], command: str) -> str:

@@ -92,6 +92,11 @@ class Ladder:
     def name(self) -> str:
         return f"{self.scaling.capitalize()} scaling"
 
+    @property
+    def heading(self) -> str:
+        scope = "per device" if self.scaling == WEAK else "over all devices"
+        return f"{self.name}: batch {self.series.config.batch:,} {scope}"
+
     def find_point(self, devices: int) -> Point | None:
         return next((point for point in self.series.points if point.devices == devices), None)
 

@@ -43,7 +43,7 @@ _ENERGY_SOURCES = {
 def make_sections(study: Study, command: str) -> Iterator[Section]:
     run, grids = study.info, {}
     for ladder in study.ladders:
-        grids[_name_ladder(ladder)] = _make_ladder_grid(ladder)
+        grids[ladder.heading] = _make_ladder_grid(ladder)
     grids["Cost of the training"] = _make_cost_grid(study)
     commands = {f"{scaling.capitalize()} scaling": command for scaling in study.missing}
     points = [point for ladder in study.ladders for point in ladder.series.points]
@@ -63,7 +63,6 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         wording=wording,
         with_error=format_with_error,
         with_limits=numbers.format_with_limits,
-        name_ladder=_name_ladder,
         describe_energy=_describe_energy,
         describe_held_out=describe_held_out,
         explain_method=explain_method,
@@ -71,11 +70,6 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
     for block in re.split("^# ", text, flags=re.MULTILINE)[1:]:
         heading, *paragraphs = (re.sub("[ \\n]+", " ", part.strip(" \n")) for part in re.split(r"\n *\n", block))
         yield Section(heading, tuple(filter(None, paragraphs)), grids.get(heading), commands.get(heading, ""))
-
-
-def _name_ladder(ladder: Ladder) -> str:
-    scope = "per device" if ladder.scaling == WEAK else "over all devices"
-    return f"{ladder.name}: batch {format_integer(ladder.series.config.batch)} {scope}"
 
 
 def _make_ladder_grid(ladder: Ladder) -> Grid:
@@ -96,7 +90,7 @@ def _make_ladder_grid(ladder: Ladder) -> Grid:
                 format_efficiency(point.efficiency),
             )
         )
-    return Grid(_name_ladder(ladder), header, tuple(rows), left=())
+    return Grid(ladder.heading, header, tuple(rows), left=())
 
 
 def _make_cost_grid(study: Study) -> Grid:
