@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from login import Followed, Login
+from lab_runs import Followed, list_ranks
+from login import Login
 from processes import until
 
 from lab import Lab, Slurm
@@ -25,7 +26,7 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
 
 def begin(login: Login, *argv: str) -> Followed:
     """Start a command and wait until it has measured its first trial."""
-    run = Followed(login, *argv)
+    run = login.begin(*argv)
     until(lambda: login.trials() or run.has_ended, "the first trial", 180)
     assert not run.has_ended, run.output
     return run
@@ -42,10 +43,6 @@ def statuses(login: Login) -> list[str]:
 def in_allocation(*options: str, repeats: int, steps: int = 3) -> list[str]:
     run = [sys.executable, "-m", "trainscale", "run", *QUICK, "--repeats", str(repeats), "--steps", str(steps)]
     return ["salloc", "--quiet", "--nodes=2", "--exclusive", *options, *run]
-
-
-def has_rank(lab: Lab, host: str) -> bool:
-    return any(line.endswith(" rank") for line in lab.processes(host))
 
 
 def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_same_command_in_another(
@@ -100,8 +97,8 @@ def test_a_requeued_job_goes_on_elsewhere_though_its_first_start_was_cut_off_and
 def test_a_node_that_slurm_loses_is_named_where_the_allocation_goes_on(login: Login, lab: Lab, slurm: Slurm) -> None:
     """Slurm then ends the keepers of the other nodes, too. They are not the cause."""
     argv = in_allocation("--no-kill", "--nodelist=node1,node2", repeats=1, steps=100_000)
-    run = Followed(login, *argv)
-    until(lambda: has_rank(lab, "node2") or run.has_ended, "a rank", 180)
+    run = login.begin(*argv)
+    until(lambda: list_ranks(lab, "node2") or run.has_ended, "a rank", 180)
     assert not run.has_ended, run.output
     lab.link("node2", up=False)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from login import Followed, Login
+from login import Login
 
 from lab import Lab
 from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
@@ -24,10 +24,6 @@ QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
 @pytest.fixture(scope="module")
 def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(2)
-
-
-def begin(login: Login, *arguments: str) -> Followed:
-    return Followed(login, sys.executable, "-m", "trainscale", *arguments)
 
 
 def read_job(login: Login, output: str) -> str:
@@ -86,7 +82,7 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
 ) -> None:
     (login.folder / "mine.toml").write_text('launcher = "slurm"\nnodes = 1\nrepeats = 3\n')
     argv = ["run", "mine.toml", *QUICK, "--time", "30", "-o", "out"]
-    first = begin(login, *argv)
+    first = login.begin(sys.executable, "-m", "trainscale", *argv)
     first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
     job = read_job(login, "out")
@@ -110,7 +106,7 @@ def test_a_job_that_is_told_to_end_keeps_what_is_finished_and_the_same_command_c
 
 def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is_cancelled(login: Login) -> None:
     argv = ["run", *QUICK, "--repeats", "9", "--launcher", "slurm", "--nodes", "1", "--time", "30"]
-    first = begin(login, *argv)
+    first = login.begin(sys.executable, "-m", "trainscale", *argv)
     first.wait_for("runs on node1")
     first.popen.send_signal(signal.SIGINT)
     assert first.finish() == 130
@@ -118,7 +114,7 @@ def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is
     job = read_job(login, f"runs/{output.name}")
     assert f"job {job} goes on; the same command follows it again; to end it: scancel {job}" in first.output
 
-    second = begin(login, *argv)
+    second = login.begin(sys.executable, "-m", "trainscale", *argv)
     second.wait_for(f"job {job} measures this already")
     second.wait_for("runs on node1")
     login.run("scancel", job)
@@ -131,7 +127,7 @@ def test_ctrl_c_leaves_the_job_and_the_same_command_follows_it_again_until_it_is
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_from_its_journal_and_is_followed_on(login: Login) -> None:
     argv = ["run", *QUICK, "--repeats", "3", "--launcher", "slurm", "--nodes", "1", "--time", "30", "-o", "out"]
-    first = begin(login, *argv)
+    first = login.begin(sys.executable, "-m", "trainscale", *argv)
     first.wait_for("repeat 1: ")
     kept = login.trials("out")[0]
     job = read_job(login, "out")

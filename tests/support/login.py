@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from processes import until
+from lab_runs import Followed, list_trials
 
 from lab import Lab, Slurm
 from trainscale.cluster.hosts import HostAccess
@@ -30,36 +29,11 @@ class Login:
     def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
 
+    def begin(self, *argv: str) -> Followed:
+        return Followed(self.lab, self.folder, argv, self.environment)
+
     def trials(self, output: str = "out") -> list[dict[str, Any]]:
-        path = self.folder / output / "trials.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-class Followed:
-    """A command in the background, with what it prints."""
-
-    def __init__(self, login: Login, *argv: str) -> None:
-        self._path = login.folder / f"output-{len(list(login.folder.iterdir()))}"
-        with self._path.open("wb") as out:
-            self.popen = login.lab.popen(
-                argv, cwd=login.folder, env=login.environment, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT,
-            )  # fmt: skip
-
-    @property
-    def output(self) -> str:
-        return self._path.read_text()
-
-    @property
-    def has_ended(self) -> bool:
-        return self.popen.poll() is not None
-
-    def wait_for(self, text: str) -> None:
-        until(lambda: text in self.output or self.has_ended, text, 120)
-        assert text in self.output, self.output
-
-    def finish(self, seconds: float = 240) -> int:
-        return self.popen.wait(seconds)
+        return list_trials(self.folder, output)
 
 
 class LabSshLauncher(SshLauncher):
