@@ -27,7 +27,7 @@ EXPLAINED = {
     ("spec/groups.py", "B108"): "the same default, in a help text",
     ("worker/inspection/host.py", "B108"): "the same default",
     ("launch/launchers/mpi.py", "B108"): "the folder is made by mkdtemp, which only the user may enter",
-    ("report/html.py", "B704"): "of this package, or JSON whose < is encoded; the template escapes what users write",
+    ("report/pages.py", "B704"): "of this package, or JSON whose < is encoded; the template escapes what users write",
 }
 
 

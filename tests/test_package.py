@@ -79,7 +79,7 @@ def test_the_models_package_exports_exactly_these_names() -> None:
 # `questions` word their answers with the numbers, tables and charts of `report`; its documents show those answers, so
 # they come after them. runs.py, which `import trainscale` offers, and the commands use all of them.
 DOCUMENTS = "report/details.py"
-DOCUMENT_FILES = (DOCUMENTS, "report/html.py", "report/markdown.py", "report/outputs.py")
+DOCUMENT_FILES = (DOCUMENTS, "report/pages.py", "report/outputs.py")
 SHOWS_ITSELF = "analyse/series.py"  # its functions import report when a notebook shows a series
 ORDER = [
     "worker", "spec", "cluster", "record", "analyse", "launch", "measure", "report", "questions", DOCUMENTS, "export",

@@ -18,7 +18,7 @@ from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import draw_accuracy, draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import VegaSpec, choose_styles, to_svg
-from trainscale.report.html import render_report_html
+from trainscale.report.pages import render_report_html
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVE = curve(make_config(), {1: 10.0, 2: 19.0})

@@ -35,7 +35,7 @@ from trainscale.report.details import (
     thin_out,
 )
 from trainscale.report.drawing import Frame, VegaSpec, to_svg
-from trainscale.report.html import render_report_html
+from trainscale.report.pages import render_report_html
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 

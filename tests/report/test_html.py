@@ -12,7 +12,7 @@ from reported import reported
 
 from trainscale.analyse.series import build_series
 from trainscale.record.run import RunInfo
-from trainscale.report.html import render_report_html
+from trainscale.report.pages import render_report_html
 
 
 class Page(HTMLParser):

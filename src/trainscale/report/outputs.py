@@ -13,9 +13,8 @@ from .charts import FULL, draw_speedup, draw_throughput, list_charts
 from .details import choose_charted, make_details
 from .drawing import to_svg
 from .drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert
-from .html import render_report_html
-from .markdown import render_report_md
 from .options import FORMATS, PDF, PNG, SVG, ReportOptions
+from .pages import render_report_html, render_report_md
 from .provenance_tables import make_difference_grid
 from .redaction import Redaction, make_redaction
 

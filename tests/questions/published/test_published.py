@@ -49,9 +49,8 @@ from trainscale.questions.published.text import (
 )
 from trainscale.report.charts import FULL, list_charts
 from trainscale.report.drawing import VegaSpec
-from trainscale.report.html import render_report_html
-from trainscale.report.markdown import render_report_md
 from trainscale.report.options import Overlay
+from trainscale.report.pages import render_report_html, render_report_md
 
 
 def standing(*curves: PublishedCurve, run_of: str = "NVIDIA A100-SXM4-80GB", **changes: Any) -> NeighbourComparison:

@@ -1,4 +1,4 @@
-"""report.html: all results in one file that works offline, with and without scripts."""
+"""report.html, one file that works offline, with and without scripts; report.md, its tables as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
 from .provenance_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
-from .table import select_series_in_full
+from .table import escape, make_scaling_grid, render_markdown, select_series_in_full
 
 # The CSS classes of the figures.
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
@@ -125,3 +125,33 @@ _FILTERS = (
     ("plain", _format_value),
     ("printable", remove_unprintable),
 )
+
+
+def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
+    """Return the document. Title, summary and verdicts are those of report.html."""
+    all_series = [series for run in runs for series in run.series]
+    learning = {}
+    if any(series.learns for series in all_series):
+        learning = {
+            "System performance": [grid for run in runs for grid in learning_tables.make_system_grids(run)],
+            "By device count": learning_tables.make_device_grids(all_series),
+            "Every epoch": learning_tables.make_epoch_grids(all_series),
+        }
+    origins = []
+    for run in runs:
+        for grid in (make_machines_grid(run.info), make_datasets_grid(run.info, run.series)):
+            if grid:
+                origins.append(replace(grid, title=run.add_label(grid.title)))
+    filters = (("escape", escape), ("points", make_scaling_grid), ("table", render_markdown))
+    text = load_template(__package__, "report.md.j2", filters).render(
+        runs=runs,
+        all_series=all_series,
+        differences=make_difference_grid(runs) if len(runs) > 1 else None,
+        learning=learning,
+        origins=origins,
+        details=details or PageDetails(),
+        overlay=overlay or Overlay(),
+        unit=find_common_unit(all_series),
+        wording=wording,
+    )
+    return text.rstrip() + "\n"
