@@ -14,7 +14,7 @@ from operator import mul
 from ..record.parity import PROVEN, REFUTED, UNPROVEN, Check, WitnessVerdict
 from ..record.trial import Failure, TrialRecord
 from ..worker.data.facts import SYNTHETIC
-from ..worker.frameworks.catalog import FRAMEWORKS, UPDATE_COUNT_ERROR
+from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.sample import HASH_MODULUS, SeenByRank, compute_hash_sum, unpack_flags
 from ..worker.training.loop import RESIDENT_WARMUP
 from .checks import STEPS_OFF_WINDOW
@@ -345,8 +345,7 @@ def _check_updates(trial: _Trial) -> None:
     if config.strategy == "ps-async" and surplus:  # only the rank that pushed last has the newest weights
         newest = max(surplus, key=surplus.__getitem__)
         surplus = {newest: surplus[newest]}
-    framework = FRAMEWORKS.get(config.framework)
-    error = framework.update_count_error if framework else UPDATE_COUNT_ERROR
+    error = FRAMEWORKS[config.framework].update_count_error
     for rank, off in surplus.items():
         updates = witnesses[rank].updates
         by_decay = f"by their weight decay, the weights had {updates + off:.1f} updates and not {updates}"

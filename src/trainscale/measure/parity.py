@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -133,11 +132,10 @@ def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], 
     for device in host.devices[:at_once]:
         free_devices.put(device)
     connections: list[ConnectedHosts] = []
-    stopped = threading.Event()
     errors: dict[Config, str] = {}
 
     def compute_one(config: Config, precision: str, path: Path) -> None:
-        if stopped.is_set() or config in errors:
+        if config in errors:
             return
         name = f"  {config.framework} {config.layout} {precision}"
         device = free_devices.get()
@@ -163,7 +161,7 @@ def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], 
         try:
             wait_for_futures([pool.submit(compute_one, *key, path) for key, path in files.items()])
         except BaseException:
-            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             for connection in tuple(connections):
                 connection.request_end()
             raise

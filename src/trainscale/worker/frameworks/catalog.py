@@ -35,10 +35,6 @@ PRECISIONS: dict[str, str] = {
 LAYOUTS: dict[str, str] = {"nchw": "channels first", "nhwc": "channels last"}
 
 
-# The relative error of counting updates by weight decay (witness/witness.py) in 32-bit numbers.
-UPDATE_COUNT_ERROR = 0.005
-
-
 @dataclass(frozen=True)
 class Framework:
     """``imports`` are the modules that must exist. ``engines`` names what does the work of a strategy.
@@ -61,7 +57,7 @@ class Framework:
     scheduler: bool = False  # parameter servers need a scheduler, which is a process of its own
     # Whether a worker of asynchronous servers reads the weights before its step, not after a push.
     pulls_before_step: bool = False
-    update_count_error: float = UPDATE_COUNT_ERROR
+    update_count_error: float = 0.005  # relative, of counting them by weight decay in 32-bit numbers
     install: str = ""
     plugin: PluginReference | None = None
     strategy_adapters: Mapping[str, str] = field(default_factory=dict, hash=False)  # where it is not ``adapter``
