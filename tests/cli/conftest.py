@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from cluster_commands import HERE, UP, output_of
@@ -21,18 +20,15 @@ from lab import Lab, Slurm
 from trainscale import cli
 
 
-class Refused(Protocol):
-    def __call__(self, *argv: str, main: Callable[[list[str]], int] = cli.main) -> str: ...
-
-
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command in the test's folder. It must print one message only and write nothing; return the message."""
     monkeypatch.chdir(tmp_path)
 
-    def refuse(*argv: str, main: Callable[[list[str]], int] = cli.main) -> str:
+    def refuse(*argv: str, code: int = 2) -> str:
         before = sorted(tmp_path.rglob("*"))
-        assert main([*argv]) == 2
+        capsys.readouterr()
+        assert cli.main([*argv]) == code
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.count("trainscale: ") == 1

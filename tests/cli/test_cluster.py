@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster_commands import HERE, UP, output_of, refusal
+from cluster_commands import HERE, UP, output_of
 from command import trainscale, trainscale_at_terminal
 from processes import until
 from simulated_aws import IMAGE, REGION, Server
@@ -62,10 +63,8 @@ def test_a_variable_names_the_region(cluster: Server, tmp_path: Path, monkeypatc
     assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status")
 
 
-def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path) -> None:
-    assert "there is already a cluster 'trainscale' in us-west-2 (CREATE_COMPLETE" in refusal(
-        tmp_path, *UP, *HERE, "--yes"
-    )
+def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "there is already a cluster 'trainscale' in us-west-2 (CREATE_COMPLETE" in refused(*UP, *HERE, "--yes")
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here (tests/needs.sh installs it on Debian)")
@@ -95,13 +94,13 @@ def test_hosts_writes_the_nodes_file_and_an_ssh_configuration_that_openssh_under
     assert seen_by_ssh("trainscale-master")["hostname"] == address["PublicIp"]
 
 
-def test_hosts_replaces_its_own_files_and_no_others(cluster: Server, tmp_path: Path) -> None:
+def test_hosts_replaces_its_own_files_and_no_others(
+    cluster: Server, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     output_of(tmp_path, "cluster", "hosts", *HERE)
     output_of(tmp_path, "cluster", "hosts", *HERE)
     (tmp_path / "mine").write_text("10.1.1.1 precious\n")
-    assert "mine exists and was not written by this command" in refusal(
-        tmp_path, "cluster", "hosts", *HERE, "-o", "mine"
-    )
+    assert "mine exists and was not written by this command" in refused("cluster", "hosts", *HERE, "-o", "mine")
     assert (tmp_path / "mine").read_text() == "10.1.1.1 precious\n"
     output_of(tmp_path, "cluster", "hosts", *HERE, "-o", "other")
     assert (tmp_path / "other").read_text() == (tmp_path / "nodes").read_text()
@@ -129,10 +128,12 @@ def test_ssh_becomes_the_ssh_program(cluster: Server, tmp_path: Path, monkeypatc
     assert done.stdout.splitlines()[-2:] == ["--", "nvidia-smi"]
 
 
-def test_hosts_writes_nothing_while_workers_are_missing(own_cluster: Server, tmp_path: Path) -> None:
+def test_hosts_writes_nothing_while_workers_are_missing(
+    own_cluster: Server, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     instances = own_cluster.client("autoscaling").describe_auto_scaling_instances()["AutoScalingInstances"]
     own_cluster.client("ec2").stop_instances(InstanceIds=[instances[0]["InstanceId"]])
-    assert "2 of 3 workers of 'trainscale' are running" in refusal(tmp_path, "cluster", "hosts", *HERE, code=1)
+    assert "2 of 3 workers of 'trainscale' are running" in refused("cluster", "hosts", *HERE, code=1)
 
 
 def test_down_leaves_nothing(own_cluster: Server, tmp_path: Path) -> None:
@@ -142,7 +143,9 @@ def test_down_leaves_nothing(own_cluster: Server, tmp_path: Path) -> None:
     assert "nothing is left of one" in output_of(tmp_path, "cluster", "down", *HERE, "--yes")
 
 
-def test_down_after_a_half_failed_up_leaves_nothing(account: Server, tmp_path: Path) -> None:
+def test_down_after_a_half_failed_up_leaves_nothing(
+    account: Server, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     with account.refusing_groups("VcpuLimitExceeded: more than your current vCPU limit of 0 allows"):
         done = trainscale(tmp_path, *UP, *HERE, "--yes")
     assert done.returncode == 1
@@ -154,7 +157,7 @@ def test_down_after_a_half_failed_up_leaves_nothing(account: Server, tmp_path: P
     shown = trainscale(tmp_path, "cluster", "status", *HERE)
     assert shown.returncode == 1
     assert "VcpuLimitExceeded" in shown.stdout
-    assert "the remains of a failed start" in refusal(tmp_path, *UP, *HERE, "--yes")
+    assert "the remains of a failed start" in refused(*UP, *HERE, "--yes")
 
     output_of(tmp_path, "cluster", "down", *HERE, "--yes")
     assert account.resources() == {}
@@ -178,7 +181,9 @@ def test_workers_that_cannot_be_had_end_up_at_once_and_what_was_made_is_taken_do
 
 
 @pytest.mark.slow
-def test_down_touches_no_other_cluster_and_no_other_stack(own_cluster: Server, tmp_path: Path) -> None:
+def test_down_touches_no_other_cluster_and_no_other_stack(
+    own_cluster: Server, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     output_of(tmp_path, *UP, *HERE, "--yes", "--name", "second")
     template = '{"Resources": {"Net": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}}}}'
     formation = own_cluster.client("cloudformation")
@@ -186,8 +191,8 @@ def test_down_touches_no_other_cluster_and_no_other_stack(own_cluster: Server, t
     output_of(tmp_path, "cluster", "down", *HERE, "--yes")
     assert sorted(own_cluster.resources()["stacks"]) == ["second", "theirs"]
     assert len(own_cluster.resources()["instances"]) == 4
-    assert "'theirs' in us-west-2 was not made by trainscale" in refusal(
-        tmp_path, "cluster", "down", *HERE, "--yes", "--name", "theirs"
+    assert "'theirs' in us-west-2 was not made by trainscale" in refused(
+        "cluster", "down", *HERE, "--yes", "--name", "theirs"
     )
     output_of(tmp_path, "cluster", "down", *HERE, "--yes", "--name", "second")
     assert own_cluster.resources()["stacks"] == ["theirs"]
@@ -252,11 +257,11 @@ def test_an_interruption_while_it_is_made_says_how_to_go_on_and_how_to_remove_it
     assert err == "trainscale: interrupted\n"
 
 
-def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(account: Server, tmp_path: Path) -> None:
+def test_without_a_terminal_it_must_be_said_that_nobody_is_asked(
+    account: Server, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     assert (
         "AWS bills for 3 × p4d.24xlarge and a master, and there is no terminal to ask on; --yes starts them"
-        in refusal(tmp_path, *UP, *HERE)
+        in refused(*UP, *HERE)
     )
-    assert "removes the cluster 'trainscale' and its shared file system; --yes" in refusal(
-        tmp_path, "cluster", "down", *HERE
-    )
+    assert "removes the cluster 'trainscale' and its shared file system; --yes" in refused("cluster", "down", *HERE)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster_commands import HERE, UP, check_refusal, refusal
-from command import Command
+from cluster_commands import HERE, UP
 from simulated_aws import IMAGE, REGION
 
 from trainscale import cli
@@ -66,38 +66,38 @@ def test_wrong_input_is_one_message_and_nothing_is_made(
     assert message in refused(*argv)
 
 
-def test_a_profiles_own_region_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "config"
-    config.write_text(f"[default]\nregion = {REGION}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    assert "--region: in which region?" in refusal(tmp_path, *UP, "--yes")
+@pytest.mark.parametrize(
+    ("variables", "argv", "code", "message"),
+    [
+        (
+            {"AWS_CONFIG_FILE": "config"},
+            [*UP, "--yes"],
+            2,
+            "--region: in which region?",
+        ),  # a profile's own does not count
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, [*UP, *HERE, "--yes"], 2, "AWS: no credentials found"),
+        ({"AWS_PROFILE": "nobody"}, [*UP, *HERE, "--yes"], 2, "The config profile (nobody) could not be found"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, ["cluster", "status", *HERE], 1, "AWS cannot be reached"),
+    ],
+)
+def test_an_environment_that_does_not_suffice_is_told(
+    variables: dict[str, str], argv: list[str], code: int, message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str],
+) -> None:  # fmt: skip
+    (tmp_path / "config").write_text(f"[default]\nregion = {REGION}\n")
+    for name, value in variables.items():
+        if value:
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name)
+    assert message in refused(*argv, code=code)
 
 
-def test_without_credentials_the_ways_to_give_them_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert "AWS: no credentials found" in refusal(tmp_path, *UP, *HERE, "--yes")
-
-
-def test_a_profile_that_does_not_exist_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    assert "The config profile (nobody) could not be found" in refusal(tmp_path, *UP, *HERE, "--yes")
-
-
-def test_aws_that_cannot_be_reached_is_a_failure_not_wrong_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_boto3_the_extra_that_brings_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert "AWS cannot be reached" in refusal(tmp_path, "cluster", "status", *HERE, code=1)
-
-
-def test_without_boto3_the_extra_that_brings_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = tmp_path / "boto3.py"
-    hidden.write_text("raise ImportError('not here')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    message = check_refusal(Command(tmp_path, *UP, *HERE, "--yes").finish(), tmp_path, [hidden])
-    assert "needs boto3\n  pip install 'trainscale[aws]'" in message
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert "needs boto3\n  pip install 'trainscale[aws]'" in refused(*UP, *HERE, "--yes")
 
 
 @pytest.mark.parametrize("action", ["up", "status", "hosts", "ssh", "down"])

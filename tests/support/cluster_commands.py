@@ -1,8 +1,7 @@
-"""``trainscale cluster`` for tests: the usual arguments, and checks of what a command prints."""
+"""``trainscale cluster`` for tests: the usual arguments, and what a command prints."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from command import trainscale
@@ -18,18 +17,3 @@ def output_of(folder: Path, *argv: str) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
-
-
-def refusal(folder: Path, *argv: str, code: int = 2) -> str:
-    """Return the message of a command that fails with this message only and writes no file."""
-    before = sorted(folder.rglob("*"))
-    done = trainscale(folder, *argv)
-    return check_refusal(done, folder, before, code)
-
-
-def check_refusal(done: subprocess.CompletedProcess[str], folder: Path, before: list[Path], code: int = 2) -> str:
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("trainscale: ") == 1
-    assert sorted(folder.rglob("*")) == before
-    return done.stderr.removeprefix("trainscale: ")
