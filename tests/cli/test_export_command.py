@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 from command import trainscale
-from factories import make_run
 from pyarrow import parquet
 from stored_runs import two_series, write_run
-
-from trainscale.record.journal import open_journal
 
 
 @pytest.fixture
@@ -38,14 +35,6 @@ def test_a_file_is_written_and_named(folder: Path) -> None:
     done = trainscale(folder, "export", "runs/first", "runs/second", "--to", "parquet", "-o", "new/all.parquet")
     assert done.stdout == "new/all.parquet: 36 trials of 2 runs\n", done.stderr
     assert parquet.read_table(folder / "new/all.parquet").num_rows == 36
-
-
-def test_a_run_without_a_finished_trial_is_left_out_and_named(folder: Path) -> None:
-    open_journal(folder / "begun", make_run()).close()
-    done = trainscale(folder, "export", "begun", "runs/first", "--to", "json")
-    assert done.returncode == 0
-    assert done.stderr == "trainscale: begun: no trial of this run has finished; it is left out\n"
-    assert "no trial of these runs has finished" in refusal(folder, "begun", "--to", "csv")
 
 
 def test_exporting_does_not_change_the_run(folder: Path) -> None:

@@ -19,6 +19,7 @@ from environments import fabricate
 from factories import failed_record, make_config, make_run
 from small_sets import write_mnist
 from stored_runs import two_series, write_run
+from watched_runs import CONFIG, begin, records
 
 from trainscale import cli
 from trainscale.cli import runscalabilitytest
@@ -31,6 +32,7 @@ class Use:
     code: int = 0
     texts: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -50,6 +52,8 @@ def read_table(name: str) -> list[Use]:
             use.code = int(text)
         elif text.startswith("| ") and not use.argv:
             use.files[file] += f"{text[2:]}\n"
+        elif mark == "&":
+            use.errors.append(text)
         elif mark == "!":
             use.absent.append(text)
         elif mark == " ":
@@ -63,6 +67,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     write_runs(folder)
     write_further_runs(folder)
+    for name, trials in {"watched": records(), "stopped": records()[:3]}.items():
+        begin(folder / name, *trials).close()
+    begin(folder / "watched-failed", *records()[:3], failed_record(CONFIG, 1, 1)).close()
     write_published_runs(folder)
     write_mnist(folder / "images")
     write_run(folder / "run", two_series())
@@ -97,7 +104,8 @@ def test_a_command_says(
     assert cli.main(use.argv[1:]) == use.code
     assert contents(world) == before
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert bool(printed.err) == bool(use.errors)
+    assert [text for text in use.errors if text not in printed.err] == []
     output = " ".join(printed.out.split())
     assert [text for text in use.texts if text not in output] == []
     assert [text for text in use.absent if text in output] == []

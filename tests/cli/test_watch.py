@@ -99,38 +99,6 @@ def test_trials_that_end_are_lines(
     ]
 
 
-def test_a_finished_run_is_shown_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = watch(capsys, finished(tmp_path))
-    assert (code, err) == (0, "")
-    assert "4 of 4 trials in the journal" in out
-
-
-def test_a_failed_trial_gives_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert watch(capsys, finished(tmp_path, [*records()[:3], failed_record(CONFIG, 1, 1)]))[0] == 1
-
-
-def test_a_run_that_was_stopped_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = watch(capsys, finished(tmp_path, records()[:3]))
-    assert code == 1
-    assert "AlexNet" in out
-    assert err.startswith("no process measures this run now, and it is not complete (3 trials in the journal)")
-
-
-def test_quiet_prints_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = finished(tmp_path)
-    assert watch(capsys, directory, "--quiet") == (0, f"{directory}\n", "")
-
-
-def test_json_prints_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = watch(capsys, finished(tmp_path), "--json")
-    assert (code, err) == (0, "")
-    first, last = map(json.loads, out.splitlines())
-    assert (first["event"], first["schema"], first["trials"], first["planned_trials"]) == ("run-begins", 1, 4, 4)
-    assert [point["devices"] for point in first["points"]] == [1, 2]
-    assert (last["event"], last["exit_code"]) == ("run-ends", 0)
-    assert last["verdicts"][0].startswith("AlexNet on 2 devices loses 25")
-
-
 def test_ctrl_c_leaves_the_run_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
