@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import Command, trainscale
 from processes import until
-from small_sets import real, write_cifar10, write_folder, write_mnist
+from small_sets import real
 from web import Site, serving
 
 from trainscale.worker.data.facts import MNIST
@@ -94,55 +94,4 @@ def test_a_disk_that_is_full_is_told(site: Site, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "here cannot be written: File too large" in done.stderr
     assert "Traceback" not in done.stderr
-    assert tree(tmp_path) == []
-
-
-def test_the_list_says_which_sets_are_there(tmp_path: Path) -> None:
-    write_mnist(tmp_path / "home" / "trainscale" / "data" / "mnist", 30, 7)
-    done = trainscale(tmp_path, "data", "list")
-    assert done.returncode == 0
-    assert "mnist: 30 + 7 images of 10 classes, 28×28 pixels, its own checksums are right" in done.stdout
-    assert "cifar10: " in done.stdout
-    assert "data_batch_1.bin is missing; get the set with: trainscale data get cifar10" in done.stdout
-
-
-def test_a_check_looks_at_several_sets_and_names_the_damaged_file(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "c", 10, 5)
-    write_folder(tmp_path / "p", sizes=[(40, 30), (64, 64)])
-    argv = ("data", "check", "cifar10:c", "imagefolder:p")
-    done = trainscale(tmp_path, *argv)
-    assert done.returncode == 0, done.stdout
-    assert "10 + 5 images of 10 classes, 32×32 pixels" in done.stdout
-    assert "4 + 4 images of 2 classes, 40×30 to 64×64 pixels, every one can be decoded" in done.stdout
-    (tmp_path / "c" / "test_batch.bin").write_bytes(b"x")
-    done = trainscale(tmp_path, *argv)
-    assert done.returncode == 1
-    assert f"{tmp_path}/c/test_batch.bin is damaged: its MD5 is" in done.stdout
-    assert "every one can be decoded" in done.stdout
-
-
-# ---- before a run
-
-
-@pytest.mark.parametrize("harm", ["missing", "damaged"])
-def test_a_run_looks_at_its_images_before_anything_starts(tmp_path: Path, harm: str) -> None:
-    path = write_cifar10(tmp_path / "a set", 10, 5) / "data_batch_4.bin"
-    if harm == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
-    before = tree(tmp_path)
-    done = trainscale(tmp_path, "run", "--data", "cifar10:a set", "--models", "inception-bn-28-small:2", "-x", "1")
-    assert done.returncode == 2
-    if harm == "missing":
-        assert f"data: {path} is missing; get the set with: trainscale data get cifar10 '{path.parent}'" in done.stderr
-    else:
-        assert f"data: {path} is damaged" in done.stderr
-    assert tree(tmp_path) == before
-
-
-def test_a_folder_that_is_none_is_named_before_anything_starts(tmp_path: Path) -> None:
-    done = trainscale(tmp_path, "run", "--data", "imagefolder:nowhere", "--models", "resnet18:2", "-x", "1")
-    assert done.returncode == 2
-    assert f"data: {tmp_path}/nowhere/train cannot be read: No such file or directory" in done.stderr
     assert tree(tmp_path) == []

@@ -17,7 +17,7 @@ import pytest
 from compared_runs import write_further_runs, write_published_runs, write_runs
 from environments import fabricate
 from factories import failed_record, make_config, make_run
-from small_sets import write_mnist
+from small_sets import write_cifar10, write_folder, write_mnist
 from stored_runs import two_series, write_run
 from watched_runs import CONFIG, begin, records
 
@@ -72,6 +72,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     begin(folder / "watched-failed", *records()[:3], failed_record(CONFIG, 1, 1)).close()
     write_published_runs(folder)
     write_mnist(folder / "images")
+    write_mnist(folder / "home" / "trainscale" / "data" / "mnist", 30, 7)
+    write_folder(folder / "photographs", sizes=[(40, 30), (64, 64)])
+    for name in ("cifar", "damaged", "a set"):
+        write_cifar10(folder / name, 10, 5)
+    (folder / "damaged" / "test_batch.bin").write_bytes(b"x")
+    (folder / "a set" / "data_batch_4.bin").unlink()
     write_run(folder / "run", two_series())
     write_run(folder / "failed", [failed_record(make_config(), devices) for devices in (1, 2, 4)])
     open_journal(folder / "begun", make_run()).close()
@@ -100,6 +106,7 @@ def test_a_command_says(
 ) -> None:
     monkeypatch.chdir(world)
     monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("XDG_DATA_HOME", str(world / "home"))
     before = contents(world)
     assert cli.main(use.argv[1:]) == use.code
     assert contents(world) == before
