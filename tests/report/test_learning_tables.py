@@ -12,9 +12,9 @@ from reported import write_outputs
 from rich.cells import cell_len
 from rich.console import Console
 
-from trainscale.analyse.logs import EpochRow, make_epoch_rows
+from trainscale.analyse.logs import EpochRow
 from trainscale.analyse.series import build_series
-from trainscale.record.trial import Epoch, TrialRecord
+from trainscale.record.trial import TrialRecord
 from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
 from trainscale.report.log_tables import TSV, render_epoch_table
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
@@ -201,8 +201,3 @@ def test_each_metric_has_columns_of_its_own_in_the_order_seen() -> None:
     assert render_epoch_table([row]).splitlines()[0] == (
         r"| epoch | train accuracy | train top_k_accuracy_5 | valid accuracy | valid a\|b |"
     )
-
-
-def test_an_epoch_of_the_journal_is_a_row() -> None:
-    epoch = Epoch(1, 2.0, 100, 0.5, 0.9, 0.6, 0.8, 103)
-    assert render_epoch_table(make_epoch_rows([epoch]), TSV).splitlines()[1] == "1\t0.900000\t0.800000\t2.0\t50.00"

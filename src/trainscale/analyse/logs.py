@@ -15,7 +15,7 @@ from statistics import fmean
 
 from ..errors import InputError
 from ..record.decoding import find_first_line, remove_unprintable
-from ..record.trial import Epoch, TrialRecord, decode_record
+from ..record.trial import TrialRecord, decode_record
 from .titles import make_series_titles
 
 AVERAGE, MAXIMUM = "avg", "max"
@@ -237,21 +237,13 @@ def _read_journal(lines: Iterable[str], where: str) -> list[Section]:
         failed = f" · {record.status}: {find_first_line(record.failure.message)}" if record.failure else ""
         devices = f"{count} device{'s' if count > 1 else ''}"
         title = f"{titles[trial.config]} · {devices} · repeat {trial.repeat + 1}{failed}"
-        sections.append(Section(title, tuple(make_epoch_rows(record.epochs))))
+        rows = []
+        for epoch in record.epochs:
+            speed = epoch.samples / epoch.seconds if epoch.seconds else None
+            train, valid = {"accuracy": epoch.train_accuracy}, {"accuracy": epoch.valid_accuracy}
+            rows.append(EpochRow(epoch.epoch, train, valid, epoch.seconds, speed))
+        sections.append(Section(title, tuple(rows)))
     return sections
-
-
-def make_epoch_rows(epochs: Iterable[Epoch]) -> list[EpochRow]:
-    return [
-        EpochRow(
-            epoch=epoch.epoch,
-            train={"accuracy": epoch.train_accuracy},
-            valid={"accuracy": epoch.valid_accuracy},
-            seconds=epoch.seconds,
-            samples_per_second=epoch.samples / epoch.seconds if epoch.seconds else None,
-        )
-        for epoch in epochs
-    ]
 
 
 # ---- lines of any length, and numbers of any number of digits
