@@ -9,7 +9,9 @@ from functools import cache
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from ..analyse.titles import find_model_title
 from ..worker.type_aliases import JsonObject
+from . import numbers, wording
 from .table import Grid, TerminalGrid
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 def load_template(
     package: str, name: str, filters: tuple[tuple[str, Filter], ...] = (), autoescape: bool = False
 ) -> jinja2.Template:
-    """Return a template, whose tags LaTeX and Markdown do not use."""
+    """Return a template, whose tags LaTeX and Markdown do not use. All can write numbers and words."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -67,6 +69,7 @@ def load_template(
         autoescape=autoescape,  # of HTML; the other formats escape in their own way
     )
     environment.filters.update(filters)
+    environment.globals |= {"find_model_title": find_model_title, "numbers": numbers, "wording": wording}
     return environment.get_template(name)
 
 

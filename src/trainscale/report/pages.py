@@ -81,8 +81,6 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         origins=origins,
         definitions=wording.make_definitions(find_common_unit(all_series)),
         unit=find_common_unit(all_series),
-        numbers=numbers,
-        wording=wording,
         vega=Markup(vega),
     )
 
@@ -152,6 +150,5 @@ def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, detail
         details=details or PageDetails(),
         overlay=overlay or Overlay(),
         unit=find_common_unit(all_series),
-        wording=wording,
     )
     return text.rstrip() + "\n"

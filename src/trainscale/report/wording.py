@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..record.trial import CRASH, HANG, IMAGES, OUT_OF_MEMORY, TIMEOUT
-from ..spec.config import EACH_HOST
 from . import numbers
 
 if TYPE_CHECKING:
@@ -117,18 +116,8 @@ def list_traits(series: Series) -> list[str]:
 def _list_parts(macro: str, *about: object) -> list[str]:
     from .documents import load_template, split_paragraphs  # they need tables, which need words
 
-    words = {
-        "data_name": format_data_name,
-        "describe_devices": format_devices_and_hosts,
-        "describe_learning": describe_learning,
-        "describe_scaling": describe_scaling,
-        "device_kind": describe_device_kind,
-        "each_host": EACH_HOST,
-        "join": join_names,
-        "numbers": numbers,
-    }
     template = load_template(__package__, "series.j2", (("integer", numbers.format_integer),))
-    return split_paragraphs(getattr(template.make_module(words), macro)(*about))
+    return split_paragraphs(getattr(template.module, macro)(*about))
 
 
 def format_data_name(data: str) -> str:

@@ -72,9 +72,8 @@ def _make_grid(work: Work, question: Question) -> Grid | None:
 
 
 def list_sentences(work: Work) -> list[str]:
-    words = {"numbers": numbers, "wording": wording, "times": numbers.format_with_limits, "cost": _format_cost}
     template = load_template(__package__, "sentences.j2")
-    return split_paragraphs(template.render(work=work, name_tied=_name_tied, **words))
+    return split_paragraphs(template.render(work=work, name_tied=_name_tied, cost=_format_cost))
 
 
 def _name_tied(choice: BestChoice) -> str:

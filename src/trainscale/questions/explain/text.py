@@ -14,9 +14,8 @@ from ...record.run import RunInfo
 from ...record.trial import TrialRecord
 from ...report.documents import join_lines, load_template, pick, split_paragraphs
 from ...report.documents import render_json as encode_json
-from ...report.numbers import THIN, format_count, format_duration, format_integer, format_number, format_percent
+from ...report.numbers import THIN, format_integer, format_number, format_percent
 from ...report.table import escape
-from ...report.wording import join_names
 from ...worker.frameworks.catalog import FRAMEWORKS
 from . import explain
 from .causes import COMMUNICATION, FULL_CORE, ExplainedPart
@@ -122,14 +121,10 @@ def _render(template: str, point: PointExplanation, **further: str) -> str:
         full_core=FULL_CORE,
         efficiency=say_efficiency,
         share=format_share,
-        percent=format_percent,
-        number=format_number,
-        duration=format_duration,
         ms=format_milliseconds,
         bytes=_format_bytes,
         mhz=_format_mhz,
         limit=_describe_limit,
-        join=join_names,
         **further,
     )
 
@@ -151,12 +146,10 @@ def render_document(points: Sequence[PointExplanation], command: str, form: str)
         points=points,
         command=command,
         columns=COLUMNS,
-        count=format_count,
         limits=format_limits,
         ms=format_milliseconds,
         notes=list_notes,
         verdict=describe_verdict,
-        THIN=THIN,
     )
     return re.sub(" +$", "", text, flags=re.MULTILINE)
 

@@ -13,7 +13,7 @@ from ...analyse.series import Point, Series
 from ...analyse.titles import find_model_title
 from ...errors import InputError
 from ...record.run import RunInfo
-from ...report import numbers, wording
+from ...report import numbers
 from ...report.documents import join_lines, load_template, pick, render_json
 from ...spec.config import Config
 from ...worker import models
@@ -282,8 +282,7 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
 
 def describe_comparison(comparison: NeighbourComparison) -> str:
     template = load_template(__package__, "place.j2", (("explain", _TOO_FAR.__getitem__),))
-    words = {"numbers": numbers, "wording": wording, "find_model_title": find_model_title, "median": median}
-    return join_lines(template.render(comparison=comparison, few=_FEW, **words))
+    return join_lines(template.render(comparison=comparison, few=_FEW, median=median))
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:

@@ -79,7 +79,7 @@ def make_curve_grid(curve: PublishedCurve) -> Grid:
 
 def describe(curve: PublishedCurve) -> list[tuple[str, str]]:
     """Return what the source states, as names and texts, then the flags."""
-    words = {"FLAG": FLAG, "PREFIX": PREFIX, "SENTENCES": SENTENCES, "wording": wording}
+    words = {"FLAG": FLAG, "PREFIX": PREFIX, "SENTENCES": SENTENCES}
     lines = load_template(__package__, "curve.j2").render(curve=curve, **words).splitlines()
     return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...analyse.statistics import Interval
-from ...analyse.titles import find_model_title
 from ...report import numbers, provenance_tables, wording
 from ...report.documents import Section, load_template, pick
 from ...report.documents import render_json as encode_json
@@ -57,10 +56,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         most="at most " if run.is_sequential else "",
         often=" to ".join(map(str, sorted({repeats[0], repeats[-1]}))) + (" time" if repeats == [1] else " times"),
         windows=" to ".join(dict.fromkeys(map(numbers.format_duration, (min(windows), max(windows))))),
-        find_model_title=find_model_title,
         provenance_tables=provenance_tables,
-        numbers=numbers,
-        wording=wording,
         with_error=format_with_error,
         with_limits=numbers.format_with_limits,
         describe_energy=_describe_energy,
