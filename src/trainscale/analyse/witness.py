@@ -285,15 +285,14 @@ def _find_worst_tensor(
         return min(unmatched), math.inf, limits.tensor
     lengths = [math.hypot(*sketch) for sketch in expected.values()]
     typical = math.sqrt(sum(length**2 for length in lengths) / len(lengths))
-    worst: tuple[str, float, float] | None = None
+    tensors = []
     for (name, sketch), length in zip(expected.items(), lengths, strict=True):
         scale = max(length, _LEAST_CHANGE * typical, _TINY)
         difference = math.dist(seen[name], sketch) / scale
         difference = difference if math.isfinite(difference) else math.inf
         tolerance = max(limits.tensor, limits.spreads * spreads.get(name, 0.0) * length / scale)
-        if worst is None or difference / tolerance > worst[1] / worst[2]:
-            worst = name, difference, tolerance
-    return worst
+        tensors.append((name, difference, tolerance))
+    return max(tensors, key=lambda tensor: tensor[1] / tensor[2])
 
 
 def _select_sketch(sketches: Sequence[Sketch], rank: int) -> Sketch:
