@@ -15,7 +15,7 @@ from typing import Any
 
 from forked_frameworks import server_for_commands
 from forked_keepers import ForkedProcess, ForkServer, has_other_python_settings
-from processes import MARK, marked
+from processes import MARK, marked, read_arguments
 
 SUPPORT = Path(__file__).parent
 SECONDS = 240.0
@@ -24,12 +24,12 @@ SECONDS = 240.0
 class Command:
     """``trainscale ARGUMENTS…``, started in ``folder``. Its processes carry a mark, by which a test can find them."""
 
-    def __init__(self, folder: Path, *arguments: str, columns: int = 120) -> None:
+    def __init__(self, folder: Path, *arguments: str, columns: int = 120, **variables: str) -> None:
         self.mark = str(folder)
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "trainscale", *arguments],
             cwd=folder,
-            env=_environment(folder, columns),
+            env={**_environment(folder, columns), **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -47,15 +47,7 @@ class Command:
 
     def ranks(self) -> list[int]:
         """Return the ids of the processes that train now."""
-        pids = []
-        for pid in self.left():
-            try:
-                argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"rank" in argv:
-                pids.append(pid)
-        return pids
+        return [pid for pid in self.left() if b"rank" in read_arguments(pid)]
 
     def finish(self, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
         out, err = self.popen.communicate(timeout=seconds)

@@ -25,6 +25,14 @@ def marked(mark: str) -> list[int]:
     return pids
 
 
+def read_arguments(pid: int) -> list[bytes]:
+    """Return the command line of a process, empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def is_living(pid: int) -> bool:
     """Return whether there is such a process. A zombie has ended."""
     try:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Command
 from lab_runs import list_trials
-from processes import MARK, marked, until
+from processes import marked, read_arguments, until
 from yarn_cluster import YarnCluster, running_yarn
 
 ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "-o", "out")
@@ -23,28 +24,14 @@ SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
 LONG = (*ARGUMENTS, "--steps", "100000", "--repeats", "1")
 
 
-class YarnRun:
+class YarnRun(Command):
     """``trainscale run --launcher yarn`` on a machine with the cluster's programs."""
 
     def __init__(self, cluster: YarnCluster, folder: Path, *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
-        self.cluster, self.mark = cluster, str(folder)
-        self.folder = folder
-        command = ["run", "--launcher", "yarn", "--remote-python", sys.executable, *arguments]
-        self.popen = subprocess.Popen(
-            [sys.executable, "-m", "trainscale", *command],
-            cwd=folder,
-            env={**os.environ, "PATH": cluster.path, MARK: self.mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def finish(self) -> subprocess.CompletedProcess[str]:
-        out, err = self.popen.communicate(timeout=240)
-        return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
+        self.cluster, self.folder = cluster, folder
+        command = ("run", "--launcher", "yarn", "--remote-python", sys.executable, *arguments)
+        super().__init__(folder, *command, PATH=cluster.path)
 
     def trials(self) -> list[dict[str, Any]]:
         return list_trials(self.folder)
@@ -54,7 +41,7 @@ class YarnRun:
 
         def there() -> bool:
             assert self.popen.poll() is None, self.finish().stderr
-            return sum(b"rank" in _arguments(pid) for pid in marked(self.mark)) == count
+            return len(self.ranks()) == count
 
         until(there, f"{count} ranks", seconds=200.0)
 
@@ -62,13 +49,6 @@ class YarnRun:
         """Neither processes of the client, of containers or of ranks, nor files of the user or of containers."""
         until(lambda: marked(self.mark) == [], "the end of the cluster's own programs", seconds=30.0)
         assert self.cluster.left() == []
-
-
-def _arguments(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
 
 
 @pytest.fixture
@@ -116,7 +96,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _stands_by(pid: int) -> bool:
-    return any(argument == b"keeper" for argument in _arguments(pid))
+    return any(argument == b"keeper" for argument in read_arguments(pid))
 
 
 @pytest.mark.framework
