@@ -30,7 +30,7 @@ _HELP = """Print a script that completes commands, flags and values. For this sh
   bash: eval "$(trainscale completion bash)"
   zsh: eval "$(trainscale completion zsh)"
   fish: trainscale completion fish | source"""
-# The words that a flag or an argument takes, or where they are, if neither its parser nor its setting holds them.
+# Words of a flag or an argument, or where they are, if neither its parser nor its setting has them.
 NAMES: dict[str, str | tuple[str, ...]] = {
     "models": "worker.models.list_names",
     "frameworks": "worker.frameworks.catalog.FRAMEWORKS",
@@ -45,7 +45,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "data get name": "cluster.datasets.PUBLISHED",
     "data check sets": ("mnist", "cifar10", "imagefolder"),
 }
-_RUN_ARGUMENTS = ("directories", "directory", "a", "b", "like")  # the names under which parsers hold runs
+_RUN_ARGUMENTS = ("directories", "directory", "a", "b", "like")  # names of runs in parsers
 
 
 def main(argv: list[str]) -> int:
@@ -68,7 +68,7 @@ def complete_line() -> int:
         os.environ["_ARGCOMPLETE"] = "1"
         argcomplete.autocomplete(parser, always_complete_options=False)
     command = find_command(typed[0])
-    os.environ["_ARGCOMPLETE"] = "2"  # for argcomplete: the number of words before the parser's own, and one
+    os.environ["_ARGCOMPLETE"] = "2"  # one more than the words before the parser's own
     return command([])  # reads its arguments first, which ends in offer_arguments
 
 

@@ -95,7 +95,7 @@ def notebook(argv: list[str]) -> int:
         if match is None:
             raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {_SLURM}")
         target = JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
-    if target.host:  # read the run over ssh, and have the notebook written beside it, unless there is one
+    if target.host:  # read the run over ssh; the notebook is written beside it
         if options.output:
             raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
         directory = str(options.directory)

@@ -16,7 +16,7 @@ from ..report.numbers import format_rough_duration
 from .tables import make_table, number, text
 from .views import RunProgress
 
-_NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns of the last cell, of a model's name, and between cells
+_NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns
 _EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/loop.py)
 _MOST_WARNINGS = 3  # under the table; the report has all
 # For phases whose own name does not say what happens.

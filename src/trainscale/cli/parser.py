@@ -1,4 +1,4 @@
-"""What the commands share: parsers whose flags are made from the declared settings, and actions of a command."""
+"""Parsers of the commands. Their flags are made from the declared settings."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Parser(argparse.ArgumentParser):
         self.by_action: dict[str, Parser] = {}  # the parsers of env create, env list …
 
     def add(self, flags: str, metavar: str | None, about: str, **options: Any) -> None:
-        """Add an argument, or a flag with its spellings, such as ``-o --output``. An empty metavar makes a switch."""
+        """Add an argument, or a flag such as ``-o --output``. An empty metavar makes a switch."""
         value = {"action": "store_true"} if metavar == "" else {"metavar": metavar}
         self.add_argument(*flags.split(), help=about, **{**value, **options})
 
     def add_action(self, name: str, function: Callable[[argparse.Namespace], int], about: str) -> Parser:
-        """Add a parser for an action of this command, such as ``create``. ``read`` returns ``function`` as ``run``."""
+        """Add a parser for an action such as ``create``. ``read`` returns ``function`` as ``run``."""
         if not self.by_action:
             self.usage = f"{self.prog} ACTION [options]"
             self._names = self.add_subparsers(title="actions", dest="action", metavar="ACTION", help="one of:")
@@ -94,11 +94,11 @@ class Parser(argparse.ArgumentParser):
         if argv[end:] == ["--"] and not any(action.nargs in _MANY for action in self._actions):
             self.error("unexpected argument '--'")
         for argument in argv:
-            if "\0" in argument:  # No system call takes it. Only programs that call main() can pass one.
+            if "\0" in argument:  # only a program that calls main() can pass one
                 self.error(f"argument {shorten(argument)!r} has a NUL character")
         complete = list(argv)
         for index, argument in enumerate(argv):
-            # A flag that may stand alone, before another flag or an experiment file, gets the value that it then means.
+            # Before another flag or an experiment file, such a flag gets the value that it means alone.
             kind = self.bare_flags.get(argument)
             if kind and not _is_value(kind, argv[index + 1 : index + 2]):
                 complete[index] = f"{argument}={kind.bare}"

@@ -89,7 +89,7 @@ def _make_points_table(plan: Plan) -> Table:
 
 
 def _make_placement_table(plan: Plan) -> Table:
-    """Networks of a strategy are placed alike and share a row; hosts with the same processes share a line."""
+    """Networks of a strategy share a row; hosts with the same processes share a line."""
     title = f"placement of processes, by {_name_device_kind(plan)}"
     table = make_table(text(), number(""), Column(), title=title, show_header=False)
     previous = ""

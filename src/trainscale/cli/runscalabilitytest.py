@@ -23,7 +23,7 @@ from . import guard
 from .parser import Parser
 
 _MODELS = ("alexnet", "inceptionv3")
-_STRATEGY = "ps:each"  # the older scripts started a parameter server on every host, even on a single one
+_STRATEGY = "ps:each"  # as the older scripts, even on a single host
 _WORKER = "deeplearning-worker"  # the host names that they looked for
 _HOST_NAMES = Path("/etc/hosts")
 _NODES = "nodes"
@@ -106,9 +106,7 @@ class EquivalentCommand(NamedTuple):
 def translate(
     options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
 ) -> EquivalentCommand:
-    """Return the command that does the same today. ``find_hosts_file`` returns a file with the hosts of this cluster,
-    and a description of its source.
-    """
+    """Return the command that does the same today. ``find_hosts_file`` returns a file and its source."""
     given = {argument.partition("=")[0] for argument in run_options}
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
-_REPEAT_SECONDS = 1.0  # a shell and the system, or Slurm's step and job, may both send the same signal
-_END_SECONDS = 1.0  # to release what can be released quickly, before a second signal ends everything
+_REPEAT_SECONDS = 1.0  # a shell and the system, or Slurm's step and job, may both send it
+_END_SECONDS = 1.0  # to release what it can, before a second signal ends everything
 _AGAIN = b"trainscale: interrupted again: ending at once; what was finished is kept\n"
 # Slurm warns a job by the signal that --signal names; USR1 and USR2 are the usual ones besides TERM.
 _TERMINATING = (signal.SIGTERM, signal.SIGHUP)
@@ -62,10 +62,10 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
 
 
 class _LastingOutput(io.TextIOWrapper):
-    """Goes on as the null device, for child processes as well, when its reader goes away. Or ends the process."""
+    """When its reader goes away, becomes the null device, for child processes too, or ends the process."""
 
     ends_process = False
-    earlier: io.TextIOWrapper | None = None  # would close its buffer, which this one uses, if it were forgotten
+    earlier: io.TextIOWrapper | None = None  # would close the buffer if it were forgotten
 
     def write(self, text: str, /) -> int:
         try:
@@ -90,8 +90,9 @@ class _LastingOutput(io.TextIOWrapper):
 
 
 def outlive_readers(ends_process: bool) -> None:
-    """Let the process go on when the reader of its output goes away, as in ``trainscale run … | head -1``, or else end
-    it with exit code 0. Streams that a program has replaced stay as they are.
+    """Go on when the reader of the output goes away, as in ``trainscale run … | head -1``, or end with exit code 0.
+
+    Streams that a program has replaced stay as they are.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

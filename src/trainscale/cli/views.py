@@ -49,7 +49,7 @@ def read_style(options: Namespace) -> str:
     return JSON if options.json else QUIET if options.quiet else TEXT
 
 
-# ---- what has been measured, what goes on now, and what is left: the state behind every display
+# ---- the state behind every display
 
 
 class RunProgress(RunListener):
@@ -64,7 +64,7 @@ class RunProgress(RunListener):
         self.step = 0  # within the phase
         self.epochs: list[Epoch] = []  # of the current trial
         self.new_epochs: list[Epoch] = []
-        self.warnings: list[str] = []  # of all trials that ended since the display began, each once
+        self.warnings: list[str] = []  # of all trials since the display began
         self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
         # Read once: photographs are counted on the disk, and the table is drawn often.
@@ -255,7 +255,7 @@ def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
 
 
 class EventPrinter(RunProgress):
-    """Prints an event for everything that happens, as a line of JSON. docs/running.md describes them."""
+    """Prints everything that happens as a line of JSON, as docs/running.md describes it."""
 
     def __init__(self, plan: Plan, journal: Journal, location: str, remote_job: str = "") -> None:
         super().__init__(plan, journal, remote_job)
