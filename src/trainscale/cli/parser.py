@@ -25,6 +25,12 @@ class _Debug(argparse.Action):
         Debug.is_wanted = True
 
 
+class _Formatter(argparse.HelpFormatter):
+    def add_argument(self, action: argparse.Action) -> None:
+        if not getattr(action, "is_rare", False):  # the epilog names those
+            super().add_argument(action)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises InputError and names the nearest flags."""
 
@@ -32,11 +38,10 @@ class Parser(argparse.ArgumentParser):
         if not description:
             summary = COMMANDS[command]
             description = f"{summary[0].upper()}{summary[1:]}."
-        options = {"prog": f"trainscale {command}", **options}
+        options = {"prog": f"trainscale {command}", "formatter_class": _Formatter, **options}
         super().__init__(description=description, allow_abbrev=False, **options)
         self.add_argument("--debug", action=_Debug, nargs=0, help="show tracebacks")
         self.bare_flags: dict[str, ValueType] = {}  # flags that may stand alone
-        self.rare_actions: list[argparse.Action] = []  # the epilog of --help names them
         self.by_action: dict[str, Parser] = {}  # the parsers of env create, env list …
 
     def add(self, flags: str, metavar: str | None, about: str, **options: Any) -> None:
@@ -65,16 +70,6 @@ class Parser(argparse.ArgumentParser):
             what = str(action.metavar or "value").lower()
             where = action.option_strings[0] if action.option_strings else ""
             raise explain_unknown(what, str(value), map(str, action.choices), where)
-
-    def format_help(self) -> str:
-        """Return the help without what is rarely set."""
-        helps = [action.help for action in self.rare_actions]
-        for action in self.rare_actions:
-            action.help = argparse.SUPPRESS
-        text = super().format_help()
-        for action, help_text in zip(self.rare_actions, helps, strict=True):
-            action.help = help_text
-        return text
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -163,6 +158,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
     """Add a flag for every setting, or only for some. --help only names those that are rarely set."""
     argument_groups: dict[str, Any] = {}
+    rare = []
     for setting in collect_settings(list_launcher_groups()).values():
         if only is not None and setting.key not in only:
             continue
@@ -175,15 +171,16 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
         else:
             action = add(*setting.flags, action="append", metavar=setting.metavar, **options)
         if setting.is_rare and only is None:
-            parser.rare_actions.append(action)
+            action.is_rare = True
+            rare.append(setting.key)
         if kind.bare:
             parser.bare_flags |= dict.fromkeys(setting.flags, kind)
         if kind.negated:
             options["help"] = f"the same as {setting.flag} {kind.negated}"
             add(f"--no-{setting.flag[2:]}", action="append_const", const=kind.negated, **options)
-    if parser.rare_actions:
-        names = ", ".join(action.dest for action in parser.rare_actions)
-        parser.epilog = f"Rarely set, as keys of an experiment file or as flags (docs/options.md): {names}."
+    if rare:
+        where = "as keys of an experiment file or as flags (docs/options.md)"
+        parser.epilog = f"Rarely set, {where}: {', '.join(rare)}."
 
 
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
