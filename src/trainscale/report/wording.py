@@ -8,7 +8,6 @@ from __future__ import annotations
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,11 +157,8 @@ def name_few(names: Sequence[str]) -> str:
     return join_names(names) if len(names) < 3 else f"{len(names)} series"
 
 
-@cache
-def _read_definitions() -> dict[str, str]:
-    return tomllib.loads((Path(__file__).parent / "templates" / "definitions.toml").read_text(encoding="utf-8"))
-
-
 def make_definitions(unit: str = IMAGES) -> dict[str, str]:
+    path = Path(__file__).parent / "templates" / "definitions.toml"
+    definitions = tomllib.loads(path.read_text(encoding="utf-8"))
     names = {"unit": unit, "Unit": unit.capitalize()}
-    return {word.format(**names): meaning.format(**names) for word, meaning in _read_definitions().items()}
+    return {word.format(**names): meaning.format(**names) for word, meaning in definitions.items()}
