@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from factories import failed_record, make_config
 from rich.console import Console
+from watched_runs import records, run_info
 
 from trainscale.cli.live import describe_phase, make_progress_table
 from trainscale.cli.views import LinePrinter, RunProgress
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.order import NextTrial
-from trainscale.record.trial import OK, Epoch, RankSample, TrialRecord
+from trainscale.measure.watching import make_plan_of_run
+from trainscale.record.journal import Journal
+from trainscale.record.trial import OK, Epoch, MachineLoad, RankSample, TrialRecord
 from trainscale.spec.config import Config, Trial
 from trainscale.spec.experiment import Experiment
 from trainscale.worker.data.facts import CIFAR10, KNOWN
@@ -107,3 +113,34 @@ def test_a_pipe_gets_one_line_an_epoch(capsys: pytest.CaptureFixture[str]) -> No
         f"{label} · epoch 2/10: train 0.6832, valid 0.7132 (12.3 s)",
         f"{label}: 64 images/s, valid 0.7132 (99 s)",
     ]
+
+
+# ---- of a run that another process measures
+
+
+def watched(tmp_path: Path, *trials: TrialRecord) -> RunProgress:
+    info = run_info(repeats=3)
+    return RunProgress(make_plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
+
+
+def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
+    text = seen(watched(tmp_path, *records()[:3]), 100)
+    assert "3 of 6 trials · " in text
+    assert "Ctrl-C leaves, the run goes on" in text
+
+
+def test_warnings_are_shown_as_they_arise_and_only_the_last_ones(tmp_path: Path) -> None:
+    progress = watched(tmp_path)
+    busy = replace(records()[0], machine=MachineLoad(other_cores=1.5))
+    progress.trial_ends(busy)
+    assert progress.new_warnings == ["other programs used 1.5 cores during " + busy.trial.label]
+    progress.trial_ends(busy)
+    assert progress.new_warnings == []  # each is told once
+    progress.trial_ends(failed_record(make_config(), 2, message="no memory\nmore"))
+    assert "warning: other programs used 1.5 cores" in seen(progress, 100)
+    assert ": failed: no memory" in " ".join(seen(progress, 100).split())
+    for number in range(3):
+        progress.trial_ends(replace(records()[0], notes=(f"note {number}",)))
+    text = seen(progress, 100)
+    assert "other programs" not in text
+    assert "warning: note 2" in text

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import failed_record
-from rich.console import Console
-from watched_runs import CONFIG, begin, records, run_info
+from watched_runs import begin, records
 
 from lab import Lab
 from trainscale import cli
-from trainscale.cli.live import make_progress_table
-from trainscale.cli.views import RunProgress
 from trainscale.measure import watching
-from trainscale.measure.watching import make_plan_of_run
 from trainscale.record.journal import Journal
-from trainscale.record.trial import MachineLoad, TrialRecord
+from trainscale.record.trial import TrialRecord
 
 
 @pytest.fixture(autouse=True)
@@ -109,44 +102,6 @@ def test_ctrl_c_leaves_the_run_alone(
     code, _, err = watch(capsys, finished(tmp_path))
     assert code == 130
     assert err == "the run goes on; the same command watches it again\n"
-
-
-# ---- on a terminal
-
-
-def drawn(progress: RunProgress, width: int = 100) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(make_progress_table(progress, width))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def progress_of(tmp_path: Path, *trials: TrialRecord) -> RunProgress:
-    info = run_info(repeats=3)
-    return RunProgress(make_plan_of_run(info), Journal(tmp_path, info, -1, list(trials)), "the run")
-
-
-def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
-    text = drawn(progress_of(tmp_path, *records()[:3]))
-    assert "3 of 6 trials · " in text
-    assert "Ctrl-C leaves, the run goes on" in text
-
-
-def test_warnings_are_shown_as_they_arise_and_only_the_last_ones(tmp_path: Path) -> None:
-    progress = progress_of(tmp_path)
-    busy = replace(records()[0], machine=MachineLoad(other_cores=1.5))
-    progress.trial_ends(busy)
-    assert progress.new_warnings == ["other programs used 1.5 cores during " + busy.trial.label]
-    progress.trial_ends(busy)
-    assert progress.new_warnings == []  # each is told once
-    progress.trial_ends(failed_record(CONFIG, 2, message="no memory\nmore"))
-    assert "warning: other programs used 1.5 cores" in drawn(progress)
-    assert ": failed: no memory" in " ".join(drawn(progress).split())
-    for number in range(3):
-        progress.trial_ends(replace(records()[0], notes=(f"note {number}",)))
-    text = drawn(progress)
-    assert "other programs" not in text
-    assert "warning: note 2" in text
 
 
 # ---- over ssh
