@@ -6,7 +6,6 @@ Each calls the function of its name in runs.py, and prints the answer that the f
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
@@ -15,7 +14,7 @@ from .. import runs
 from ..errors import InputError
 from ..runs import Run
 from ..spec.groups import SETTINGS
-from ..spec.settings import listed, whole
+from ..spec.settings import listed, share, whole
 from .parser import Parser, add_formats, add_run, typed, warn_of_damage
 
 _COUNT, _COUNTS = typed(whole(1)), typed(listed(whole(1)))
@@ -111,7 +110,7 @@ def study(argv: list[str]) -> int:
         "--efficiency",
         "SHARE",
         f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)",
-        type=_parse_efficiency,
+        type=typed(share(1)),
         default=GOOD_EFFICIENCY,
     )
     add("--epochs", "N", "compute the cost of a training of N epochs", type=_COUNT)
@@ -138,14 +137,6 @@ def study(argv: list[str]) -> int:
         return 0
     print(f"{write_output(options.output, text)}: written")
     return 0
-
-
-def _parse_efficiency(text: str) -> float:
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)", text.strip())
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not valid; valid: above 0, at most 100%, such as 70% or 0.7")
-    return share
 
 
 def compare(argv: list[str]) -> int:

@@ -24,7 +24,6 @@ SEARCH_LISTS, SEARCH_DEFAULT = "lists", "default"  # which space a search looks 
 
 _MOST = 10**12
 _LONGEST_SECONDS = 100 * 365 * 86400.0  # a century
-_LARGEST_SHARE = 0.5
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SHARE = re.compile(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)")
 _COMMA, _LINE_BREAK = r",", r"[\r\n]+"
@@ -140,13 +139,16 @@ def parse_duration(text: str | float) -> float:
     return total
 
 
-def _parse_share(text: str | float) -> float:
-    match = _SHARE.fullmatch(str(text).strip())
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share <= _LARGEST_SHARE:
-        valid = f"above 0, at most {_LARGEST_SHARE:.0%}, such as 1% or 0.01"
-        raise ValueError(f"{shorten(str(text))!r} is not valid; valid: {valid}")
-    return share
+def share(most: float) -> ValueType:
+    def parse(text: str | float) -> float:
+        match = _SHARE.fullmatch(str(text).strip())
+        value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+        if not 0 < value <= most:
+            valid = f"above 0, at most {most:.0%}, such as 1% or 0.01"
+            raise ValueError(f"{shorten(str(text))!r} is not valid; valid: {valid}")
+        return value
+
+    return ValueType("a share", str | int | float, parse, metavar="SHARE", format="{:.0%}".format)
 
 
 def _parse_batch(value: int | str) -> int:
@@ -222,7 +224,7 @@ DURATION = ValueType(
     metavar="TIME",
     format=lambda seconds: f"{seconds:g}s" if seconds % 60 else f"{seconds / 60:g}m",
 )
-SHARE = ValueType("a share", str | int | float, _parse_share, metavar="SHARE", format="{:.0%}".format)
+SHARE = share(0.5)
 BATCH = ValueType('a whole number, 1 or more, or "auto"', int | str, _parse_batch, metavar="N", choices=("auto",))
 BATCHES = listed(BATCH)
 SEARCH = ValueType(
