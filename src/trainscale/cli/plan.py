@@ -169,4 +169,4 @@ def _describe_order(plan: Plan) -> str:
         further=plan.further_points,
         witness_seconds=estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0,
     )
-    return "\n".join(split_paragraphs(text))
+    return "\n".join(split_paragraphs(text)).replace("\n- ", "\n  ")

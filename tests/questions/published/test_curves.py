@@ -140,7 +140,7 @@ def test_an_unknown_id_names_the_nearest() -> None:
         find_curve("mxnet2016-p2-alexnet")
     first, second = str(caught.value).splitlines()
     assert first.startswith("unknown published curve 'mxnet2016-p2-alexnet'; did you mean 'mxnet2016-p2-alexnet-b512'")
-    assert second == "  see: trainscale published"
+    assert second == "  trainscale published lists all IDs"
     with pytest.raises(InputError, match="did you mean"):
         find_curve("qqq")
 

@@ -193,7 +193,7 @@ def find_curve(text: str, where: str = "") -> PublishedCurve:
     name = text.removeprefix(PREFIX)
     curves = {curve.id: curve for curve in read_curves()}
     if name not in curves:
-        raise explain_unknown("published curve", name, curves, where, see="see: trainscale published")
+        raise explain_unknown("published curve", name, curves, where, see="trainscale published lists all IDs")
     return curves[name]
 
 
