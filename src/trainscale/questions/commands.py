@@ -1,4 +1,4 @@
-"""Commands that measure what an answer lacks: that of the run, with other flags."""
+"""Commands that measure what an answer lacks."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 
 
 def select_ladders(run: Run) -> Run:
-    """Leave out the trials that a search or --explain measures beside."""
+    """Leave out what is measured beside a ladder."""
     strategies = run.info.read_spec().strategies
     has_further = bool(strategies) and "independent" not in strategies
     return run.select(

@@ -1,4 +1,4 @@
-"""Tables, charts and pages of runs. A run checks first that the libraries for them are installed."""
+"""Tables, charts and pages of runs."""
 
 from __future__ import annotations
 

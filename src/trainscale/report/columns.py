@@ -1,4 +1,4 @@
-"""Every quantity of a point, declared once. All tables and files read this list, and have its order."""
+"""Every quantity of a point, declared once for all tables and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a point. Its value is None where it does not exist."""
+    """A quantity of a point."""
 
     name: str
     meaning: str
@@ -86,7 +86,6 @@ def find_memory_peak(point: Point) -> int | None:
 
 
 def _of_point(name: str, **others: Any) -> Column:
-    """Return the column of a field of Point, which has the unit and meaning."""
     return Column(name, _POINT[name]["meaning"], _POINT[name]["unit"], **others)
 
 

@@ -1,4 +1,4 @@
-"""Files for programs: results.csv and results.json with all values, and a CSV file of each series."""
+"""Files for programs: results.csv, results.json, a CSV of each series."""
 
 from __future__ import annotations
 

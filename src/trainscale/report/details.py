@@ -1,4 +1,4 @@
-"""What the page shows besides series: tables, sentences and charts made from records."""
+"""What the page shows besides series."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ _THIRDS = {"first third of the window": "#56B4E9", "middle third": "#009E73", "l
 
 
 def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) -> list[tuple[str, TrialRecord]]:
-    """Return titles with the median repeat of the largest point."""
+    """Return titles, and the median repeat of the largest point."""
     by_point: defaultdict[PointKey, list[TrialRecord]] = defaultdict(list)
     for record in {record.trial: record for record in records}.values():
         steps = min((len(rank.step_seconds) for rank in record.ranks), default=0)

@@ -1,4 +1,4 @@
-"""What answers are written with: sections for people, templates of sentences, and JSON."""
+"""What answers are written with: sections, templates, JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Filter = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a table, and paragraphs after it. ``command`` is shown as it is."""
+    """A heading, a table, and paragraphs after it."""
 
     heading: str
     paragraphs: Sequence[str] = ()
@@ -31,7 +31,7 @@ class Section:
 
 
 def print_sections(sections: Iterable[Section], note: str) -> None:
-    """Print tables, each with its sentences below it, and the note at the end."""
+    """Print tables, their sentences, and the note."""
     from rich.console import Console
     from rich.text import Text
 
@@ -52,7 +52,7 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 def load_template(
     package: str, name: str, filters: tuple[tuple[str, Filter], ...] = (), autoescape: bool = False
 ) -> jinja2.Template:
-    """Return a template, whose tags LaTeX and Markdown do not use. All can write numbers and words."""
+    """Return a template; its tags are none of LaTeX or Markdown."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -74,7 +74,7 @@ def load_template(
 
 
 def join_lines(text: str) -> str:
-    """Return a rendered sentence in one line, without spaces before punctuation."""
+    """Return a rendered sentence in one line."""
     return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
 
 
@@ -83,7 +83,7 @@ def split_paragraphs(text: str) -> list[str]:
 
 
 def pick(answer: object, names: str) -> JsonObject:
-    """Return some attributes of an answer by name, for its JSON."""
+    """Return attributes of an answer by name."""
     picked = {name: getattr(answer, name) for name in names.split()}
     if config := picked.get("config"):
         picked["config"] = config.to_dict()

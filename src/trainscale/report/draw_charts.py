@@ -1,4 +1,4 @@
-"""The program that calls vl_convert for drawing_process.py. It imports nothing of this project."""
+"""The program that calls vl_convert. It imports nothing of this project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of training logs, with the columns and digits of MXNet's parse_log and of tf_cnn_benchmarks."""
+"""Tables of training logs, as MXNet's and tf_cnn_benchmarks have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs and series show themselves in a notebook: as Markdown, and as charts of Altair."""
+"""How runs and series show themselves in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers, durations and sizes are written for people. Files for programs have full precision."""
+"""How numbers, durations and sizes are written for people."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def format_efficiency(interval: Interval | None) -> str:
 
 
 def format_limits(interval: Interval | None, digits: int = 3) -> str:
-    """Format the limits of an interval: 3.80–3.96. Empty where there are none."""
+    """Format the limits of an interval: 3.80–3.96."""
     if interval is None or interval.low is None or interval.high is None:
         return ""
     return f"{format_number(interval.low, digits)}–{format_number(interval.high, digits)}"
@@ -76,7 +76,7 @@ def format_with_limits(interval: Interval, digits: int = 3) -> str:
 
 
 def format_overhead(interval: Interval | None) -> str:
-    """Format a small share that chance may make negative: 3.1 ± 0.8 %, −0.2 %."""
+    """Format a share that may be negative: 3.1 ± 0.8 %, −0.2 %."""
     if interval is None:
         return MISSING
     half = "" if interval.half_width is None else f"{THIN}±{THIN}{interval.half_width * 100:.1f}"
@@ -132,5 +132,5 @@ def format_decimal_size(count: int) -> str:
 
 
 def _format_share(share: float, error: float) -> str:
-    """Format a share in per cent with as many decimals as its error allows."""
+    """Format a share with the decimals of its error."""
     return f"{share * 100:.{1 if error < 0.00995 else 0}f}"

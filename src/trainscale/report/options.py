@@ -1,4 +1,4 @@
-"""What a person may choose about a report in addition to its runs."""
+"""What a person may choose about a report."""
 
 from __future__ import annotations
 

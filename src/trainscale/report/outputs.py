@@ -77,7 +77,7 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
 
 
 def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
-    """Return the files by path, with the names that the person typed for models."""
+    """Return the files by path."""
     configs = [series.config for series in all_series]
     log_paths = csv_json.make_series_paths(configs, lambda _: "logs", model_names)
     csv_paths = csv_json.make_series_paths(configs, csv_json.name_folder, model_names)

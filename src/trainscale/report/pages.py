@@ -1,4 +1,4 @@
-"""report.html, one file that works offline, with and without scripts; report.md, its tables as text."""
+"""report.html, which works offline; report.md, its tables."""
 
 from __future__ import annotations
 
@@ -126,7 +126,6 @@ _FILTERS = (
 
 
 def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
-    """Return the document. Title, summary and verdicts are those of report.html."""
     all_series = [series for run in runs for series in run.series]
     learning = {}
     if any(series.learns for series in all_series):

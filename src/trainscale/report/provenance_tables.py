@@ -1,4 +1,4 @@
-"""Tables of what runs recorded about themselves, and of what differs between runs."""
+"""Tables of what runs recorded, and of what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host names taken out of what a report shows: they become host-1, host-2, …"""
+"""Host names in a report become host-1, host-2, …"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
 
 
 class Redaction:
-    """Replaces host names in texts. Without names, everything stays as it is."""
+    """Replaces host names in texts."""
 
     def __init__(self, hosts: Iterable[Iterable[str]] = ()) -> None:
-        """``hosts`` are the names of each host. A host that is named again keeps its number."""
+        """``hosts`` are the names of each host."""
         self._labels: dict[str, str] = {}
         for names in hosts:
             # The first part of a name with a domain is a name too. An address has no short name.

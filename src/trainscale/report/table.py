@@ -47,7 +47,7 @@ class Grid:
 
 
 def render_markdown(grid: Grid) -> str:
-    """Return the table without its title, which is a heading of the document."""
+    """Return the table without its title."""
     rules = ["---" if index in grid.left else "---:" for index in range(len(grid.header))]
     lines = [_render_line(grid.header), f"| {' | '.join(rules)} |", *map(_render_line, grid.rows)]
     note = f"\n{escape(grid.note)}\n" if grid.note else ""
@@ -55,7 +55,7 @@ def render_markdown(grid: Grid) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape text that a user wrote, so that Markdown shows it as it is."""
+    """Escape text, so that Markdown shows it as it is."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(").replace("\n", " ")
 
 

@@ -89,7 +89,7 @@ def describe_failed_points(series: Series) -> str:
 
 
 def group_flags(series: Series) -> list[tuple[str, str]]:
-    """Return (points, flag) pairs. A flag that several points share appears once."""
+    """Return (points, flag) pairs, a shared flag once."""
     counts: defaultdict[str, list[int]] = defaultdict(list)
     for point in series.points:
         for flag in point.flags:
@@ -153,7 +153,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return the names of one or two series, otherwise how many there are."""
+    """Return one or two names, otherwise how many there are."""
     return join_names(names) if len(names) < 3 else f"{len(names)} series"
 
 

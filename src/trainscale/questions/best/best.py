@@ -75,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A positive quantity: a factor times some estimates, divided by others."""
+    """A factor times some estimates, divided by others."""
 
     numerators: tuple[Estimate, ...]
     denominators: tuple[Estimate, ...] = ()

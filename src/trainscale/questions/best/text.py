@@ -1,4 +1,4 @@
-"""The best configurations in words: tables and sentences for a terminal, Markdown and JSON."""
+"""The best configurations in words, as text, Markdown and JSON."""
 
 from __future__ import annotations
 

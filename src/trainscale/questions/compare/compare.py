@@ -291,7 +291,7 @@ def compare_pairs(
 
 
 def combine_verdicts(verdicts: Iterable[str]) -> str:
-    """A proven difference counts more than what is unknown elsewhere."""
+    """A proven difference counts more than an unknown one."""
     all_verdicts = set(verdicts)
     if MIXED in all_verdicts or {FASTER, SLOWER} <= all_verdicts:
         return MIXED
@@ -457,7 +457,7 @@ def _check_single(counterparts: Sequence[Side], side: Side) -> None:
 
 
 def check_sides(a: Side, b: Side, despite: Collection[str]) -> tuple[Difference, ...]:
-    """Return the differences that ``despite`` names. Any other is an InputError."""
+    """Return the differences; only ``despite`` may be among them."""
     differences = find_differences(a, b)
     if not list_common_devices(a, b):
         counts = [", ".join(map(str, sorted(side.points))) for side in (a, b)]

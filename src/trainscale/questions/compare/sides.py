@@ -1,4 +1,4 @@
-"""One side of a comparison: a series of a run, of a results.json, or a published curve."""
+"""One side of a comparison."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[i
 
 
 def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EFFICIENCY) -> tuple[Side, Side]:
-    """Return the curve as A, its figures exact, and the series as B."""
+    """Return the curve as A and the series as B."""
     from ..published.curves import PREFIX, find_device_kind
 
     name, baseline, by_speed = f"{PREFIX}{curve.id}", curve.baseline.devices, quantity == SPEED
@@ -322,7 +322,6 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
 
 
 def _make_stated_config(curve: PublishedCurve, own: Config) -> Config:
-    """Return the config; what the source does not state is the same."""
     from ..published.near import OwnWork, is_same_network
 
     changes: dict[str, Any] = {"framework": curve.framework, "precision": curve.precision}

@@ -122,7 +122,7 @@ def _format_percentage(share: float) -> str:
 
 
 def _format_change_limits(ratio: Interval) -> str:
-    """Format how much faster or slower B is at least and at most: 2.1–4.3 %."""
+    """Format how much faster or slower B is: 2.1–4.3 %."""
     ends = sorted(abs(end - 1) for end in (ratio.low, ratio.high) if end is not None)
     return f"{'–'.join(map(_format_percentage, ends))}{_PERCENT}"
 
@@ -136,7 +136,7 @@ def _format_reach(curves: Sequence[Curve]) -> str:
 
 
 def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
-    """Return the table of a curve. A gate's outcome replaces the verdict."""
+    """A gate's outcome replaces the verdict."""
     unit = EFFICIENCY if curve.b.has_efficiencies else f"{curve.b.unit}/s"
     verdict = "gate" if comparison.gate else "verdict"
     header = ("devices", f"A {unit}", f"B {unit}", "repeats", "B/A", "interval", verdict, "efficiency B/A", "interval")

@@ -102,7 +102,7 @@ class RunMean:
 
 @dataclass(frozen=True)
 class Sources:
-    """The trials that explain a point, and their ``means`` by compared point."""
+    """The trials that explain a point."""
 
     config: Config
     devices: int
@@ -162,7 +162,7 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
 
 
 def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> RunMean:
-    """Return the means of a trial; those of independent ranks are without ``slow_ranks``."""
+    """Return the means of a trial, if independent without ``slow_ranks``."""
 
     def compute_resident_step(rank: RankSample) -> float:
         if rank.resident_steps and rank.resident_seconds > 0:
@@ -271,7 +271,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
 
 
 def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
-    """Return the means of every point: measured, then a bootstrap."""
+    """Return means of every point: measured, then bootstrapped."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)

@@ -68,7 +68,7 @@ Times = Sequence[tuple[float, float]]  # batches with the seconds of a step on o
 
 @dataclass(frozen=True)
 class Exchange:
-    """The gradients of a rank and step; a rate is not that of the traffic."""
+    """The gradients of a rank and step."""
 
     bytes: int
     exposed_seconds: float | None  # the part of a step that nothing hides; None if it is unknown

@@ -61,7 +61,7 @@ class GpuClocks:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank with longer steps, or with less of its core, than the others."""
+    """A rank with longer steps or less of its core than others."""
 
     rank: int
     host: str

@@ -94,7 +94,7 @@ def list_closing_verdicts(run: RunInfo, records: Sequence[TrialRecord]) -> list[
 
 
 def describe_verdict(point: PointExplanation, with_title: bool = False) -> str:
-    """Name the cause, the evidence and what would help, without the last full stop."""
+    """Name the cause, the evidence and what would help."""
     subject = point.title if with_title else find_model_title(point.config.model)
     return join_lines(_render("verdict.j2", point, subject=f"{subject} on {point.devices} devices"))
 
@@ -107,7 +107,7 @@ def _render(template: str, point: PointExplanation, **further: str) -> str:
     framework = FRAMEWORKS.get(point.config.framework)
 
     def say_efficiency(less_seconds: float) -> str:
-        """Return the efficiency, or the time of the step, after saving seconds."""
+        """Return the efficiency, or the time of a step, then."""
         step = max(0.0, point.step_seconds - less_seconds)
         if point.work_seconds is None:
             return format_milliseconds(step)

@@ -145,7 +145,7 @@ class PublishedCurve:
 
 
 def find_device_kind(name: str) -> str:
-    """Return the kind of a device. A name without a known kind is its own kind."""
+    """Return the kind of a device, or the name if none is known."""
     for kind in _KINDS:
         if re.search(rf"(?<![A-Za-z0-9]){re.escape(kind)}(?![0-9A-Za-z])", name, re.IGNORECASE):
             return kind

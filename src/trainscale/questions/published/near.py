@@ -69,7 +69,7 @@ _TOO_FAR = {
 
 @dataclass(frozen=True)
 class OwnWork:
-    """What a series did. ``device`` is a kind such as A100, as the table names it."""
+    """What a series did; ``device`` is a kind such as A100."""
 
     title: str
     config: Config
@@ -93,7 +93,7 @@ class OwnWork:
 
 @dataclass(frozen=True)
 class Trait:
-    """In what a curve differs from a series: ``batch per device``, ``64``, ``32``."""
+    """In what a curve differs from a series."""
 
     name: str
     own: str

@@ -78,7 +78,7 @@ def make_curve_grid(curve: PublishedCurve) -> Grid:
 
 
 def describe(curve: PublishedCurve) -> list[tuple[str, str]]:
-    """Return what the source states, as names and texts, then the flags."""
+    """Return what the source states, then the flags."""
     words = {"FLAG": FLAG, "PREFIX": PREFIX, "SENTENCES": SENTENCES}
     lines = load_template(__package__, "curve.j2").render(curve=curve, **words).splitlines()
     return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
@@ -147,7 +147,7 @@ def make_curve_series(curve: PublishedCurve) -> Series:
 def overlay_curves(
     runs: Sequence[tuple[RunInfo, Sequence[Series]]], curves: Sequence[PublishedCurve], normalise: str = SPEEDUP
 ) -> Overlay:
-    """Return curves with how each differs from the series most like it."""
+    """Return curves, and how each differs from a series."""
     works = [describe_work(series, info) for info, of_run in runs for series in of_run]
     unit = find_common_unit([series for _, of_run in runs for series in of_run])
     titles = {work.title for work in works}

@@ -112,7 +112,7 @@ def _make_cost_grid(study: Study) -> Grid:
 
 
 def _describe_energy(study: Study) -> str:
-    """Return the energy at the size that is asked for, else at the last."""
+    """Return the energy at the size asked for, or the last."""
     measured = []
     for ladder in study.ladders:
         for point in ladder.series.points:
@@ -131,7 +131,7 @@ def _describe_energy(study: Study) -> str:
 
 
 def format_with_error(interval: Interval) -> str:
-    """Format a quantity with the decimals of its error: 24.61 ± 0.12."""
+    """Format with the decimals of the error: 24.61 ± 0.12."""
     half = interval.half_width
     if not half:
         return format_number(interval.mean, 3)
@@ -162,7 +162,7 @@ def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
 
 
 def convert_to_ascii(text: str, space: str = " ") -> str:
-    """Return the text in ASCII, with ``space`` where no line may be broken."""
+    """Return ASCII, with ``space`` where no line may break."""
     text = text.replace(THIN, space)
     for character, replacement in _ASCII.items():
         text = text.replace(character, replacement)
@@ -170,7 +170,7 @@ def convert_to_ascii(text: str, space: str = " ") -> str:
 
 
 def _fill(text: str) -> str:
-    """Return a paragraph in lines that keep a number and its unit together."""
+    """Return lines that keep a number and its unit together."""
     text = convert_to_ascii(text, _UNBROKEN)
     return textwrap.fill(text, COLUMNS, break_on_hyphens=False).replace(_UNBROKEN, " ")
 
@@ -226,7 +226,6 @@ _FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
 
 
 def _encode_study(study: Study, sections: Sequence[Section]) -> JsonObject:
-    """Return full precision. ``sections`` have the sentences of the other formats."""
     ladders = []
     for ladder in study.ladders:
         names = "devices batch_per_device global_batch repeats status flags samples_per_second speedup efficiency"
