@@ -56,6 +56,9 @@ class Driver:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        Path(self.library).touch()  # before ``compile`` no library can be loaded, also where the machine has one
+
     def compile(self, gpus: int = 1, init: int = 0, answer: int = 0, function: str = LIST) -> Driver:
         defines = {"LIST": function, "GPUS": gpus, "INIT": init, "ANSWER": answer}
         flags = [f"-D{name}={value}" for name, value in defines.items()]
