@@ -2,8 +2,6 @@
 For bench/input.py; nothing of trainscale is imported.
 """
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

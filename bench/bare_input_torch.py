@@ -4,8 +4,6 @@ its images/s. For bench/input.py; nothing of trainscale is imported.
 The transforms are torchvision's, written by hand for 8-bit images, without its detour over floating-point numbers.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import math

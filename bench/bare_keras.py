@@ -3,8 +3,6 @@
 KERAS_BACKEND=jax python bench/bare_keras.py --depth 18 --image-size 96 --batch 8
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -4,8 +4,6 @@ has MXNet; prints images per second.
 python bench/bare_mxnet.py --depth 18 --image-size 96 --batch 8
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -3,8 +3,6 @@
 python bench/bare_tensorflow.py --depth 18 --image-size 96 --batch 8
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

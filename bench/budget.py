@@ -23,8 +23,6 @@ With ``--measure`` nothing is simulated: a ladder is measured both ways on this 
 the results differ. If ``--seconds`` end it, it exits with 3 and the same command continues.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

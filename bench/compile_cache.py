@@ -9,8 +9,6 @@ reach divided by what cold ones reach: images per second, images per second of p
 trial takes besides its window. The first two should be 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """Runs of ``trainscale run`` that a program measures one after the other, in several calls if its time is limited."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -9,8 +9,6 @@ what real ones send: greetings, a heartbeat and a log line a second, step times,
 process of its own. The program ends with 1 if a line is lost, or if a trial of 1,000 ranks needs a core or 1 GiB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

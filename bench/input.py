@@ -11,8 +11,6 @@ users write them. Every round measures each pipeline once, in fresh processes an
 are meaningful. The ratios of processor time (of all processes of a pipeline) also hold on a machine that others use.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -2,8 +2,6 @@
 per second of processor time that all processes of the pipeline spent.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

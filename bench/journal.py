@@ -6,8 +6,6 @@ With --like, all trials have the content of the first trial of that run, which m
 process of its own. The program ends with 1 if the large journal takes 2 s or more to open.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -1,7 +1,5 @@
 """Measures the same ladder with 5 fixed repeats and with ``--until-interval``, for ``bench/budget.py --measure``."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -13,8 +13,6 @@ and delay can be set. The program needs root on Linux and two cores. The cores a
 costs both networks a little.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -13,8 +13,6 @@ it for every pair, and the mean with its 95 % interval. Two runs of the same pro
 several per cent on most machines, so a mean to one per cent needs many short pairs, not a few long ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -9,8 +9,6 @@ no engine. It ends as the framework's documentation ends a timed loop: when the 
 The loops take what they need from the adapters' private attributes, because adapters give nothing of this to others.
 """
 
-from __future__ import annotations
-
 from typing import Any, Callable  # noqa: UP035  (this runs on Python 3.9)
 
 Loop = Callable[[int], None]  # takes this many steps

@@ -10,8 +10,6 @@ answer is the digest of the weights. Ranks pass requests on by the harness's ren
 that all of them run the same side at the same time.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

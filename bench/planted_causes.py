@@ -1,7 +1,5 @@
 """The causes that bench/verdicts.py plants: each slows training in one way, on real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

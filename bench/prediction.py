@@ -8,8 +8,6 @@ interval of the prediction, where the errors that make the interval come from th
 source have much in common.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 python bench/report_page.py [--repeats 5]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

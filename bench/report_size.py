@@ -6,8 +6,6 @@ A run has 200 series of 10 device counts, or fewer where it has fewer trials; th
 runs in a process of its own, whose memory may be limited: a report that needs more fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -15,8 +15,6 @@ The program ends with 1 when a search is wrong (of replayed and simulated ones: 
 of the sweep's device time.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

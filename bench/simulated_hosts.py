@@ -4,8 +4,6 @@ callback server, the real protocol, and ranks that send what real ranks send and
 It reads where to call from its environment, as the hosts of mpirun do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

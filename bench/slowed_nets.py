@@ -1,7 +1,5 @@
 """A small network for PyTorch on a CPU. Its worker sleeps a given share of every step. bench/compare.py measures it."""
 
-from __future__ import annotations
-
 import time
 
 import torch

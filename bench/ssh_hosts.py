@@ -8,8 +8,6 @@ would remain with hosts of their own. The first connection logs in, the others u
 every connection logs in, as before keepers were kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 python bench/startup.py
 """
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

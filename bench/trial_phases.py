@@ -13,8 +13,6 @@ controller sees it. The first trial of a framework, which may find cold caches, 
     ending        from there to the end of the keeper
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ It needs two cores that nothing else uses; as root, ``nice -n -15`` before the c
 slow link needs root, too: its hosts are those of tests/lab.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

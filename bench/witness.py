@@ -14,8 +14,6 @@ two that train together, blocks of steps that follow the work of a witness alter
 The ratio is above 1 if steps are faster after that work.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -1,7 +1,5 @@
 """Fixtures that all tests share, and checks that tests carry the markers of what they need."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections import Counter

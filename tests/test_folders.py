@@ -1,7 +1,5 @@
 """The user's folders: the controller's and the worker's rules agree."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

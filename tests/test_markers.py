@@ -1,7 +1,5 @@
 """Markers select the tiers of tests: every marker that is registered is used, and the tiers name no other."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The package as a whole: its version, its public names, its errors, and the direction of its imports."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """No data that others wrote can run a program: nothing of it is unpickled, evaluated, or given to a shell."""
 
-from __future__ import annotations
-
 import ast
 import io
 import pickle

@@ -9,8 +9,6 @@ Ctrl-C and termination signals are KeyboardInterrupt, exit 130.
 An InputError says what is wrong, where, and what is valid. It is raised before anything is written.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ A variable that is empty or holds a relative path counts as unset. worker/inspec
 because a worker has no platformdirs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _APPLICATION = "trainscale"

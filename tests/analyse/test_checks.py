@@ -1,7 +1,5 @@
 """Each sanity check fires on what it is for, and stays silent on a clean point."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What is understood of logs, on small ones written here."""
 
-from __future__ import annotations
-
 import json
 import math
 import resource

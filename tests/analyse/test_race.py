@@ -1,7 +1,5 @@
 """The race of a search: who leaves when, what comes next, and how often the truly fastest candidate is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ranks that train on the wrong samples are found, whatever made the mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Records become points, and points become series with speed-ups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

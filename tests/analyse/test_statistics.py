@@ -1,7 +1,5 @@
 """Intervals agree with the tables and with hand-made examples."""
 
-from __future__ import annotations
-
 import math
 import random
 from statistics import fmean, stdev

@@ -1,7 +1,5 @@
 """The definitions of speed, checked on examples worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Titles are short, and tell every series from every other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The verdict on a trial: what is proven, what is refuted and with which words, and what stays unproven."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Questions about runs in Python have the answers of the commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

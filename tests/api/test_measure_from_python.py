@@ -1,7 +1,5 @@
 """Measuring from Python: arguments mean what the keys of an experiment file mean, and a real run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

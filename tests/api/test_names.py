@@ -1,7 +1,5 @@
 """The public names of the package: what they are, that they stay, and that the import is light."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """A finished run in Python: series, points, trials, frames, charts, and how it shows itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`bench/compare.py` computes what the command computes and counts what is wrong; a small part of it is repeated."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """bench/measured_budget.py: what is printed of two runs that were measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`bench/overhead.py --paired`: both sides train alike, and its statistics say what they claim."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """`bench/prediction.py` gives the errors from which the interval of a prediction is made."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import pytest

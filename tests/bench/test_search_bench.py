@@ -1,7 +1,5 @@
 """bench/search.py: races on recorded run means, judged against the sweep that they come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`bench/trial_phases.py`: the phases of a trial add up to its time, also where the end of one was not seen."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

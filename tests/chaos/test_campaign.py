@@ -1,7 +1,5 @@
 """A part of the fault campaign with fixed seeds. ``python -m tests.chaos`` runs more of it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The judgement of the campaign: what holds is not blamed, and every broken promise is noticed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

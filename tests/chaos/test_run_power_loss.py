@@ -1,7 +1,5 @@
 """The power fails while the real command measures: every trial that it reported is in the journal, at any moment."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 that are written once, ``trainscale cluster`` against a simulated AWS, and jobs on a Slurm of the lab.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 the same command continues in another allocation.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """``trainscale run --allocator`` in real processes: what the ranks have, and what the run records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 command does not do again.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

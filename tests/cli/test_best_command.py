@@ -1,7 +1,5 @@
 """``trainscale best`` on journals: text, JSON, Markdown, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

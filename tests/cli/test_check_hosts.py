@@ -1,7 +1,5 @@
 """``trainscale check --hosts`` on real hosts: those that are well, and those with every trouble there is."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The reader of standard output goes away: a run goes on and writes its outputs, a command that only prints ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``trainscale cluster`` as people type it, against a simulated AWS: up, status, hosts, ssh, down, questions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

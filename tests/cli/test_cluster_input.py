@@ -1,7 +1,5 @@
 """Wrong input to ``trainscale cluster``, against a simulated AWS: one message, and nothing is made."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

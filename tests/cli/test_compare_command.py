@@ -1,7 +1,5 @@
 """``trainscale compare`` as a person types it, on journals that the tests write: verdicts, gates and formats."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

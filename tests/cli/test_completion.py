@@ -1,7 +1,5 @@
 """Shells complete commands, flags and values: tried in the real shells."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

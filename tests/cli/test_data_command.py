@@ -1,7 +1,5 @@
 """``trainscale data get|list|check`` as a person meets it: real processes, and a web server on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``trainscale env`` as a person meets it, ``--python``, and ``check`` on whole and broken interpreters."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

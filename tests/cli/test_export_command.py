@@ -1,7 +1,5 @@
 """``trainscale export`` as a command: standard output, files, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A disk without space: the message names the file and says what is kept, and nothing that was finished is lost."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

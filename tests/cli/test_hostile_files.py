@@ -1,7 +1,5 @@
 """Files that are no files, names that no file can have, and damaged journals: one message, and no command hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

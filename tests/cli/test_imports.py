@@ -1,7 +1,5 @@
 """Help is fast: it imports none of the libraries that compute, decode or draw."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

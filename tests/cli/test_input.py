@@ -1,7 +1,5 @@
 """Flags that every command has or may lack, and settings that are asked of the machine or of a framework."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

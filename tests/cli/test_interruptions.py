@@ -2,8 +2,6 @@
 command goes on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """``trainscale launch``: users' programs find each other, their output and exit codes come back, none is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The commands that only tell: help, version, models, frameworks, plan, check."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """What is seen while a run trains to an accuracy: epochs and steps on a terminal, a line an epoch in a pipe."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A framework that is missing, whose environment is broken, or that dies at import: one message, and the others run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import sys

@@ -1,7 +1,5 @@
 """``trainscale notebook`` writes a notebook that Jupyter executes, and opens it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

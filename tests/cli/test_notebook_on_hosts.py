@@ -1,7 +1,5 @@
 """``trainscale notebook --open --on``: a real Jupyter on a host over ssh, and in a job of a real Slurm."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``trainscale parity``: the proof as a table, and as an exit code."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

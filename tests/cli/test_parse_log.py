@@ -1,7 +1,5 @@
 """``trainscale parse-log`` as a person types it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

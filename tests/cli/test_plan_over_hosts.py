@@ -1,7 +1,5 @@
 """``plan`` shows the placement of processes: once for each strategy and device count, readable on a narrow terminal."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """``trainscale published``, ``report --with`` and ``compare published:ID`` as a person types them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``trainscale report``: what its flags change, and wrong values of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``trainscale run`` from the command line to the files, in real processes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """``runscalabilitytest``: the older scripts' flags in today's argv, and their files from a real run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``trainscale run --search`` in real processes: the race, its table, and the same command again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Signals interrupt a run in the main thread; in another thread a run leaves them alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

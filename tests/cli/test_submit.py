@@ -1,7 +1,5 @@
 """What a person sees who submits a sweep as one batch job. On a real Slurm: test_submit_to_slurm.py."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep as one batch job on a real Slurm, which queues, runs, cancels and requeues it."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

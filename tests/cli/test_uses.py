@@ -3,8 +3,6 @@
 A wrong use is one clear message, exit code 2, and nothing is written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

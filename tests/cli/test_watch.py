@@ -1,7 +1,5 @@
 """``trainscale watch``: a run that goes on elsewhere, as lines, on a terminal, as events, and over ssh."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

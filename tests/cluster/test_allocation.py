@@ -1,7 +1,5 @@
 """What a batch system gave: hosts, GPUs, and the settings of the older Slurm scripts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

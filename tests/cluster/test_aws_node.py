@@ -4,8 +4,6 @@ Made up are only what a host without EC2 lacks: the metadata service, CloudForma
 service manager, and NFS, in whose place the lab's shared folder is mounted.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Getting published sets, from a server on this machine that has small ones; looking at what is there."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

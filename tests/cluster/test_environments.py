@@ -1,7 +1,5 @@
 """Environments: their definitions, their states, and their creation by a real uv, without a network."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

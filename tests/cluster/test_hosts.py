@@ -1,7 +1,5 @@
 """Hosts files in every dialect, with wrong lines named by file and line, and the devices of hosts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is known of a YARN cluster: its client's files, its ResourceManager's answers as a real one gave them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

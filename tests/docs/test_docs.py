@@ -1,7 +1,5 @@
 """The documentation says what the code does: options, environments, frameworks, parity, counts and defaults."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """The commands in the documentation are understood, and its links and paths lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The documentation describes the files of a run: columns, fields and statuses."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """The list of events in the documentation has the events that there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainscale.worker.events import EVENTS

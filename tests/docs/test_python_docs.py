@@ -1,7 +1,5 @@
 """docs/python.md and docs/export.md: what is made from the code is up to date, and the examples run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that comments, docstrings and pages name exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

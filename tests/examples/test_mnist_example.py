@@ -1,7 +1,5 @@
 """examples/mnist.py in every form: a few steps on a small data set, and all of MNIST where it is available."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

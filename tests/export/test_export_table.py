@@ -1,7 +1,5 @@
 """The tidy table: its columns, its rows, and the same rows in every format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Exporters by name, those of plug-ins, what is said where a package is missing, lines for JUBE, and recipes."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """MLflow and Weights & Biases themselves. `make test-all` installs them: they are 60 packages."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -3,8 +3,6 @@
 TRAINSCALE_FUZZ_EXAMPLES=2000 tries that many for each test, and other ones in every run; ``make test-all`` does so.
 """
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import HealthCheck, settings

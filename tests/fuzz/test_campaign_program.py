@@ -1,7 +1,5 @@
 """The program of the coverage-guided campaign knows every test of this folder, also where atheris is not installed."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

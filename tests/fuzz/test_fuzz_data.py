@@ -1,7 +1,5 @@
 """Hostile data files: MNIST and CIFAR-10 as they are published, and folders of photographs."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import struct

@@ -1,7 +1,5 @@
 """Hostile lines: events, logs, answers of a ResourceManager, and output of Hadoop's programs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

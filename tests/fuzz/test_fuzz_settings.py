@@ -1,7 +1,5 @@
 """Hostile experiment files, hosts files and flags: a message that says where, and never another error."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The lab is what other tests stand on: its hosts are hosts, its faults happen, and nothing of it is left."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

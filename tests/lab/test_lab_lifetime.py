@@ -1,7 +1,5 @@
 """Labs of their own: what starts and ends with a lab, what is left of one, what it needs, and how it can be made."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

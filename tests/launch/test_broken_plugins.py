@@ -1,7 +1,5 @@
 """Packages of third parties that are broken in every way: each is listed with its error, and stops nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Which connections are accepted where keepers call back, and which are closed."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

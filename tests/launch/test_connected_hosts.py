@@ -1,7 +1,5 @@
 """One login on a host serves the inspection before a run and all its trials. Real keepers, on this machine."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Keepers as the controller holds them: becoming ready, being given up, being ended, and what is said of failures."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

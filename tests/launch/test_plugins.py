@@ -2,8 +2,6 @@
 in every way is listed with its errors, and stops nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which of a user's processes goes where, and the variables by which frameworks find each other there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which interpreter runs which framework."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

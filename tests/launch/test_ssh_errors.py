@@ -1,7 +1,5 @@
 """The output of ssh, shells and hosts is explained, with a remedy."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainscale.launch.ssh_errors import explain_ssh_error

@@ -1,7 +1,5 @@
 """What is wrong with hosts, from what they said: pure, so every case can be had."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Questions to hosts: all are asked at once, each answers or is named with the reason; and which network is meant."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

@@ -1,7 +1,5 @@
 """The worker's archive: the same for the same files, whatever else lies about; and the line that a host runs first."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -2,8 +2,6 @@
 where the question is what running out of memory looks like.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

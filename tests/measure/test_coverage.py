@@ -4,8 +4,6 @@ bench/intervals.py simulates many runs at once. The first tests show that it fol
 computes the intervals of analyse/statistics.py; the last ones use it with fixed seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from typing import Any

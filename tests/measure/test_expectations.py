@@ -1,7 +1,5 @@
 """What trials must compute is computed in a process of its own, once, and kept in the user's cache."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A run through real processes: what hosts, ports, frameworks and a cluster may do to it."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator, Sequence

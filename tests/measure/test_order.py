@@ -1,7 +1,5 @@
 """Which trial comes next, by a fixed number of repeats, by a time budget and by the width of intervals."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Parity is proven between builds of the same network, and every known way to be wrong is found."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

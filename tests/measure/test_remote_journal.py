@@ -1,7 +1,5 @@
 """The copy of a journal of another host: the script there is run by a real shell, here without ssh."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of a search: short trials until a winner is found, then the winner in full; nothing that cannot fit."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs as Slurm batch jobs: what decides it, the plan, the batch script, and what Slurm says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

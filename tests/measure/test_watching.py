@@ -1,7 +1,5 @@
 """A run that another process measures is watched by its journal and its lock."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 table of mistakes in the documentation is made from the results of ``make mutations``.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

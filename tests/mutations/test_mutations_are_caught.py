@@ -1,7 +1,5 @@
 """A few planted mistakes, run for real: each is refuted, and the same command without it is proven."""
 
-from __future__ import annotations
-
 import pytest
 import tiers
 from catalog import FAST, MUTATIONS, Edit, Mutation, MutationRun

@@ -1,7 +1,5 @@
 """The journal: nothing that was written is lost, nothing is written where it does not belong."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -9,8 +9,6 @@ Audit hooks of Python would need no C, but they see neither writes nor syncs. To
 what Python's own files write.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

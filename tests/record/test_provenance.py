@@ -1,7 +1,5 @@
 """What a run records about the C allocator of its processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainscale.record.run import RunInfo, collect_provenance

@@ -1,7 +1,5 @@
 """A trial's record and its line in the journal."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

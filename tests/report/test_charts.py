@@ -1,7 +1,5 @@
 """The charts are valid SVG with true positions, and with words on every mark."""
 
-from __future__ import annotations
-
 import math
 import re
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """The CSV files: the seeds' format, names that never clash nor lead elsewhere, results.csv; no cell is a formula."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """The sections of the page: findings, best configurations, costs, failures, parts of a step, strips of step times."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import altair as alt

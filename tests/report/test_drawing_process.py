@@ -1,7 +1,5 @@
 """Charts are drawn in a process of their own. Where it cannot draw, there are all tables, and a reason."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The report is one file that loads nothing, escapes everything, and shows every point."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The page in a real browser: clicks, keys, themes, sizes and print; neither the console nor axe-core complains."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The tables of training to an accuracy: the seeds' rows and columns, in a terminal, as Markdown and in the page."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Marks in every table and plot: where the ladder leaves its first host; where parity failed."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

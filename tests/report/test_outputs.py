@@ -1,7 +1,5 @@
 """A run has all of its files, the same ones every time; charts in the formats that are asked for; the older files."""
 
-from __future__ import annotations
-
 import json
 import struct
 import subprocess

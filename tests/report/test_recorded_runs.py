@@ -6,8 +6,6 @@ recorded/h200_sha256.json has the checksums of results.json for the runs in resu
 without the definitions, whose wording may change.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

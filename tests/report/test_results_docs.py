@@ -1,7 +1,5 @@
 """docs/results.md and docs/training.md name what results.json says of a training, and the recipes of the code."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields

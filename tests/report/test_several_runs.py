@@ -1,7 +1,5 @@
 """A report of several runs: their series apart by labels, what differs between them, each with its own baseline."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Numbers are written for people; the terminal tables fit the terminal and hide nothing that matters."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Configs and trials: batches under both scaling modes, and the keys that the journal knows them by."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What ``--data`` means: which images, where they lie, what is known of them before a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An experiment from flags and a TOML file; written as TOML it is read back as the same experiment."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan for an experiment and the available devices: configs, ladders, the order of trials, or one clear refusal."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The declared settings, from which the command line, the experiment file and the messages are made."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from typing import Any

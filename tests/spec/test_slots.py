@@ -1,7 +1,5 @@
 """Who goes where: one host filled before the next, servers beside or apart, and dealt out as dmlc did."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans of sweeps, searches, studies, explanations and training to an accuracy."""
 
-from __future__ import annotations
-
 from itertools import product
 from operator import attrgetter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines from a process to the controller."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

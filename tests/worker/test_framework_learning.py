@@ -1,7 +1,5 @@
 """Every framework trains to an accuracy: every strategy learns, and matches the numbers of one PyTorch device."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

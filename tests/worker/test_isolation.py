@@ -2,8 +2,6 @@
 interpreters. The controller never imports a framework.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import json

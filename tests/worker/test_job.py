@@ -1,7 +1,5 @@
 """The one document that tells a process all it needs to know."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """On which addresses trainscale listens, and how it reads the greetings of callers. Real sockets."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

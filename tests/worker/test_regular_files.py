@@ -1,7 +1,5 @@
 """Files that a person names: what is no regular file is refused and not waited for."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

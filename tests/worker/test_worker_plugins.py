@@ -2,8 +2,6 @@
 checks what it finds.
 """
 
-from __future__ import annotations
-
 import base64
 import importlib
 import importlib.util

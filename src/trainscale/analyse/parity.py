@@ -3,8 +3,6 @@
 Numbers in float32 are compared with the reference's float64; no computation with fewer bits meets their tolerances.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

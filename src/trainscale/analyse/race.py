@@ -4,8 +4,6 @@ In each round every candidate has one more short trial. Then those leave that ar
 than noise: the fastest candidate stays with a probability of at least 95 % (docs/best.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How fast one trial trained, in cluster-wide samples per second, and what it cost."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The titles of series, made from the configs alone: short, and unique within the run."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import fields

@@ -4,8 +4,6 @@ The first steps are compared with those of the reference network, the closing st
 clock and samples are checked, without the code that deals out samples.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

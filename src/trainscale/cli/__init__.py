@@ -1,7 +1,5 @@
 """The command line: finds the module of a command; its errors become messages and exit codes."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

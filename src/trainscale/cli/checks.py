@@ -1,7 +1,5 @@
 """``trainscale check``: this machine or hosts as a run would see them; ``trainscale parity``."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``trainscale cluster up|status|hosts|ssh|down``: a cluster on AWS."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

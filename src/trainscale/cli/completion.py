@@ -4,8 +4,6 @@ At every TAB the shell calls trainscale, and argcomplete asks the parser of the 
 know, such as networks and directories of runs, are added here.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -1,7 +1,5 @@
 """``trainscale data get|list|check``: data sets of images on this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

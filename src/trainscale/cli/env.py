@@ -1,7 +1,5 @@
 """``trainscale env create|list|remove``: the environments in which frameworks run."""
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace, RawDescriptionHelpFormatter
 

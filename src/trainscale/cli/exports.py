@@ -1,7 +1,5 @@
 """``trainscale export``: runs for other programs. ``trainscale notebook``: the analysis of a run in Jupyter."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

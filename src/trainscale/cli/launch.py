@@ -1,7 +1,5 @@
 """``trainscale launch``: run a user's own program on many hosts."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """``trainscale models`` and ``trainscale frameworks``: list what can be measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.console import Console

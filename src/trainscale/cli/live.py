@@ -1,7 +1,5 @@
 """The table on a terminal that fills up while a run goes on."""
 
-from __future__ import annotations
-
 import time
 from statistics import fmean
 

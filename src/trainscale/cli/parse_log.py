@@ -1,7 +1,5 @@
 """``trainscale parse-log FILE…``: make tables of the logs of trainscale, MXNet and tf_cnn_benchmarks."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import itertools

@@ -3,8 +3,6 @@
 Each calls the function of its name in runs.py, and prints the answer that the folder in questions/ words.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``trainscale report DIR…``: write the tables and plots of a run again, or of several runs together."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

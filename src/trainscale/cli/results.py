@@ -1,7 +1,5 @@
 """What a person sees when a run ends: the tables, and one line that says where all results are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

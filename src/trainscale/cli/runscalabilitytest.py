@@ -3,8 +3,6 @@
 It prints the equivalent ``trainscale run`` command, then runs it.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter

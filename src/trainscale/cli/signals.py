@@ -1,7 +1,5 @@
 """Signals to terminate are like Ctrl-C, and a reader of the output may go away."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

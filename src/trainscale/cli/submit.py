@@ -3,8 +3,6 @@
 The same command again follows the job that exists, or submits another one that continues the journal.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of a command on the terminal, without lines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.table import Column, Table

@@ -1,7 +1,5 @@
 """What a run shows: tables and lines for people, events for programs, or only its directory."""
 
-from __future__ import annotations
-
 import json
 import time
 from argparse import Namespace

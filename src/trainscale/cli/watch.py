@@ -1,7 +1,5 @@
 """``trainscale watch DIR`` or ``HOST:DIR``: show a run that another process measures."""
 
-from __future__ import annotations
-
 import re
 import sys
 from contextlib import ExitStack

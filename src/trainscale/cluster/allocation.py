@@ -1,7 +1,5 @@
 """What a batch system or an mpirun gave to this process, whether its job still exists, and the launcher to choose."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

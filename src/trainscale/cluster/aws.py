@@ -3,8 +3,6 @@
 CloudFormation creates and deletes all of it. This module requests that, waits, and lists the hosts.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

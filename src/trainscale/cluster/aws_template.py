@@ -1,7 +1,5 @@
 """What a cluster on AWS consists of: the known instance types, the request, and the template of the stack."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

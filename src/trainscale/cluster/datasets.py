@@ -1,7 +1,5 @@
 """Data sets of images on this machine: downloads the published ones, and inspects what is there."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import os

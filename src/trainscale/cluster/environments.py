@@ -1,7 +1,5 @@
 """Environments in which frameworks run, in the user's data folder: definitions, states, creation by uv, removal."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import fcntl

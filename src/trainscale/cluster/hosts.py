@@ -4,8 +4,6 @@ A hosts file may be in any dialect of the older systems: one name or address on 
 ``address:port``; ``user@address``; ``address slots=4``. Further pairs are port, user, python and setup.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

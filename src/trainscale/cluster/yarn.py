@@ -1,7 +1,5 @@
 """Reads a YARN cluster: its client, its ResourceManagers, and the state of an application."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 A package adds one by an entry point of the group ``trainscale.exporters``.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import operator

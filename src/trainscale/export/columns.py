@@ -3,8 +3,6 @@
 Fields without a meaning have that of report/columns.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints

@@ -1,7 +1,5 @@
 """Series as runs of MLflow or Weights & Biases, with points as metrics over the device counts."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

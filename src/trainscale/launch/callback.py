@@ -1,7 +1,5 @@
 """The command that starts keepers (mpirun, srun, yarn, a client of Ray), and the server that they call back."""
 
-from __future__ import annotations
-
 import hmac
 import os
 import shutil

@@ -3,8 +3,6 @@ machine, mostly an ssh, or a socket on which the keeper called back. connected_h
 Events are decoded from the keeper's lines into the dataclasses of worker/events.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -2,8 +2,6 @@
 needs no visit.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import ipaddress
 import socket

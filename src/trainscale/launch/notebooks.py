@@ -1,7 +1,5 @@
 """Jupyter here, on a host over ssh, or in a Slurm job, and the way of the browser to it: ``ssh -L``."""
 
-from __future__ import annotations
-
 import contextlib
 import html
 import json

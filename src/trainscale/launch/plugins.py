@@ -2,8 +2,6 @@
 cannot be loaded is listed with its error.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Processes are dealt out to the hosts in turn, servers first, as by dmlc's tracke
 because today's engines expect neighbouring ranks on neighbouring devices.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

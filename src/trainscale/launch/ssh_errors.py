@@ -3,8 +3,6 @@
 The part of a reason before its first colon is short enough for a table.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

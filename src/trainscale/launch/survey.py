@@ -2,8 +2,6 @@
 is wrong, and how to mend it.
 """
 
-from __future__ import annotations
-
 import secrets
 import statistics
 from collections import Counter

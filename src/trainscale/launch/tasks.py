@@ -1,7 +1,5 @@
 """Runs roles of the worker on hosts and collects their answers, also the numbers for a parity check or a witness."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

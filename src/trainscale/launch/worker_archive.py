@@ -1,7 +1,5 @@
 """Packs the worker for hosts that do not have it, and makes the first program that a host runs."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -4,8 +4,6 @@ The batch is doubled until memory runs out, then bisected. On a CPU, which may s
 only its part of the free memory.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

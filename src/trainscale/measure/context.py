@@ -1,7 +1,5 @@
 """What stays the same during a run, one trial of it, and which run a command means."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

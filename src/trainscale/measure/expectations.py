@@ -1,7 +1,5 @@
 """What the first steps of each trial must compute, and the cache of numbers that processes computed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Proves that frameworks which are compared train the same network: each computes a few steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs a whole sweep as one Slurm job. The same command finds the job again by the run's directory."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

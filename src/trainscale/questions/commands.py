@@ -1,7 +1,5 @@
 """Commands that measure what an answer lacks."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection
 

@@ -4,8 +4,6 @@ Schema history
     1  first version
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

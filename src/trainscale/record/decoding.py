@@ -1,7 +1,5 @@
 """Typed decoding of the JSON files of a run. Nothing behind this needs to doubt types, or control characters."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Writing files so that a reader sees the old content or the new, never a part of it, even after a power failure."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

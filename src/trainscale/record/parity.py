@@ -1,7 +1,5 @@
 """Verdicts on trials (part of their records) and on builds of networks (parity.json)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

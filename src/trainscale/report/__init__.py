@@ -1,7 +1,5 @@
 """Tables, charts and pages of runs."""
 
-from __future__ import annotations
-
 import importlib
 import resource
 

@@ -1,7 +1,5 @@
 """What the charts of series show, in files and on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Every quantity of a point, declared once for all tables and files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

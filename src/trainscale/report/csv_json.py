@@ -1,7 +1,5 @@
 """Files for programs: results.csv, results.json, a CSV of each series."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What the page shows besides series."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 import textwrap

@@ -1,7 +1,5 @@
 """The program that calls vl_convert. It imports nothing of this project."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -1,7 +1,5 @@
 """How the charts look; and how a spec becomes an SVG."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

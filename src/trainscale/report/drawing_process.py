@@ -4,8 +4,6 @@ V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends 
 and a run whose charts cannot be drawn has its tables all the same.
 """
 
-from __future__ import annotations
-
 import atexit
 import base64
 import json

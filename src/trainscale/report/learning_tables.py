@@ -1,7 +1,5 @@
 """Tables of training to an accuracy, as Keras-MXNet and MXNet have them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

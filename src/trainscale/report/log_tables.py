@@ -1,7 +1,5 @@
 """Tables of training logs, as MXNet's and tf_cnn_benchmarks have them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..analyse.logs import EpochRow, StepRow

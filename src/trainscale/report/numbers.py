@@ -1,7 +1,5 @@
 """How numbers, durations and sizes are written for people."""
 
-from __future__ import annotations
-
 import math
 
 from ..analyse.statistics import Interval

@@ -1,7 +1,5 @@
 """What a person may choose about a report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..analyse.series import Series

@@ -1,7 +1,5 @@
 """All output files of a run, or of several runs together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

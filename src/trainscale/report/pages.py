@@ -1,7 +1,5 @@
 """report.html, which works offline; report.md, its tables."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tables of what runs recorded, and of what differs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ..analyse.series import Series

@@ -1,7 +1,5 @@
 """Host names in a report become host-1, host-2, …"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The races of a search as tables: which candidates left, when and why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a plan chooses from: networks, strategies, default batches, all combinations of settings that are lists."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from itertools import product

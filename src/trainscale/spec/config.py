@@ -1,7 +1,5 @@
 """What is measured: a config, and one trial of it. Both are frozen and have stable keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from ..worker.config import APART, AUTO, BESIDE, EACH_HOST, FILL, ROUND_ROBIN, STRONG, WEAK, Config, compute_digest

@@ -1,7 +1,5 @@
 """The data set of an experiment: what ``--data`` names and where its files lie, before anything is read."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The experiment: settings from flags, from a TOML file, or from both."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

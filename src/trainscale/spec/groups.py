@@ -1,7 +1,5 @@
 """All settings of an experiment, in the groups that --help and the experiment file have too."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

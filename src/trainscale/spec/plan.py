@@ -1,7 +1,5 @@
 """The plan of a run: configs, ladders, and the order of the trials. What cannot be measured is refused here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The command line, the experiment file, help and messages are made from these declarations.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

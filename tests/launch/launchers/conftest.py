@@ -1,7 +1,5 @@
 """A fixture for tests of launchers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Keepers that call back: who is let in, and what is said when one does not come."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 their ranks, whoever ends first.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

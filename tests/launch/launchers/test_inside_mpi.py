@@ -2,8 +2,6 @@
 its hosts; and all end together.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Hosts that are leased for a whole run: real programs of this machine, started by one command as a cluster would."""
 
-from __future__ import annotations
-
 import ast
 import os
 import resource

@@ -1,7 +1,5 @@
 """The local launcher's command, to the letter, and the tasks that a keeper gets."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 on real hosts with both, whatever happens meanwhile.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Training under Open MPI and MPICH on real hosts, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The Ray launcher: its command to the letter, the nodes that it chooses, and runs on a real Ray of two hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

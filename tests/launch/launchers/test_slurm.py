@@ -1,7 +1,5 @@
 """The Slurm launcher: its command to the letter, and keepers that a real srun starts inside a real allocation."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

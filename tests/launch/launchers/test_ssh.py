@@ -1,7 +1,5 @@
 """The ssh launcher's commands, to the letter, and what shells make of them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

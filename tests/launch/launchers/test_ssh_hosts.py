@@ -2,8 +2,6 @@
 controller meanwhile. Nothing is ever left running.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import signal

@@ -3,8 +3,6 @@
 Beside it is a ResourceManager that answers as a real one did.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

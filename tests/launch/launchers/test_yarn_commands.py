@@ -1,7 +1,5 @@
 """The YARN launcher: its commands to the letter, what it reads from Hadoop's output, and how an application ends."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

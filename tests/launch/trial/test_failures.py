@@ -1,7 +1,5 @@
 """The kind of a trial's failure and the rank that caused it. The events and the clock are simulated."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

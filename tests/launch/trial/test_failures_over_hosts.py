@@ -2,8 +2,6 @@
 own on this machine, so its ranks are real processes.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 hosts' environment names. Hosts have two networks here: names and ssh are on the first, training on the second.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Trials that hang: which rank is named, and when. The events and the clock are simulated."""
 
-from __future__ import annotations
-
 import pytest
 from simulated_trial import STALL, SimulatedTrial
 

@@ -1,7 +1,5 @@
 """Causes planted in real processes are named. bench/verdicts.py does this for all causes, several times."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Who goes where."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A trial that fails is a record with its reason, the rank to blame and its last lines; and nothing of it is left."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The record that a trial's events add up to. The events and the clock are simulated."""
 
-from __future__ import annotations
-
 import json
 import math
 import resource

@@ -1,7 +1,5 @@
 """The best configuration: who leads, whether the lead is noise, and who may never be offered."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The verdict on a curve, the gate, what counts where a point is missing, and in what two sides differ."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

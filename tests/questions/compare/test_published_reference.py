@@ -1,7 +1,5 @@
 """A published curve as the reference of a comparison: its figures are exact, what differs is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every cause, planted in numbers: the parts say how large it is, the verdict names it; and the exchange itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

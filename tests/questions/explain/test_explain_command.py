@@ -1,7 +1,5 @@
 """``trainscale explain``: what it says as text, Markdown and JSON, and what is said where there is no answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Step times and CPU shares of missing cores are those of real trials on two cores.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -2,8 +2,6 @@
 guesses.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The table of published curves: every curve has what it needs, and what can be computed is computed again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Published curves beside a run, and in words: the list, a curve, the nearest points, the place of a run."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, replace

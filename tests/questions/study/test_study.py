@@ -1,7 +1,5 @@
 """Ladders by work, the knee of each, the cost of a training; and a study in every format."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``trainscale study``: what it prints for a run, and what it refuses."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

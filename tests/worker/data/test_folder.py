@@ -1,7 +1,5 @@
 """Photographs in folders: whatever size and kind they have, each comes as the network takes it, or is named."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The published formats: read as they are, counted, and refused with the file's name when wrong."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

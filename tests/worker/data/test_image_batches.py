@@ -2,8 +2,6 @@
 enlargements are those of the experiments that are run again.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

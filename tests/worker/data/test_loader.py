@@ -1,7 +1,5 @@
 """Loader processes: real ones. What they make does not depend on how many they are; none outlives its rank."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

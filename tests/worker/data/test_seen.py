@@ -1,7 +1,5 @@
 """A rank's source knows which samples it handed out; mistakes of the code that deals them out are found by them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

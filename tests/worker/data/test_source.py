@@ -1,7 +1,5 @@
 """A rank's source of batches, random and real, with as much of an adapter as it needs; trials on photographs."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Iterator

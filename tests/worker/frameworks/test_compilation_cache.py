@@ -1,7 +1,5 @@
 """Programs that real frameworks compile in one trial and read in the next, in processes of their own."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from pathlib import Path

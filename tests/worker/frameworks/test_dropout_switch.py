@@ -1,7 +1,5 @@
 """Dropout is switched off and on in the program that is timed, in every framework and strategy."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

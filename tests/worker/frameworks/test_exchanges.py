@@ -1,7 +1,5 @@
 """What a trial with --explain measures after its window, in real processes of every framework."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 place of compiled programs.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 device with the whole batch.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 networks are in tests/support/nets.py.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

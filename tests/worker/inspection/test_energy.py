@@ -1,7 +1,5 @@
 """Counters of energy: the driver of a GPU (a stand-in that the tests compile), and RAPL's files."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Clocks, power and traffic of a GPU in a rank's window. The driver's library is a stand-in that the tests compile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

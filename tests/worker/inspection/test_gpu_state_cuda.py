@@ -1,7 +1,5 @@
 """The state of a real NVIDIA GPU while a trial trains on it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

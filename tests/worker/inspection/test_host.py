@@ -1,7 +1,5 @@
 """What a machine is found to have: recorded nvidia-smi output, container quotas, and this very machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

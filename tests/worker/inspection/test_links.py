@@ -1,7 +1,5 @@
 """Bandwidth and latency round a ring: every link is measured, and one that fails does not spoil the others."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Limits of memory, loaders' memory, and whose process is whose. With real processes."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """What a framework computes for a parity check, beyond logits, losses and weights."""
 
-from __future__ import annotations
-
 import pytest
 from trials import Computed, compute_parity
 

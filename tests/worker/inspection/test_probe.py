@@ -1,7 +1,5 @@
 """What is said of a framework that cannot be asked: one line, whatever went wrong."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

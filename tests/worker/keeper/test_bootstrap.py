@@ -1,7 +1,5 @@
 """The first thing on another host: copies the worker if it is not there, whole or not at all, and becomes a keeper."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The processes of a keeper's tasks: their environment and output, and how they end with their keeper."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

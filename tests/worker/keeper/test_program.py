@@ -1,7 +1,5 @@
 """A user's program as a host begins it: the variables it finds, and the signals that reach it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

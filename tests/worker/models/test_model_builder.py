@@ -1,7 +1,5 @@
 """Writing a graph: inferred shapes, names, and what is said when layers do not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 

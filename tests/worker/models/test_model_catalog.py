@@ -1,7 +1,5 @@
 """Finding a network by the name a person writes, and building it at other sizes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The networks are the published ones: checked against known numbers, and layer by layer against torch."""
 
-from __future__ import annotations
-
 import keyword
 
 import pytest

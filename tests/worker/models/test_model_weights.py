@@ -1,7 +1,5 @@
 """Initial weights: the same everywhere, in the canonical layout, of a size that lets training start well."""
 
-from __future__ import annotations
-
 import math
 import zlib
 

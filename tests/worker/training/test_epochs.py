@@ -1,7 +1,5 @@
 """Training to an accuracy, on a made-up network and a clock that moves only when it trains."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Exchanges alone and other batches, on a made-up device and a clock that moves only when the device works."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

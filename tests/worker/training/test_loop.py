@@ -1,7 +1,5 @@
 """The training loop, on a made-up device and a clock that moves only when the device works."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Which errors are want of memory, in the words of every framework, of CUDA and of the C library."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainscale.worker.training.rank import classify

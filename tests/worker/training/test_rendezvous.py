@@ -1,7 +1,5 @@
 """Where the workers of a trial meet: real sockets, workers as threads or as processes."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

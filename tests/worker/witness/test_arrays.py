@@ -1,7 +1,5 @@
 """The arithmetic of a precision rounds as that precision does."""
 
-from __future__ import annotations
-
 import graph_nets
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The closing steps give the gradient of the first step, whatever the optimizer's velocity is, and no other one."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from types import SimpleNamespace

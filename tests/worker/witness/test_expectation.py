@@ -1,7 +1,5 @@
 """What is expected of a trial's first steps is what its strategy does with the samples of all ranks."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from typing import Any

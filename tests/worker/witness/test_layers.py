@@ -1,7 +1,5 @@
 """The gradient of every kind of layer is the derivative of what the layer computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

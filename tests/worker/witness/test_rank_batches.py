@@ -1,7 +1,5 @@
 """The reference trains on the samples that each rank trains on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

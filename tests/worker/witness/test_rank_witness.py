@@ -1,7 +1,5 @@
 """What a rank reports about its first steps, and when it has nothing to report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

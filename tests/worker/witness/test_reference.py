@@ -1,7 +1,5 @@
 """The reference network trains as PyTorch does in float64, though the two share only the graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import graph_nets

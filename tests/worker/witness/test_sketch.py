@@ -1,7 +1,5 @@
 """Sketches are linear, as long as what they represent, and different wherever weights are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

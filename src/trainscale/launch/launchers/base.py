@@ -4,8 +4,6 @@ side effects. The settings of all are here.
 There is one command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
 """
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

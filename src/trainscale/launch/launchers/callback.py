@@ -4,8 +4,6 @@ The command has an address and a one-time token in its environment. A keeper sen
 its host. Then the connection is its standard input and output, as over ssh.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

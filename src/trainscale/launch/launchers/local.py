@@ -1,7 +1,5 @@
 """The local launcher: this machine."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

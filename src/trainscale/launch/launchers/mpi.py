@@ -3,8 +3,6 @@
 Training does not use MPI. mpirun reaches the hosts by the user's ssh, as the ssh launcher does.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -2,8 +2,6 @@
 node; the actors serve as leased hosts (leased.py).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

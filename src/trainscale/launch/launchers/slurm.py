@@ -1,7 +1,5 @@
 """The Slurm launcher, inside an allocation: one srun starts a keeper on each host of a trial, and they call back."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The ssh launcher: OpenSSH with the user's configuration, one connection to each host for a run."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 

@@ -2,8 +2,6 @@
 serve as leased hosts (leased.py), because their output cannot be read while they run.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """The best configurations in words, as text, Markdown and JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

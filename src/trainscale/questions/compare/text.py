@@ -1,7 +1,5 @@
 """A comparison in words, as text, Markdown and JSON."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Sequence

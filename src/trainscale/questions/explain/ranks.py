@@ -5,8 +5,6 @@ with a smaller share also needs longer for its part of the exchange, which such 
 not tell this from a slow exchange.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing here was measured by trainscale.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Published curves as tables, JSON, charts, and beside a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

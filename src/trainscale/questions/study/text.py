@@ -1,7 +1,5 @@
 """A study for a proposal, as text, Markdown, LaTeX and JSON."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

@@ -1,7 +1,5 @@
 """TensorFlow's errors begin with headings: the line that says something is the one that is reported."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainscale.worker.frameworks.tensorflow import find_informative_line

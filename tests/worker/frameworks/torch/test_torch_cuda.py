@@ -1,7 +1,5 @@
 """The PyTorch adapter on NVIDIA GPUs. With one GPU, two ranks share it and speak gloo; NCCL needs a GPU for each."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Momentum in fp16, where the loss scale may skip the first step."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
