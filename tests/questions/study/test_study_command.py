@@ -175,7 +175,7 @@ def test_the_plan_of_a_study_says_what_it_measures(
     argv = ["plan", "-m", "mnist:7", "--study", "--device", "cpu", "--cores-per-device", "1", "--devices", "1,2"]
     assert cli.main([*argv, "--no-witness"]) == 0
     out = capsys.readouterr().out
-    assert "- weak: batch per device fixed: mnist 7\n- strong: batch of all devices fixed: mnist 6\n" in out
+    assert "  weak: batch per device fixed: mnist 7\n  strong: batch of all devices fixed: mnist 6\n" in out
     assert "allreduce weak " in out
     assert "allreduce strong " in out
     assert "5 rounds over 4 points" in out
