@@ -111,7 +111,10 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
     if path.is_dir():
         sessions = sorted(run.parent for run in path.glob("*/run.json")) if not (path / "run.json").exists() else []
         if sessions:
-            raise InputError(f"{path}: a folder of runs is not one side; valid: one run, such as {sessions[0]}")
+            raise InputError(
+                f"{path}: a folder of runs is not one side; valid: one run, such as {sessions[0]}."
+                " Where the machine drifts, compare the runs of A and B in pairs, each two that were measured in turn"
+            )
         sides = list_run_sides(str(path), Run.open(path, on_damage))
     else:
         try:
