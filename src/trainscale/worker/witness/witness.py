@@ -215,7 +215,7 @@ def compute_remaining_share(config: Config, seed: int, weights: NamedArrays) -> 
         return None
     name = f"{graph.heads[0].layer}.weight"
     head = next((each for each in graph.parameters() if each.name == name), None)
-    if head is None or len(head.shape) != 2:
+    if head is None or len(head.shape) != 2 or name not in weights:
         return None
     first = make_initial(graph, head, seed).sum(axis=0, dtype="f8")
     # Rounding leaves a sum along the features. After a ReLU those are positive, so most of it is
