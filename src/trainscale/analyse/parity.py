@@ -148,7 +148,7 @@ def _first(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
 
 
 def _closest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
-    """Return the difference of the closest matrix: no ReLU comes after the last one, so it is exact to rounding."""
+    """Return the difference of the closest matrix: after the last one, no ReLU comes."""
     lengths = _list_changes(a, b, part)
     matrices = [key for key in lengths if key.endswith(".weight")] or list(lengths)
     shares = {key: lengths[key][1] / max(lengths[key][0], 1e-300) for key in matrices}

@@ -156,7 +156,7 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
 
 
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
-    """Add a flag for every setting, or only for some. --help only names those that are rarely set."""
+    """Add a flag for every setting, or for some. --help only names the rare ones."""
     argument_groups: dict[str, Any] = {}
     rare = []
     for setting in collect_settings(list_launcher_groups()).values():

@@ -114,7 +114,7 @@ def choose_labels(directories: Sequence[Path]) -> list[str]:
 
 
 def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
-    """Return the run's own directory, or for several runs an empty one or one of their reports."""
+    """Return the run's own directory; for several runs an empty one, or that of a report."""
     if len(runs) == 1:
         if output is not None:
             raise InputError("--output: valid with several runs; the report of one run is in its own directory")

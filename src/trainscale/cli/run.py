@@ -130,7 +130,7 @@ def _simplify(value: Any) -> Any:
 
 
 def _format_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return the flags that mean the same as values of an experiment file: run.json has the command."""
+    """Return the flags that mean the same as ``values``: run.json has the command."""
     declared = collect_settings(list_launcher_groups())
     flags = []
     for key, value in settings.items():

@@ -104,7 +104,7 @@ class EquivalentCommand(NamedTuple):
 def translate(
     options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
 ) -> EquivalentCommand:
-    """Return the command that does the same today. ``find_hosts_file`` returns a file and its source."""
+    """Return the same command of today. ``find_hosts_file`` returns a file and its source."""
     given = {argument.partition("=")[0] for argument in run_options}
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]

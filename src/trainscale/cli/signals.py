@@ -60,7 +60,7 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
 
 
 class _LastingOutput(io.TextIOWrapper):
-    """When its reader goes away, becomes the null device, for child processes too, or ends the process."""
+    """When its reader goes away, becomes the null device, or ends the process."""
 
     ends_process = False
     earlier: io.TextIOWrapper | None = None  # would close the buffer if it were forgotten

@@ -65,7 +65,7 @@ class ConnectOptions:
 
 
 class ConnectedHosts:
-    """A context manager; ``open_connections`` begins to start a keeper on every host. See Launcher.connect."""
+    """Return a context manager; ``open_connections`` starts the keepers. See Launcher.connect."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class EventReader:
 
 
 class KeepAlive(threading.Thread):
-    """Sends signs of life, without which keepers end; the main thread may be blocked while it prints."""
+    """Sends signs of life, without which keepers end, also while the main thread prints."""
 
     def __init__(self, connections: Sequence[KeeperConnection] = ()) -> None:
         super().__init__(name="keep-alive", daemon=True)

@@ -135,7 +135,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
 
 
 def _send(request: NotebookRequest, server: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Send the program and the request; return the answer, empty if there is none. Skip what a login prints."""
+    """Send the program and the request; return the answer without what a login prints."""
     assert server.stdin is not None
     assert server.stdout is not None
     program = Path(notebook_host.__file__).read_text()

@@ -237,7 +237,7 @@ def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
 
 
 def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return the hosts of each version of each framework, such as "3.15.1 on jax 0.10.2"; "" if it is missing."""
+    """Return the hosts of each version of each framework; "" where it is missing."""
     versions: dict[str, dict[str, list[str]]] = {}
     for host in hosts:
         for name, location in host.facts.frameworks.items() if host.facts else ():

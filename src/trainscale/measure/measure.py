@@ -62,7 +62,7 @@ class RunListener:
 
 
 class RunView:
-    """Shows a run from its start to the end of its last trial. This one shows nothing but warnings."""
+    """Shows a run from its start to its end. This one shows only warnings."""
 
     def warn(self, text: str) -> None:
         print(f"trainscale: {text}", file=sys.stderr)

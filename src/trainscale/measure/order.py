@@ -116,7 +116,7 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 def _choose_most_useful_point(
     plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
-    """Return the point with the widest interval, or with --until-interval that on which time is spent best."""
+    """Return the point whose repeat is worth most: by default that with the widest interval."""
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     fewest = min((repeats[point] for point in points), default=0)
@@ -157,7 +157,7 @@ class Repeated:
 
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
-    """Return the point whose next repeat narrows intervals wider than ``target`` most per device-second."""
+    """Return the point whose repeat narrows intervals above ``target`` most per device-second."""
     gains: defaultdict[PointKey, float] = defaultdict(float)
     for parts, width in list_intervals(points):
         for key in parts if width > target else ():
@@ -205,7 +205,7 @@ class TrialTimes:
 
 
 def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTimes]], most: Measure) -> Measure | None:
-    """Return the length of a point's next trial, from those of its ladder; None while too little is known."""
+    """Return how long a point's next trial is; None while too little is known."""
     ratio = compute_variance_ratio(points)
     own = [trial for trial in own if trial.steps and trial.window_seconds > 0]
     if ratio is None or not own:
@@ -259,7 +259,7 @@ def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Rac
 
 
 def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
-    """Return the next trial of the first open race, small batches first in every other round."""
+    """Return the next trial of a race, small batches first in every other round."""
     race = next((race for race in races if race.waiting), None)
     if race is None:
         return None
@@ -296,7 +296,7 @@ def make_unmeasured(plan: Plan, trial: Trial, failure: Failure) -> TrialRecord:
 
 
 def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return a record that says why a short trial is not tried, by the memory of two smaller batches."""
+    """Return why a short trial is not tried, by the memory of two smaller batches."""
     if not trial.short:
         return None
     config, work = trial.config, replace(trial.config, batch=0)

@@ -121,7 +121,7 @@ def _read(path: Path) -> ParityNumbers | None:
 
 
 def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], report: Report) -> dict[Config, str]:
-    """Write the numbers into their files, a few at a time, each on a device of its own. Return the errors."""
+    """Compute numbers into their files, each on a device of its own. Return the errors."""
     launcher, available = context.launcher, context.plan.available
     host = available.hosts[0]
     # On other machines one at a time: some launchers have one keeper for each host.

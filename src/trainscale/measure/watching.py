@@ -191,7 +191,7 @@ class LocalJournal:
 
 
 def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> FollowedRun:
-    """Show the trials of a run until no process measures it, or with ``waits`` until it is complete."""
+    """Show a run until no process measures it, or with ``waits`` until it is complete."""
     watched = FollowedRun(source.directory)
     # While the run still searches the largest batches that fit, its points are not known.
     while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():

@@ -258,7 +258,7 @@ class CallbackConnection(SocketConnection):
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
-    """Return the address of this machine that leads to the first other machine, or that of the default route."""
+    """Return this machine's address towards the first other machine, or the default route."""
     own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
     outward = [address for address in own if not address.startswith("127.")]

@@ -191,7 +191,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
 
 
 def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:
-    """Group processes by machine, in the order of ranks. Those on this one may call from any address."""
+    """Group processes by machine. Those on this one may call from any address."""
     machines: dict[tuple[str, str], list[Caller]] = {}
     for caller in sorted(callers, key=lambda caller: caller.index):
         is_here = caller.address in own_addresses or caller.address.startswith("127.")

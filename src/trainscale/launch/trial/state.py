@@ -279,7 +279,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of ranks that hang now, which names those that the others wait for, if that is known."""
+    """Return the failure of a hang, which names the ranks that the others wait for, if known."""
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     waiting = [rank for rank in state.workers if rank.result is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
