@@ -11,7 +11,7 @@ from processes import MARK, marked, until
 from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.launch import connection
-from trainscale.launch.connected_hosts import ConnectedHosts, ConnectOptions, allow_open_files
+from trainscale.launch.connected_hosts import ConnectedHosts, allow_open_files
 from trainscale.launch.connection import PipeConnection
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import End, Exit, LogLine
@@ -31,7 +31,7 @@ def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 @pytest.fixture
 def launcher(mark: str) -> Iterator[ThisMachineLauncher]:
     launcher = ThisMachineLauncher(HOSTS)
-    launcher.keeps_connections = True
+    launcher.reuses_keepers = True
     yield launcher
     launcher.close()
     until(lambda: marked(mark) == [], "all processes to end", 10)
@@ -100,7 +100,7 @@ def test_a_keeper_that_was_lost_or_hangs_is_replaced(
 
 
 def test_a_host_that_was_given_up_is_not_used_again(launcher: ThisMachineLauncher) -> None:
-    with launcher.connect(HOSTS, ConnectOptions(tolerates_errors=True)) as connected:
+    with launcher.connect(HOSTS, tolerates_errors=True) as connected:
         first = pids(connected)
         connected.start([Task(host, 0, ["sleep", "1000"]) for host in HOSTS], 60.0)
         os.kill(first["b"], signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_after_an_exception_nothing_is_kept(launcher: ThisMachineLauncher, mark:
     assert marked(mark) == []
 
 
-def test_without_being_told_a_launcher_keeps_nothing(mark: str) -> None:
+def test_a_launcher_that_does_not_reuse_keepers_keeps_nothing(mark: str) -> None:
     launcher = ThisMachineLauncher(HOSTS)
     with launcher.connect(HOSTS) as connected:
         connected.start([Task(host, 0, ["true"]) for host in HOSTS], 60.0)

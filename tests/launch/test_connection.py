@@ -12,7 +12,6 @@ from keepers import events_of, read_until, ready, try_ready
 from processes import until
 from this_machine_launcher import ThisMachineLauncher
 
-from trainscale.launch import connected_hosts
 from trainscale.launch.connected_hosts import ask_all, wait_for_futures
 from trainscale.launch.connection import (
     HostError,
@@ -66,7 +65,7 @@ def test_keepers_of_many_hosts_become_ready_together_each_with_its_ports(
 @pytest.mark.processes
 def test_a_clock_is_compared_within_the_time_that_an_answer_takes(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"])
-    try_ready(opened, {}, clocks=True)
+    try_ready(opened, {})
     assert opened[0].clock_ahead_seconds is not None
     least, most = opened[0].clock_ahead_seconds
     assert least <= 0 <= most
@@ -143,20 +142,6 @@ def test_a_host_that_hangs_is_named_with_what_it_printed_and_what_to_try(opened:
     assert "ssh b true" in late.remedy
     assert answers["a"] == answers["c"] == []
     assert alive(opened[0])
-
-
-@pytest.mark.processes
-def test_in_a_hurry_a_host_that_hangs_is_given_up_and_ended(
-    opened: list[KeeperConnection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connected_hosts, "_HURRY_SECONDS", 1.0)
-    start(opened, ["a", "b", "c"], b="echo reading the login scripts >&2; exec sleep 1000")
-    answers = ask_all(opened, lambda keeper, deadline: keeper.become_ready(deadline), 600.0, hurry=True)
-    late = answers["b"]
-    assert isinstance(late, HostError)
-    assert late.why == "no answer in time: reading the login scripts"
-    assert answers["a"] is answers["c"] is None
-    assert [alive(keeper) for keeper in opened] == [True, False, True]
 
 
 class Asked(KeeperConnection):

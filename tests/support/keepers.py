@@ -22,14 +22,12 @@ def opened(launcher: Launcher, hosts: Sequence[str] = ()) -> Iterator[list[Keepe
 
 
 def try_ready(
-    connections: Sequence[KeeperConnection], ports: Mapping[str, int], seconds: float = 120.0, *, clocks: bool = False
+    connections: Sequence[KeeperConnection], ports: Mapping[str, int], seconds: float = 120.0
 ) -> dict[str, list[int] | HostError]:
     """Return free ports of each host, or its error."""
 
     def ask(connection: KeeperConnection, deadline: float) -> list[int]:
         connection.become_ready(deadline)
-        if clocks:
-            connection.compare_clocks(deadline)
         count = ports.get(connection.host, 0)
         return connection.find_ports(count, deadline) if count else []
 

@@ -39,6 +39,8 @@ class Login:
 class LabSshLauncher(SshLauncher):
     """ssh to all hosts of the lab, as its controller runs it."""
 
+    reuses_keepers = False  # tests do not close it
+
     def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
         hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
         super().__init__(HostAccess(hosts, **access), settings)

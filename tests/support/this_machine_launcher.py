@@ -37,6 +37,7 @@ class ThisMachineLauncher(PipeLauncher):
     """
 
     name = "this-machine"
+    reuses_keepers = False  # most tests do not close it
 
     def __init__(
         self, hosts: Sequence[str], shell_lines: Mapping[str, str] | None = None, folder: Path | None = None

@@ -16,16 +16,14 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import TrainscaleError
 from ..worker.events import End
 from ..worker.job import EndTasksRequest, SignalRequest, Task, TasksRequest, encode_request
 from .connection import (
-    READY_SECONDS,
     HostError,
     HostLost,
     KeeperConnection,
@@ -48,20 +46,8 @@ _FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
 _OTHER_FILES = 256  # logs, the journal, sockets
 # Each may be an ssh, which takes a place at a jump host (MaxStartups of its sshd).
 _MOST_AT_ONCE = 64
-# In a hurry, all hosts get this many times as long as half of them took, or so long.
-_HURRY_FACTOR, _HURRY_SECONDS = 3.0, 8.0
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class ConnectOptions:
-    """How to wait for hosts."""
-
-    seconds: float = READY_SECONDS
-    tolerates_errors: bool = False  # they are in ``ConnectedHosts.errors`` then
-    hurry: bool = False  # hosts that are far behind the others are given up
-    compares_clocks: bool = False
 
 
 class ConnectedHosts:
@@ -71,7 +57,8 @@ class ConnectedHosts:
         self,
         open_connections: Callable[[Sequence[str]], Sequence[KeeperConnection]],
         hosts: Sequence[str],
-        options: ConnectOptions,
+        seconds: float,
+        tolerates_errors: bool,
         *,
         is_local: bool,
         idle: IdleKeepers | None = None,
@@ -80,7 +67,7 @@ class ConnectedHosts:
         self.hosts = list(hosts)
         self.errors: dict[str, HostError] = {}
         self._open = open_connections
-        self._options = options
+        self._seconds, self._tolerates_errors = seconds, tolerates_errors
         self._is_local = is_local
         self._idle = idle
         self._connections: dict[str, KeeperConnection] = {}
@@ -92,15 +79,8 @@ class ConnectedHosts:
         allow_open_files(len(self.hosts))
         connections = self._open(self.hosts)
         self._connections = {connection.host: connection for connection in connections}
-
-        def become_ready(connection: KeeperConnection, deadline: float) -> None:
-            connection.become_ready(deadline)
-            if self._options.compares_clocks:
-                connection.compare_clocks(deadline)
-
         try:
-            options = self._options
-            self._note_errors(ask_all(connections, become_ready, options.seconds, options.hurry))
+            self._note_errors(ask_all(connections, lambda each, deadline: each.become_ready(deadline), self._seconds))
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -129,7 +109,7 @@ class ConnectedHosts:
             return connection.find_ports(counts[connection.host], deadline)
 
         connections = [self._connections[host] for host in counts if host not in self.errors]
-        return self._note_errors(ask_all(connections, ask, self._options.seconds))
+        return self._note_errors(ask_all(connections, ask, self._seconds))
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
         """Return the other answers. Unless errors are tolerated, raise the first that is a cause."""
@@ -139,7 +119,7 @@ class ConnectedHosts:
                 self.errors[host] = answer
             else:
                 others[host] = answer
-        if self.errors and not self._options.tolerates_errors:
+        if self.errors and not self._tolerates_errors:
             raise select_causes(self.errors[host] for host in self.hosts if host in self.errors)[0]
         return others
 
@@ -310,19 +290,14 @@ def ask_all(
     connections: Sequence[KeeperConnection],
     ask: Callable[[KeeperConnection, float], Answer],
     seconds: float,
-    hurry: bool = False,
 ) -> dict[str, Answer | HostError]:
     """Ask many hosts at once. Return the answers or errors. Ctrl-C ends the connections."""
-    began = time.monotonic()
-    deadline = began + seconds
-    late_hosts: set[str] = set()
+    deadline = time.monotonic() + seconds
 
     def ask_host(connection: KeeperConnection) -> Answer | HostError:
         try:
             return ask(connection, deadline)
         except HostError as error:
-            if connection.host in late_hosts:
-                return connection.explain_late_answer()
             return error
         except (TrainscaleError, OSError, ValueError) as error:  # no ssh here, or a closed file
             return HostError(connection.host, str(error))
@@ -330,14 +305,6 @@ def ask_all(
     pool = ThreadPoolExecutor(_MOST_AT_ONCE)
     try:
         futures = [pool.submit(ask_host, connection) for connection in connections]
-        if hurry:
-            wait_for_futures(futures, lambda done: 2 * done >= len(futures))
-            limit = find_hurry_limit(began)
-            wait_for_futures(futures, lambda _: time.monotonic() > limit)
-            late = [c for c, future in zip(connections, futures, strict=True) if not future.done()]
-            late_hosts.update(connection.host for connection in late)
-            for connection in late:
-                connection.cut()
         wait_for_futures(futures)
     except BaseException:
         for connection in connections:
@@ -347,11 +314,6 @@ def ask_all(
         pool.shutdown(wait=False, cancel_futures=True)
     results = (future.result() for future in futures)
     return {connection.host: result for connection, result in zip(connections, results, strict=True)}
-
-
-def find_hurry_limit(began: float) -> float:
-    """Return the time limit of the other hosts, now that half of them have answered."""
-    return began + max(_HURRY_SECONDS, _HURRY_FACTOR * (time.monotonic() - began))
 
 
 def allow_open_files(host_count: int) -> None:
@@ -364,14 +326,13 @@ def allow_open_files(host_count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def wait_for_futures(futures: Sequence[Future[Any]], is_enough: Callable[[int], bool] = lambda _: False) -> None:
-    """Wait until all or enough are done, or raise the exception of one.
+def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
+    """Wait until all are done, or raise the exception of one.
 
     The main thread wakes up now and then, to handle a Ctrl-C that the system gave to another thread.
     """
-    is_done = False
-    while not is_done:
-        done, pending = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
+    pending: Collection[Future[Any]] = futures
+    while pending:
+        done, pending = wait(pending, POLL_SECONDS, FIRST_EXCEPTION)
         for future in done:
             future.result()
-        is_done = not pending or is_enough(len(done))

@@ -194,22 +194,19 @@ class KeeperConnection(ABC):
                 answer = self._await(Bootstrap, deadline)
             if answer.error:
                 raise self._explain(answer.error)
-        self._ask_ports(0, deadline)
-
-    def find_ports(self, count: int, deadline: float) -> list[int]:
-        answer = self._ask_ports(count, deadline)
-        if answer.error:
-            raise NoFreePorts(self.host, answer.error)
-        return answer.ports
-
-    def compare_clocks(self, deadline: float) -> None:
-        """Bound the difference: the host reads its clock between question and answer."""
+        # Bound the difference of the clocks: the host reads its own between question and answer.
         bounds = []
         for _ in range(_CLOCK_QUESTIONS):
             before = time.time()
             clock, after = self._ask_ports(0, deadline).clock, time.time()
             bounds.append((clock - after, clock - before))
         self.clock_ahead_seconds = narrow_clock_bounds(bounds)
+
+    def find_ports(self, count: int, deadline: float) -> list[int]:
+        answer = self._ask_ports(count, deadline)
+        if answer.error:
+            raise NoFreePorts(self.host, answer.error)
+        return answer.ports
 
     def _ask_ports(self, count: int, deadline: float) -> Ports:
         self.write(encode_request(PortsRequest(count)))
@@ -257,14 +254,14 @@ class KeeperConnection(ABC):
                 raise HostError(self.host, f"answers, but not as a keeper does: {self._last_noise}")
             if not self._wait(max(0.0, deadline - time.monotonic())):
                 if time.monotonic() >= deadline:
-                    raise self.explain_late_answer()
+                    raise self._explain_late_answer()
                 continue
             events = self.receive()
             if events is None:
                 raise self._explain_end()
             self._pending += events
 
-    def explain_late_answer(self) -> HostError:
+    def _explain_late_answer(self) -> HostError:
         stderr = self.last_stderr_line()
         message = f"no answer in time{f': {stderr}' if stderr else ''}"
         return HostError(self.host, message, remedy=self.late_remedy)

@@ -18,7 +18,6 @@ from ..worker.events import AnswerPiece, FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.host import HostFacts, HostFactsRequest, Machine, read_machine
 from ..worker.inspection.probe import ProbeRequest
-from .connected_hosts import ConnectOptions
 from .connection import HostError, KeeperConnection, select_causes
 from .launchers.base import Launcher
 from .tasks import TaskAnswer, make_role_task, run_host_tasks
@@ -65,17 +64,15 @@ def visit_hosts(
     pythons: Mapping[str, str],
     probes: Sequence[ProbeRequest] = (),
     seconds: float = _SECONDS,
-    hurry: bool = False,
 ) -> dict[str, HostFacts | HostError]:
-    """Return the facts of each host, or why it cannot be reached. ``hurry``: see ConnectOptions."""
+    """Return the facts of each host, or why it cannot be reached."""
     modules = {name: list(FRAMEWORKS[name].imports) for name in pythons}
     named = {name: [python] for name, python in pythons.items() if python}
     request = HostFactsRequest(modules, named, launcher.access.remote_dir, list(probes))
     names = [host.name for host in launcher.hosts()]
-    options = ConnectOptions(seconds, tolerates_errors=True, hurry=hurry, compares_clocks=True)
-    with launcher.connect(names, options) as connected:
+    with launcher.connect(names, seconds, tolerates_errors=True) as connected:
         tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
-        answers = run_host_tasks(connected, tasks, seconds, hurry)
+        answers = run_host_tasks(connected, tasks, seconds)
         return {
             name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
             for name, answer in answers.items()

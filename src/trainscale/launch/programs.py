@@ -25,7 +25,7 @@ from ..worker.events import Exit, LogLine, RankError
 from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import SCHEDULER, SERVER, WORKER, Task
 from ..worker.keeper.program import FolderRequest, ProgramJob
-from .connected_hosts import ConnectedHosts, ConnectOptions
+from .connected_hosts import ConnectedHosts
 from .connection import HostError, HostLost, ReceivedEvent, describe_exit, select_causes
 from .hosts import add_facts, decode_facts
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
@@ -253,7 +253,7 @@ def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archiv
     }
     facts: dict[str, HostFacts] = {}
     problems: list[str] = []
-    with launcher.connect(list(tasks), ConnectOptions(_PREPARE_SECONDS, tolerates_errors=True)) as connected:
+    with launcher.connect(list(tasks), _PREPARE_SECONDS, tolerates_errors=True) as connected:
         answers = run_host_tasks(connected, tasks, _PREPARE_SECONDS)
         errors = [answer for answer in answers.values() if isinstance(answer, HostError)]
         for name, answer in answers.items():

@@ -15,7 +15,6 @@ from ..worker.events import Links
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.links import LinksRequest
 from ..worker.inspection.probe import ProbeRequest
-from .connected_hosts import ConnectOptions
 from .connection import HostError
 from .hosts import add_facts, visit_hosts
 from .launchers.base import Launcher
@@ -60,8 +59,7 @@ class Survey:
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
     """Survey all hosts. ``pythons``: tried first; ``probes``: the frameworks to import."""
-    seconds = _PROBE_SECONDS if probes else _FACTS_SECONDS
-    answers = visit_hosts(launcher, pythons, probes, seconds, hurry=not probes)
+    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
     for host in launcher.hosts():
@@ -80,7 +78,7 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
 def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
     """Measure the links of a ring of these hosts, over the addresses of training."""
     names, token = [host.name for host in hosts], secrets.token_hex(16)
-    with launcher.connect(names, ConnectOptions(_LINKS_SECONDS, tolerates_errors=True)) as connected:
+    with launcher.connect(names, _LINKS_SECONDS, tolerates_errors=True) as connected:
         ports = connected.find_ports(dict.fromkeys(names, 1))
         ring = [host for host in hosts if host.name in ports]
         pairs = list(zip(ring, [*ring[1:], *ring[:1]], strict=True))

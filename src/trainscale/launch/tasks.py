@@ -18,7 +18,7 @@ from ..worker.events import (
     RankError,
 )
 from ..worker.job import Device, Measure, Task
-from .connected_hosts import ConnectedHosts, find_hurry_limit
+from .connected_hosts import ConnectedHosts
 from .connection import AnyEvent, HostError, HostLost, describe_exit
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .trial.trial import TrialSettings, build_jobs, count_ports
@@ -50,15 +50,14 @@ def make_role_task(host: str, rank: int, role: str, request: object, python: str
 
 
 def run_host_tasks(
-    connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float, hurry: bool = False
+    connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float
 ) -> dict[str, list[TaskAnswer] | HostError]:
     """Run the tasks of every host, whose ranks count from 0. Return the answers, or the error of a host."""
     usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
     connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
     answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
     pending = set(usable)
-    began = time.monotonic()
-    deadline = began + seconds + _GRACE_SECONDS
+    deadline = time.monotonic() + seconds + _GRACE_SECONDS
     while pending and connected.is_open and time.monotonic() < deadline:
         for received in connected.poll():
             host, event = received.host, received.event
@@ -76,8 +75,6 @@ def run_host_tasks(
                         pending.discard(host)
                 elif not isinstance(event, LogLine):
                     answer.events.append(event)
-        if hurry and 2 * len(pending) <= len(usable):
-            deadline, hurry = min(deadline, find_hurry_limit(began)), False
     for host in pending:
         stderr = connected.find_connection(host).last_stderr_line()
         connected.errors[host] = HostError(host, stderr or "it stopped answering")

@@ -17,8 +17,8 @@ from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ...spec.settings import LINES, NAME, SWITCH, SettingGroup, setting
-from ..connected_hosts import ConnectedHosts, ConnectOptions, IdleKeepers
-from ..connection import KeeperConnection, PipeConnection
+from ..connected_hosts import ConnectedHosts, IdleKeepers
+from ..connection import READY_SECONDS, KeeperConnection, PipeConnection
 
 START = Path(__file__).resolve().parents[2] / "worker" / "start.py"
 
@@ -31,8 +31,7 @@ class Launcher(ABC):
 
     name: str
     local = False  # whether the only host is this machine, which needs no copy of the worker
-    can_reuse_keepers = False
-    keeps_connections = False  # whether keepers are used again until ``close``, where that is possible
+    reuses_keepers = False  # for later trials, until ``close``
 
     settings_type: ClassVar[type[SettingGroup]] = SettingGroup
     settings: SettingGroup
@@ -62,12 +61,14 @@ class Launcher(ABC):
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         """Begin to start a keeper on every host, in this order, without waiting for any."""
 
-    def connect(self, hosts: Sequence[str], options: ConnectOptions | None = None) -> ConnectedHosts:
-        """Start a keeper on every host and wait for all; the context manager ends them."""
-        reuses = self.keeps_connections and self.can_reuse_keepers and not self.local
-        idle = self.idle if reuses else None
-        options = options or ConnectOptions()
-        return ConnectedHosts(self.open, hosts, options, is_local=self.local, idle=idle)
+    def connect(
+        self, hosts: Sequence[str], seconds: float = READY_SECONDS, tolerates_errors: bool = False
+    ) -> ConnectedHosts:
+        """Start a keeper on every host and wait for all; the context manager ends them. Errors that are tolerated are
+        in its ``errors``.
+        """
+        idle = self.idle if self.reuses_keepers and not self.local else None
+        return ConnectedHosts(self.open, hosts, seconds, tolerates_errors, is_local=self.local, idle=idle)
 
     def find_end(self) -> str:
         """Return why the cluster has taken the hosts back, if it has. Called when a trial has failed."""
@@ -79,7 +80,7 @@ class Launcher(ABC):
 
 
 class PipeLauncher(Launcher):
-    can_reuse_keepers = True
+    reuses_keepers = True
 
     @abstractmethod
     def command(self, host: str) -> list[str]:

@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.5
 class LeasedHostsLauncher(Launcher):
     """The first call of ``hosts`` gets the hosts from the cluster; ``close`` returns them."""
 
-    can_reuse_keepers = keeps_connections = True
+    reuses_keepers = True
 
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)

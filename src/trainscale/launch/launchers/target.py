@@ -83,9 +83,7 @@ def make_launcher(
     )
     if mpi is not None:
         return mpi.use_access(access)
-    launcher = launcher_class(access, experiment.select_settings(launcher_class.settings_type))
-    launcher.keeps_connections = True
-    return launcher
+    return launcher_class(access, experiment.select_settings(launcher_class.settings_type))
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:

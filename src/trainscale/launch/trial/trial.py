@@ -26,7 +26,7 @@ from ...worker.events import LogLine
 from ...worker.frameworks.catalog import FRAMEWORKS, WITH_SERVERS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, PluginReference, Task
 from ...worker.sample import Report
-from ..connected_hosts import ConnectedHosts, ConnectOptions
+from ..connected_hosts import ConnectedHosts
 from ..connection import READY_SECONDS, CommandError, HostError, NoFreePorts, ReceivedEvent
 from ..launchers.base import ITS_START, Launcher
 from .state import RankPlace, TrialState, find_failure, find_hang
@@ -185,8 +185,7 @@ def supervise_trial(
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     port_counts = count_ports(slots)
     try:
-        options = ConnectOptions(min(READY_SECONDS, settings.timeout_seconds))
-        with launcher.connect(list(port_counts), options) as connected:
+        with launcher.connect(list(port_counts), min(READY_SECONDS, settings.timeout_seconds)) as connected:
             tasks = build_tasks(trial, slots, connected.find_ports(port_counts), settings)
             places = [RankPlace(slot.host.name, describe_device(slot.device)) for slot in slots]
             state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic(), places)
