@@ -16,7 +16,7 @@ from trainscale.report.csv_json import (
     make_slug,
     render_results_csv,
 )
-from trainscale.report.table import escape
+from trainscale.report.documents import escape
 from trainscale.runs import Run
 from trainscale.spec.config import Config, Trial
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from trainscale.analyse.logs import EpochRow
 from trainscale.analyse.series import build_series
 from trainscale.record.trial import TrialRecord
+from trainscale.report.documents import Grid, split_grid
 from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
 from trainscale.report.log_tables import TSV, render_epoch_table
 from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
-from trainscale.report.table import Grid, TerminalGrid, render_markdown, split_grid
 from trainscale.runs import Run
 
 GPUS = learning_config(device="cuda", batch=32, epochs=2)
@@ -31,7 +31,7 @@ def ladder(*counts: int) -> list[TrialRecord]:
 
 def drawn(grid: Grid, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(TerminalGrid(grid))
+    console.print(grid)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -77,7 +77,7 @@ def test_time_to_accuracy_is_a_row_where_there_is_a_target() -> None:
 
 def test_the_table_by_epoch_has_mxnets_digits() -> None:
     (series,) = build_series(ladder(1))
-    assert render_markdown(make_epoch_grid(series, series.points[0])).splitlines()[:4] == [
+    assert make_epoch_grid(series, series.points[0]).to_markdown().splitlines()[:4] == [
         "| epoch | train accuracy | valid accuracy | time |",
         "| ---: | ---: | ---: | ---: |",
         "| 1 | 0.550000 | 0.500000 | 160.0 |",
@@ -140,7 +140,7 @@ def test_a_table_that_is_too_wide_is_cut_into_pieces_that_keep_its_first_column(
 def test_markup_and_bars_in_names_stay_text() -> None:
     grid = Grid("t", ("a", "b"), (("[red]x[/red]", "1|2<script>"),))
     assert "[red]x[/red]" in drawn(grid, 60)
-    assert render_markdown(grid).splitlines()[2] == "| [red]x[/red] | 1\\|2&lt;script> |"
+    assert grid.to_markdown().splitlines()[2] == "| [red]x[/red] | 1\\|2&lt;script> |"
 
 
 def test_report_md_has_every_table_of_a_training(tmp_path: Path) -> None:

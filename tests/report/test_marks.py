@@ -18,8 +18,8 @@ from trainscale.analyse.series import build_series
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import draw_efficiency, draw_speedup, draw_throughput
+from trainscale.report.documents import SeriesTables
 from trainscale.report.drawing import VegaSpec, to_svg
-from trainscale.report.table import make_series_table
 
 SPEEDS = {1: 100.0, 2: 190.0, 4: 340.0, 8: None}
 
@@ -54,7 +54,7 @@ def outputs_on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def table(records: list[TrialRecord], width: int = 120) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(make_series_table(build_series(records)))
+    console.print(SeriesTables(build_series(records)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().replace("\u202f", " ").splitlines()
 
@@ -192,7 +192,7 @@ def test_without_a_verdict_about_its_network_a_run_has_no_proof_and_no_mark(tmp_
 def test_the_terminal_is_marked_and_says_why() -> None:
     console = Console(width=120, file=io.StringIO())
     with console.capture() as captured:
-        console.print(make_series_table(build_series(RECORDS, VERDICTS)))
+        console.print(SeriesTables(build_series(RECORDS, VERDICTS)))
     text = " ".join(captured.get().split())
     assert MARK in text
     assert "all points: not the same work as torch nchw: logits differ by 2.5e-01" in text

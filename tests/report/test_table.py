@@ -15,12 +15,12 @@ from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import Interval
 from trainscale.record.trial import TrialRecord
 from trainscale.report import numbers
-from trainscale.report.table import make_series_table
+from trainscale.report.documents import SeriesTables
 
 
 def shown(records: list[TrialRecord], width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False, color_system=None)
-    console.print(make_series_table(build_series(records)))
+    console.print(SeriesTables(build_series(records)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().replace("\u202f", " ")
 

@@ -209,7 +209,6 @@ def published(argv: list[str]) -> int:
 
     from ..questions.published import near, text
     from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
-    from ..report.table import TerminalGrid
 
     parser = Parser("published")
     add = parser.add
@@ -262,13 +261,13 @@ def published(argv: list[str]) -> int:
     if options.json:
         print(text.render_published_json(curves), end="")
     elif options.id:
-        console.print(TerminalGrid(text.make_curve_grid(curves[0])))
+        console.print(text.make_curve_grid(curves[0]))
         width = max(40, console.width - 14)
         for name, value in text.describe(curves[0]):
             lines = fill(value, width, break_on_hyphens=False, break_long_words=False).splitlines()
             print(f"{name:<13} " + ("\n" + " " * 14).join(lines))
     elif curves:
-        console.print(TerminalGrid(text.make_list_grid(curves, console.width)))
+        console.print(text.make_list_grid(curves, console.width))
     else:
         print("No published curve has all of that.")
     if options.output:

@@ -14,11 +14,11 @@ _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off
 
 def print_results(runs: Sequence[Run], location: str) -> None:
     """Print the results of a run, or of several. ``location`` names their directory."""
-    from ..report.table import TerminalGrid, make_series_table, select_series_in_full
+    from ..report.documents import SeriesTables, select_series_in_full
 
     console, grids = Console(highlight=False), []
     if any(run.records for run in runs):
-        console.print(make_series_table([series for run in runs for series in select_series_in_full(run)]))
+        console.print(SeriesTables([series for run in runs for series in select_series_in_full(run)]))
     if len(runs) > 1:
         from ..report.provenance_tables import make_difference_grid
 
@@ -29,7 +29,7 @@ def print_results(runs: Sequence[Run], location: str) -> None:
 
             grids += make_search_grids(run)
     for grid in grids:
-        console.print(TerminalGrid(grid))
+        console.print(grid)
     if len(runs) == 1:
         if any(series.learns for series in runs[0].series):
             _print_learning(console, runs[0])
@@ -66,7 +66,6 @@ def print_summary_lines(run: Run) -> None:
 
 def _print_learning(console: Console, run: Run) -> None:
     from ..report import learning_tables, provenance_tables
-    from ..report.table import TerminalGrid
 
     epochs = learning_tables.make_epoch_grids(run.series, learning_tables.MOST_IN_TERMINAL)
     datasets = provenance_tables.make_datasets_grid(run.info, run.series)
@@ -79,4 +78,4 @@ def _print_learning(console: Console, run: Run) -> None:
         provenance_tables.make_machines_grid(run.info),
         *((datasets,) if datasets else ()),
     ):
-        console.print(TerminalGrid(grid))
+        console.print(grid)

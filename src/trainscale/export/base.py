@@ -85,11 +85,8 @@ def load_exporter(name: str) -> Exporter:
     if name not in references:
         raise explain_unknown("exporter", name, references, "--to")
     module, _, attribute = references[name].partition(":")
-    if name in EXPORTERS:
-        built_in: type[Exporter] = getattr(importlib.import_module(module, __package__), attribute)
-        return built_in()
     try:
-        loaded = operator.attrgetter(attribute)(importlib.import_module(module))
+        loaded = operator.attrgetter(attribute)(importlib.import_module(module, __package__))
     except Exception as error:
         raise InputError(
             f"--to {name}: the plug-in {references[name]} cannot be used: {type(error).__name__}: {error}"

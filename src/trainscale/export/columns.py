@@ -22,6 +22,7 @@ from ..record.decoding import find_first_line
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import LOST, OK, TrialRecord
 from ..report.columns import COLUMN
+from ..report.documents import pick
 from ..spec.config import Config
 
 
@@ -165,39 +166,36 @@ def make_rows(
 
 def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Series, point: Point) -> TrialRow:
     trial, config, ranks, failure = record.trial, record.trial.config, record.ranks, record.failure
+    # The machine of rank 0. Host names are not in the table, because tables are passed on.
+    host = ranks[0].host if ranks else ""
+    machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
     values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
     values |= {name: getattr(config, name) for name in _CONFIG}
+    values |= pick(trial, "devices repeat short")
+    values |= pick(record, "started hosts warmup steps unit parameters seconds")
+    values |= pick(record.machine, "other_cores cpu_pressure")
+    values |= pick(machine, "cpu cores memory_gib gpu_driver system")
     values |= {name: value for name, value in summarise_memory([record]).items() if name in values}
     values |= {
         "run": run,
         "trial": trial.key,
         "series": series.title,
-        "started": record.started,
         "status": failure.kind if failure else LOST,
         "reason": find_first_line(failure.message) if failure else None,
         "flags": "",
         "batch_per_device": config.batch_per_device(trial.devices),
         "global_batch": config.global_batch(trial.devices),
-        "devices": trial.devices,
-        "hosts": record.hosts,
-        "repeat": trial.repeat,
-        "short": trial.short,
-        "warmup": record.warmup,
-        "steps": record.steps,
-        "unit": record.unit,
-        "parameters": record.parameters,
         "compilation": record.compilation or None,
-        "seconds": record.seconds,
         "parity": series.parity,
         "witness": record.witness.state if record.witness else None,
-        "other_cores": record.machine.other_cores,
-        "cpu_pressure": record.machine.cpu_pressure,
         "framework_version": next(iter(record.versions.values()), None),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
         "trainscale_version": provenance.trainscale,
         "trainscale_commit": provenance.commit,
         "run_date": provenance.date,
         "command": provenance.command,
+        "gpus": len(machine.gpus),
+        "gpu": machine.gpus[0] if machine.gpus else None,
     }
     if is_measured(record):
         speed, learning = compute_samples_per_second(record), summarise_learning([record])
@@ -226,16 +224,4 @@ def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Ser
         degrees = [gpu.celsius_max for gpu in gpus if gpu.celsius_max is not None]
         values["gpu_celsius_max"] = max(degrees, default=None)
         values["gpu_limited_share"] = max(gpu.limited_share for gpu in gpus)
-    # The machine of rank 0. Host names are not in the table, because tables are passed on.
-    host = ranks[0].host if ranks else ""
-    machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
-    values |= {
-        "cpu": machine.cpu,
-        "cores": machine.cores,
-        "memory_gib": machine.memory_gib,
-        "gpus": len(machine.gpus),
-        "gpu": machine.gpus[0] if machine.gpus else None,
-        "gpu_driver": machine.gpu_driver,
-        "system": machine.system,
-    }
     return TrialRow(**values)

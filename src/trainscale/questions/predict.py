@@ -19,9 +19,8 @@ from ..analyse.series import Point, Series
 from ..analyse.statistics import Interval
 from ..errors import InputError
 from ..record.run import RunInfo
-from ..report.documents import Section, pick, print_sections, render_json
+from ..report.documents import Grid, Section, encode_json, escape, pick, print_sections
 from ..report.numbers import THIN, format_limits, format_number, format_percent
-from ..report.table import Grid, escape, render_markdown
 from ..spec.config import Config
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def render_prediction_markdown(all_predicted: Sequence[PredictedSeries]) -> str:
     blocks = []
     for section in map(_make_section, all_predicted):
         assert section.grid is not None
-        blocks.append(f"### {escape(section.heading)}\n\n{render_markdown(section.grid)}")
+        blocks.append(f"### {escape(section.heading)}\n\n{section.grid.to_markdown()}")
         blocks += [f"{escape(sentence)}\n" for sentence in section.paragraphs]
     if any(predicted.predictions for predicted in all_predicted):
         blocks.append(f"* predicted. {explain_method()}\n")
@@ -246,7 +245,7 @@ def render_prediction_json(all_predicted: Sequence[PredictedSeries]) -> str:
         }
         for predicted in all_predicted
     ]
-    return render_json({"schema": SCHEMA, "method": explain_method(), "series": series})
+    return encode_json({"schema": SCHEMA, "method": explain_method(), "series": series})
 
 
 def _make_section(predicted: PredictedSeries) -> Section:

@@ -5,7 +5,6 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +16,7 @@ from ..spec.config import Config
 from ..worker.type_aliases import JsonObject
 from . import wording
 from .columns import COLUMNS
-from .documents import render_json
-from .table import Grid
+from .documents import Grid, encode_json, pick
 
 # Schema history of results.json
 #     1  first version
@@ -135,19 +133,14 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
         by_name = {name: dict(zip(labels, texts, strict=True)) for name, *texts in differences.rows}
         labelled = [{"label": run.label, **content} for run, content in zip(runs, contents, strict=True)]
         document |= {"definitions": definitions, "differences": by_name, "runs": labelled}
-    return render_json(document)
+    return encode_json(document)
 
 
 def _encode_series(series: Series) -> JsonObject:
-    boundary = find_host_boundary(series.points)
     return {
-        "title": series.title,
-        "headline": series.headline,
-        "config": series.config.to_dict(),
-        "parameters": series.parameters,
-        "versions": series.versions,
-        "parity": asdict(series.verdict) if series.verdict else None,
-        "host_boundary": asdict(boundary) if boundary else None,
+        **pick(series, "title headline config parameters versions"),
+        "parity": series.verdict,
+        "host_boundary": find_host_boundary(series.points),
         "points": [_encode_point(series, point) for point in series.points],
     }
 
@@ -157,15 +150,14 @@ def _encode_point(series: Series, point: Point) -> JsonObject:
     values = {column.name_in_files(point.unit): column.read(series, point) for column in COLUMNS if column.in_json}
     if not point.compilation:  # of an older journal
         del values["compilation"]
-    failures = [asdict(failure) for failure in point.failures]
-    for failure in failures:
-        if not failure["host"]:
-            del failure["host"]
     return {
         **values,
         "nvml_note": point.nvml_note,
-        "learning": {**asdict(learning), "epochs_trained": learning.last.epoch} if learning else None,
-        "witness": asdict(point.verdict) if point.verdict else None,
+        "learning": {**vars(learning), "epochs_trained": learning.last.epoch} if learning else None,
+        "witness": point.verdict,
         **({"other_cores": point.other_cores} if make_busy_flag(point.other_cores) else {}),
-        "failures": failures,
+        "failures": [
+            {name: value for name, value in vars(failure).items() if value or name != "host"}
+            for failure in point.failures
+        ],
     }

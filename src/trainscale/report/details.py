@@ -29,10 +29,9 @@ from ..runs import Run
 from ..spec.config import PointKey, remove_exchange
 from . import numbers, wording
 from .charts import STRIPS, TIME, NamedChart
-from .documents import Section
+from .documents import Grid, Section, select_series_in_full
 from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
 from .redaction import Redaction
-from .table import Grid, select_series_in_full
 
 MOST_SERIES = 24  # more lines cannot be told apart
 MOST_DOUBTS = 2  # in the first screen; all flags are in the tables of points

@@ -7,8 +7,8 @@ from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..runs import Run
 from . import numbers, wording
+from .documents import Grid
 from .provenance_tables import make_machines_grid
-from .table import Grid
 
 MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ..analyse.logs import EpochRow, StepRow
+from .documents import Grid
 from .numbers import MISSING
-from .table import Grid, render_markdown
 
 MARKDOWN, TSV = "markdown", "tsv"
 FORMATS = (MARKDOWN, TSV)
@@ -53,4 +53,4 @@ def _render_table(cells: Cells, form: str) -> str:
     if form == TSV:
         return "".join("\t".join(cell or "" for cell in row) + "\n" for row in (header, *rows))
     texts = tuple(tuple(MISSING if cell is None else cell for cell in row) for row in rows)
-    return render_markdown(Grid("", header, texts, left=tuple(range(len(header)))))
+    return Grid("", header, texts, left=tuple(range(len(header)))).to_markdown()

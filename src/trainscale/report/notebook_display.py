@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..analyse.series import Series
 from ..errors import InputError, explain_unknown
 from . import wording
-from .table import escape, make_scaling_grid, render_markdown
+from .documents import escape, make_scaling_grid
 
 if TYPE_CHECKING:
     import altair
@@ -49,4 +49,4 @@ def render_run(run: Run) -> str:
 def render_series(series: Series) -> str:
     head = f"#### {escape(series.title)}\n\n{escape(series.headline)}.\n"
     flags = [f"- {points}: {escape(flag)}" for points, flag in wording.group_flags(series)]
-    return "\n".join([head, render_markdown(make_scaling_grid(series)), *flags, ""])
+    return "\n".join([head, make_scaling_grid(series).to_markdown(), *flags, ""])

@@ -19,12 +19,11 @@ from . import learning_tables, numbers, wording
 from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
-from .documents import load_template
+from .documents import Grid, escape, load_template, make_scaling_grid, select_series_in_full
 from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
 from .provenance_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
-from .table import escape, make_scaling_grid, render_markdown, select_series_in_full
 
 # The CSS classes of the figures.
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
@@ -137,7 +136,7 @@ def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, detail
         for grid in (make_machines_grid(run.info), make_datasets_grid(run.info, run.series)):
             if grid:
                 origins.append(replace(grid, title=run.add_label(grid.title)))
-    filters = (("escape", escape), ("points", make_scaling_grid), ("table", render_markdown))
+    filters = (("escape", escape), ("points", make_scaling_grid), ("table", Grid.to_markdown))
     text = load_template(__package__, "report.md.j2", filters).render(
         runs=runs,
         all_series=all_series,

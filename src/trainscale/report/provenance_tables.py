@@ -8,7 +8,7 @@ from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..runs import Run
 from ..spec.config import WEAK
 from . import numbers, wording
-from .table import Grid
+from .documents import Grid
 
 
 def make_machines_grid(run: RunInfo) -> Grid:

@@ -11,7 +11,7 @@ from ..record.trial import IMAGES, TrialRecord
 from ..runs import Run
 from ..spec.config import Config
 from . import numbers
-from .table import Grid
+from .documents import Grid
 from .wording import format_device_count
 
 _NOTE = (

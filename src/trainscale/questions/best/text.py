@@ -5,10 +5,16 @@ from collections.abc import Callable
 
 from ...analyse.statistics import Interval
 from ...report import numbers, wording
-from ...report.documents import Section, load_template, pick, print_sections, split_paragraphs
-from ...report.documents import render_json as encode_json
-from ...report.table import Grid, escape
-from ...report.table import render_markdown as render_grid_markdown
+from ...report.documents import (
+    Grid,
+    Section,
+    encode_json,
+    escape,
+    load_template,
+    pick,
+    print_sections,
+    split_paragraphs,
+)
 from ...worker.type_aliases import JsonObject
 from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question, Work
 
@@ -120,7 +126,7 @@ def render_markdown(best: BestChoices) -> str:
     for section in make_sections(best):
         blocks.append(f"## {escape(section.heading)}\n")
         if section.grid:
-            blocks.append(render_grid_markdown(section.grid))
+            blocks.append(section.grid.to_markdown())
         blocks.append("".join(f"- {escape(sentence)}\n" for sentence in section.paragraphs))
     return "\n".join([*blocks, explain_energy(best), ""])
 

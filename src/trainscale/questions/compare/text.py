@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Interval
 from ...report import numbers, wording
-from ...report.documents import join_lines, load_template, pick, split_paragraphs
-from ...report.documents import render_json as encode_json
-from ...report.table import Grid, TerminalGrid, escape
-from ...report.table import render_markdown as render_grid_markdown
+from ...report.documents import Grid, encode_json, escape, join_lines, load_template, pick, split_paragraphs
 from ...worker.type_aliases import JsonObject
 from .compare import FAIL, FASTER, PASS, SAME, SLOWER, UNKNOWN, ComparisonPoint, Curve, RunComparison
 from .sides import EFFICIENCY, Side
@@ -173,7 +170,7 @@ def print_text(comparison: RunComparison) -> None:
     for curve in comparison.curves:
         show(f"A  {describe_side(curve.a)}")
         show(f"B  {describe_side(curve.b)}\n")
-        console.print(TerminalGrid(make_curve_grid(curve, comparison)), highlight=False)
+        console.print(make_curve_grid(curve, comparison), highlight=False)
         show(describe_curve(curve, comparison.margin) + "\n", "bold")
     show(explain_intervals(comparison), "dim")
     for note in list_notes(comparison):
@@ -191,7 +188,7 @@ def render_markdown(comparison: RunComparison) -> str:
     for curve in comparison.curves:
         blocks.append(f"- A: {escape(describe_side(curve.a))}\n- B: {escape(describe_side(curve.b))}\n")
         blocks.append(escape(describe_curve(curve, comparison.margin)) + "\n")
-        blocks.append(render_grid_markdown(make_curve_grid(curve, comparison)))
+        blocks.append(make_curve_grid(curve, comparison).to_markdown())
     blocks.append(escape(explain_intervals(comparison)))
     if notes := list_notes(comparison):
         blocks += ["", *(f"- {escape(note)}" for note in notes)]

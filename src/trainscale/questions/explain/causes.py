@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...analyse.series import column
 from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, Interval, student_t
@@ -21,9 +21,7 @@ from ...record.trial import RankSample, TrialRecord
 from ...report.wording import join_names
 from ...spec.config import Config, PointKey, remove_exchange
 from ...worker.data.facts import SYNTHETIC
-
-if TYPE_CHECKING:
-    from .ranks import SlowRank
+from .ranks import SlowRank, compute_core_delays, find_slow_ranks
 
 WORK = "work"  # the step of one device that exchanges nothing
 CONTENTION = "contention"  # what devices take from each other while they exchange nothing
@@ -40,9 +38,6 @@ EXCHANGE = frozenset({COMMUNICATION, SERVERS, CROSSING})
 SMALL_LOSS = 0.05
 # One or two repeats have no interval, so a part must be larger to count.
 SMALL_WITHOUT_INTERVAL = 0.1
-
-# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
-FULL_CORE = 0.85
 
 LOCAL = "local"
 _DRAWS = 2000
@@ -138,19 +133,12 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
             if other == config and 1 < count < devices and max(record.hosts for record in of_point) == 1
         ]
         near_devices = max(near_counts, default=0)
-    slow_ranks: tuple[SlowRank, ...] = ()
-    point_means = [compute_run_mean(record) for record in records]
-    if apart:  # only --explain measures them
-        from .ranks import compute_core_delays, find_slow_ranks
-
-        slow_ranks = find_slow_ranks(apart)
-        delays = compute_core_delays(records, one_device, apart)
-        point_means = [
-            replace(mean, core_delay=of_all, further_core_delay=of_one)
-            for mean, (of_all, of_one) in zip(point_means, delays, strict=True)
-        ]
+    slow_ranks, delays = find_slow_ranks(apart), compute_core_delays(records, one_device, apart)
     means = {
-        POINT: point_means,
+        POINT: [
+            replace(compute_run_mean(record), core_delay=of_all, further_core_delay=of_one)
+            for record, (of_all, of_one) in zip(records, delays, strict=True)
+        ],
         ONE_DEVICE: [compute_run_mean(record) for record in one_device],
         ALONE: [compute_run_mean(record) for record in points.get((config, 1), []) if config.strategy == "ps"],
         APART: [compute_run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart],

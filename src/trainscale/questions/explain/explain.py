@@ -33,10 +33,10 @@ from .causes import (
     find_sources,
     split_step,
 )
+from .ranks import GpuClocks, LimitedGpu, SlowRank, compute_core_share, compute_mean_clock, find_limited_gpus
 
 if TYPE_CHECKING:
     from ...runs import Run
-    from .ranks import GpuClocks, LimitedGpu, SlowRank
 
 # What stands out, besides a cause of causes.py.
 NOTHING = "nothing"  # the loss is small
@@ -256,16 +256,9 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     if not sources.apart:
         missing.append(f"the strategy independent on {devices} devices")
 
-    core_share, clocks = None, None
-    limited_gpus: tuple[LimitedGpu, ...] = ()
-    if sources.apart or config.device == "cuda":
-        from .ranks import GpuClocks, compute_core_share, compute_mean_clock, find_limited_gpus
-
-        limited_gpus = find_limited_gpus(records)
-        apart_ranks = [rank for record in sources.apart for rank in record.ranks]
-        core_share, together = compute_core_share(apart_ranks), compute_mean_clock(apart_ranks)
-        alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
-        clocks = GpuClocks(alone, together) if alone is not None and together is not None else None
+    apart_ranks = [rank for record in sources.apart for rank in record.ranks]
+    alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
+    together = compute_mean_clock(apart_ranks)
     ranks = [rank for record in records for rank in record.ranks]
     compared = (*records, *sources.apart, *sources.one_device)
     waits = [rank.waited_seconds / rank.window_seconds for rank in ranks if rank.waited_seconds is not None]
@@ -286,10 +279,10 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
         advice=None if equal_batch else advise_batch(times, batch, parts),
         equal_batch=equal_batch,
         slow_ranks=sources.slow_ranks,
-        core_share=core_share,
+        core_share=compute_core_share(apart_ranks),
         waited_share=max(waits, default=None),
-        limited_gpus=limited_gpus,
-        gpu_clocks=clocks,
+        limited_gpus=find_limited_gpus(records),
+        gpu_clocks=None if alone is None or together is None else GpuClocks(alone, together),
         missing=tuple(missing),
         has_few_repeats=min(map(len, sources.means.values())) < LEAST_REPEATS,
         other_cores=median(record.machine.other_cores or 0.0 for record in compared),

@@ -15,7 +15,9 @@ from ...analyse.throughput import compute_rank_step
 from ...record.trial import RankSample, TrialRecord
 from ...spec.config import Config
 from ...worker.data.facts import SYNTHETIC
-from .causes import FULL_CORE
+
+# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
+FULL_CORE = 0.85
 
 # Ranks on equal devices differ by a few per cent; one that is slow by chance is not slow in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
@@ -185,10 +187,10 @@ def compute_core_delays(
     """Return what whole cores would save in each trial of a point, in seconds per step.
 
     The first is what every rank would save, the second what the most delayed one would save beyond that. The share of a
-    core that a rank gets is that of the trials ``apart``, in which nothing is exchanged.
+    core that a rank gets is that of the trials ``apart``, in which nothing is exchanged. Only --explain measures them.
     """
     nothing = [(0.0, 0.0)] * len(records)
-    if not has_comparable_cores(apart[0].trial.config):
+    if not apart or not has_comparable_cores(apart[0].trial.config):
         return nothing
     ranks, apart_ranks = _group_by_rank(records), _group_by_rank(apart)
     known = {number: share for number, of_rank in apart_ranks.items() if (share := compute_core_share(of_rank))}

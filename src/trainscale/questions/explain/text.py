@@ -5,24 +5,19 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...analyse.checks import OTHER_CORES
 from ...analyse.statistics import Interval
 from ...analyse.titles import find_model_title
 from ...record.run import RunInfo
 from ...record.trial import TrialRecord
-from ...report.documents import join_lines, load_template, pick, split_paragraphs
-from ...report.documents import render_json as encode_json
+from ...report.documents import encode_json, escape, join_lines, load_template, pick, split_paragraphs
 from ...report.numbers import THIN, format_integer, format_number, format_percent
-from ...report.table import escape
 from ...worker.frameworks.catalog import FRAMEWORKS
 from . import explain
-from .causes import COMMUNICATION, FULL_CORE, ExplainedPart
+from .causes import COMMUNICATION, ExplainedPart
 from .explain import PointExplanation, explain_records
-
-if TYPE_CHECKING:
-    from .ranks import LimitedGpu
+from .ranks import FULL_CORE, LimitedGpu
 
 COLUMNS = 100
 _NARROW = 0.005  # whole per cents would show less than this as 0

@@ -14,7 +14,7 @@ from ...analyse.titles import find_model_title
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers
-from ...report.documents import join_lines, load_template, pick, render_json
+from ...report.documents import encode_json, join_lines, load_template, pick
 from ...spec.config import Config
 from ...worker import models
 from .curves import PublishedCurve, PublishedPoint, find_device_kind, read_curves
@@ -327,4 +327,4 @@ def render_like_json(comparisons: Sequence[NeighbourComparison]) -> str:
                 "points": points,
             }
         )
-    return render_json({"schema": LIKE_SCHEMA, "series": all_series})
+    return encode_json({"schema": LIKE_SCHEMA, "series": all_series})

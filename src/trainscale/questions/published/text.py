@@ -12,9 +12,8 @@ from ...analyse.statistics import Interval
 from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers, wording
-from ...report.documents import load_template, render_json
+from ...report.documents import Grid, encode_json, load_template
 from ...report.options import SPEEDUP, Overlay, OverlaySentence
-from ...report.table import Grid
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
 from .curves import PREFIX, SENTENCES, PublishedCurve
@@ -96,7 +95,7 @@ def render_published_json(curves: Sequence[PublishedCurve]) -> str:
         ]
         flags = [{"name": flag, "sentence": SENTENCES[flag]} for flag in curve.flags]
         encoded.append({**asdict(curve), "title": curve.title, "flags": flags, "points": points})
-    return render_json({"schema": PUBLISHED_SCHEMA, "curves": encoded})
+    return encode_json({"schema": PUBLISHED_SCHEMA, "curves": encoded})
 
 
 # ---- curves as series, for charts

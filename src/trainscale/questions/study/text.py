@@ -8,10 +8,9 @@ from typing import Any
 
 from ...analyse.statistics import Interval
 from ...report import numbers, provenance_tables, wording
-from ...report.documents import Section, load_template, pick
-from ...report.documents import render_json as encode_json
-from ...report.numbers import THIN, format_efficiency, format_integer, format_number
-from ...report.table import Grid, escape, render_markdown, split_grid
+from ...report.columns import COLUMN
+from ...report.documents import Grid, Section, encode_json, escape, load_template, pick, split_grid
+from ...report.numbers import THIN, format_integer, format_number
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
 from ...worker.type_aliases import JsonObject
@@ -68,23 +67,20 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
 
 def _make_ladder_grid(ladder: Ladder) -> Grid:
     is_weak = ladder.scaling == WEAK
-    batch = "global batch" if is_weak else "batch/device"
-    header = ("devices", "nodes", batch, f"{ladder.series.unit}/s", "±", "speed-up", "efficiency")
+    headings = {
+        "devices": "devices",
+        "hosts": "nodes",
+        **({"global_batch": "global batch"} if is_weak else {"batch_per_device": "batch/device"}),
+        "samples_per_second": f"{ladder.series.unit}/s",
+        "plus_minus": "±",
+        "speedup": "speed-up",
+        "efficiency": "efficiency",
+    }
     rows = []
     for point in ladder.series.points:
-        speed = point.samples_per_second
-        rows.append(
-            (
-                format_integer(point.devices),
-                format_integer(point.hosts),
-                format_integer(point.global_batch if is_weak else point.batch_per_device),
-                format_number(speed.mean if speed else None),
-                numbers.format_plus_minus(speed).removeprefix("±") or numbers.MISSING,
-                numbers.format_times(point.speedup),
-                format_efficiency(point.efficiency),
-            )
-        )
-    return Grid(ladder.heading, header, tuple(rows), left=())
+        cells = (COLUMN[name].format_cell(ladder.series, point) for name in headings)
+        rows.append(tuple(cell.removeprefix("±") or numbers.MISSING for cell in cells))
+    return Grid(ladder.heading, tuple(headings.values()), tuple(rows), left=())
 
 
 def _make_cost_grid(study: Study) -> Grid:
@@ -218,7 +214,7 @@ def _render_latex_cell(text: str) -> str:
 
 _FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
     "text": {"tables": _render_tables, "filled": _fill, "shell_lines": _wrap_command},
-    "markdown": {"escape": escape, "table": render_markdown},
+    "markdown": {"escape": escape, "table": Grid.to_markdown},
     "latex": {"escape": escape_latex, "cell": _render_latex_cell, "shell_lines": _wrap_command},
 }
 
