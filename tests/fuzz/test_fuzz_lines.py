@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainscale.analyse.logs import REDUCERS, read_log
+from trainscale.cli.parse_log import FORMATS, render_epoch_table, render_step_table
 from trainscale.cluster.yarn import ResourceManager, YarnClient, list_manager_urls, read_configuration
 from trainscale.launch.connection import decode_line
 from trainscale.launch.launchers.yarn import find_error, summarise_diagnostics
-from trainscale.report.log_tables import FORMATS, render_epoch_table, render_step_table
 from trainscale.worker.events import EVENTS, LIMIT, MARK
 from trainscale.worker.keeper.keeper import extract_event
 

@@ -17,7 +17,7 @@ from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
 from trainscale.report.documents import select_series_in_full
-from trainscale.report.search_table import make_race_grid, make_search_grids
+from trainscale.report.run_tables import make_race_grid, make_search_grids
 from trainscale.runs import Run
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment

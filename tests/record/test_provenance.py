@@ -3,7 +3,7 @@
 import pytest
 
 from trainscale.record.run import RunInfo, collect_provenance
-from trainscale.report.provenance_tables import make_machines_grid
+from trainscale.report.run_tables import make_machines_grid
 from trainscale.worker.config import ALLOCATORS
 from trainscale.worker.inspection.host import HostFacts, Machine
 

@@ -12,11 +12,17 @@ from rich.console import Console
 
 from trainscale.analyse.logs import EpochRow
 from trainscale.analyse.series import build_series
+from trainscale.cli.parse_log import TSV, render_epoch_table
 from trainscale.record.trial import TrialRecord
 from trainscale.report.documents import Grid, split_grid
-from trainscale.report.learning_tables import make_device_grid, make_device_grids, make_epoch_grid, make_system_grids
-from trainscale.report.log_tables import TSV, render_epoch_table
-from trainscale.report.provenance_tables import make_datasets_grid, make_machines_grid
+from trainscale.report.run_tables import (
+    make_datasets_grid,
+    make_device_grid,
+    make_device_grids,
+    make_epoch_grid,
+    make_machines_grid,
+    make_system_grids,
+)
 from trainscale.runs import Run
 
 GPUS = learning_config(device="cuda", batch=32, epochs=2)

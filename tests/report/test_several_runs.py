@@ -16,8 +16,8 @@ from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.options import ReportOptions
 from trainscale.report.outputs import write_report
-from trainscale.report.provenance_tables import make_difference_grid
 from trainscale.report.redaction import Redaction, make_redaction
+from trainscale.report.run_tables import make_difference_grid
 from trainscale.runs import Run
 
 A100 = {"host": "box7", "cpu": "EPYC", "cores": 64, "gpus": ["NVIDIA A100"] * 8, "gpu driver": "550"}

@@ -6,6 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ..questions.explain.text import list_closing_verdicts
+from ..report import run_tables
+from ..report.documents import SeriesTables, select_series_in_full
 from ..runs import Run
 
 _MOST_VERDICTS = 4  # trainscale explain has all
@@ -14,20 +16,14 @@ _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off
 
 def print_results(runs: Sequence[Run], location: str) -> None:
     """Print the results of a run, or of several. ``location`` names their directory."""
-    from ..report.documents import SeriesTables, select_series_in_full
-
     console, grids = Console(highlight=False), []
     if any(run.records for run in runs):
         console.print(SeriesTables([series for run in runs for series in select_series_in_full(run)]))
     if len(runs) > 1:
-        from ..report.provenance_tables import make_difference_grid
-
-        grids.append(make_difference_grid(runs))
+        grids.append(run_tables.make_difference_grid(runs))
     for run in runs:
         if run.info.is_search:
-            from ..report.search_table import make_search_grids
-
-            grids += make_search_grids(run)
+            grids += run_tables.make_search_grids(run)
     for grid in grids:
         console.print(grid)
     if len(runs) == 1:
@@ -65,17 +61,15 @@ def print_summary_lines(run: Run) -> None:
 
 
 def _print_learning(console: Console, run: Run) -> None:
-    from ..report import learning_tables, provenance_tables
-
-    epochs = learning_tables.make_epoch_grids(run.series, learning_tables.MOST_IN_TERMINAL)
-    datasets = provenance_tables.make_datasets_grid(run.info, run.series)
+    epochs = run_tables.make_epoch_grids(run.series, run_tables.MOST_IN_TERMINAL)
+    datasets = run_tables.make_datasets_grid(run.info, run.series)
     if len(epochs) > _MOST_POINTS:
         console.print(f"Every epoch of these {len(epochs)} points is in report.md.\n")
     for grid in (
         *(epochs if len(epochs) <= _MOST_POINTS else ()),
-        *learning_tables.make_device_grids(run.series),
-        *learning_tables.make_system_grids(run),
-        provenance_tables.make_machines_grid(run.info),
+        *run_tables.make_device_grids(run.series),
+        *run_tables.make_system_grids(run),
+        run_tables.make_machines_grid(run.info),
         *((datasets,) if datasets else ()),
     ):
         console.print(grid)

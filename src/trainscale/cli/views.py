@@ -125,7 +125,7 @@ class RunProgress(RunListener):
         """Return the points that left a search so far, and why."""
         if not self.is_search:
             return {}
-        from ..report.search_table import describe_departure
+        from ..report.run_tables import describe_departure
 
         races = replay_races_of_plan(self.plan, self.journal.records)
         return {

@@ -32,6 +32,7 @@ from .charts import STRIPS, TIME, NamedChart
 from .documents import Grid, Section, select_series_in_full
 from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
 from .redaction import Redaction
+from .run_tables import make_search_grids
 
 MOST_SERIES = 24  # more lines cannot be told apart
 MOST_DOUBTS = 2  # in the first screen; all flags are in the tables of points
@@ -106,8 +107,6 @@ def make_details(
         if command and any(point.missing for point in points) and "--explain" not in shlex.split(command):
             commands.append((run.label, explain.make_explaining_command(run.info)))
         if run.info.is_search:
-            from .search_table import make_search_grids
-
             searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
         explained += points
         trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]

@@ -13,8 +13,8 @@ from .drawing import to_svg
 from .drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert
 from .options import FORMATS, PDF, PNG, SVG, ReportOptions
 from .pages import render_report_html, render_report_md
-from .provenance_tables import make_difference_grid
 from .redaction import Redaction, make_redaction
+from .run_tables import make_difference_grid
 
 _PNG_SCALE = 2.0  # pixels of a picture for each pixel of a chart
 _GRAPH = "comparison_graph.svg"

@@ -15,7 +15,7 @@ from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict
 from ..runs import Run
 from ..spec.config import STRONG
-from . import learning_tables, numbers, wording
+from . import numbers, run_tables, wording
 from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
@@ -23,7 +23,7 @@ from .documents import Grid, escape, load_template, make_scaling_grid, select_se
 from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
-from .provenance_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
+from .run_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
 
 # The CSS classes of the figures.
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
@@ -72,9 +72,9 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
         headed=[column for column in columns if not column.beside],
         small={column.beside: column for column in columns},
         verdicts=verdicts,
-        devices=learning_tables.make_device_grids(all_series) if learns else [],
-        epochs=learning_tables.make_epoch_grids(all_series) if learns else [],
-        systems=[grid for run in runs for grid in learning_tables.make_system_grids(run)] if learns else [],
+        devices=run_tables.make_device_grids(all_series) if learns else [],
+        epochs=run_tables.make_epoch_grids(all_series) if learns else [],
+        systems=[grid for run in runs for grid in run_tables.make_system_grids(run)] if learns else [],
         origins=origins,
         definitions=wording.make_definitions(find_common_unit(all_series)),
         unit=find_common_unit(all_series),
@@ -127,9 +127,9 @@ def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, detail
     learning = {}
     if any(series.learns for series in all_series):
         learning = {
-            "System performance": [grid for run in runs for grid in learning_tables.make_system_grids(run)],
-            "By device count": learning_tables.make_device_grids(all_series),
-            "Every epoch": learning_tables.make_epoch_grids(all_series),
+            "System performance": [grid for run in runs for grid in run_tables.make_system_grids(run)],
+            "By device count": run_tables.make_device_grids(all_series),
+            "Every epoch": run_tables.make_epoch_grids(all_series),
         }
     origins = []
     for run in runs:

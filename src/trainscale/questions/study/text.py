@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...analyse.statistics import Interval
-from ...report import numbers, provenance_tables, wording
+from ...report import numbers, run_tables, wording
 from ...report.columns import COLUMN
 from ...report.documents import Grid, Section, encode_json, escape, load_template, pick, split_grid
 from ...report.numbers import THIN, format_integer, format_number
@@ -53,7 +53,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         most="at most " if run.is_sequential else "",
         often=" to ".join(map(str, sorted({repeats[0], repeats[-1]}))) + (" time" if repeats == [1] else " times"),
         windows=" to ".join(dict.fromkeys(map(numbers.format_duration, (min(windows), max(windows))))),
-        provenance_tables=provenance_tables,
+        run_tables=run_tables,
         with_error=format_with_error,
         with_limits=numbers.format_with_limits,
         describe_energy=_describe_energy,

@@ -1,0 +1,334 @@
+"""Tables of a run besides those of its points: what it recorded, what it learned, how it searched, how runs differ."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..analyse.race import Departure, Race, replay_races_of_run
+from ..analyse.series import Point, Series
+from ..analyse.statistics import mean_interval
+from ..analyse.throughput import compute_samples_per_second, is_measured
+from ..analyse.titles import describe_differences, find_model_title
+from ..record.run import Provenance, RecordedMachine, RunInfo
+from ..record.trial import IMAGES, TrialRecord
+from ..runs import Run
+from ..spec.config import WEAK, Config
+from . import numbers, wording
+from .documents import Grid
+
+MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
+
+_COUNTED = (
+    "Training time is that of all epochs and of the first step, in which frameworks compile. The average and images/s"
+    " leave out that step, and all leave out validation. Images processed per sec counts training images only;"
+    " Keras-MXNet's profile also counted the validation images."
+)
+_ROWS = (
+    "Training time (secs)", "Average time per epoch (secs)", "Images processed per sec",
+    "Training accuracy", "Test accuracy", "Maximum Memory Consumption",
+)  # fmt: skip
+# The profile summed up what nvidia-smi reported for the GPUs: the driver's count is nearest to that.
+_MEMORY = {
+    "nvml_peak_bytes_sum": "by the GPUs' driver",
+    "device_peak_bytes_sum": "by the framework's allocator",
+    "host_peak_bytes_sum": "by the kernel's count",
+}
+_SEARCH_NOTE = (
+    "The speeds are those of the short trials. A candidate left after a round when the interval of its ratio to the"
+    " leader was below 1, at 95 % for all candidates and rounds together, or when its first trial was slower than half"
+    " of the leader's. The winner was then measured in full."
+)
+
+
+def make_machines_grid(run: RunInfo) -> Grid:
+    """Return a row for every kind of machine."""
+    groups, software = _group_hosts(run.read_provenance()), describe_software(run)
+    rows = [(_join_names(names), hardware, software) for hardware, names in groups.items()]
+    return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
+
+
+def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | None:
+    """Return None for synthetic data."""
+    data = run.read_provenance().data
+    if data is None:
+        return None
+    configs = [series.config for series in all_series if series.config.data != "synthetic"]
+    sizes = dict.fromkeys(f"{config.image_size} × {config.image_size} × {config.channels}" for config in configs)
+    row = (
+        data.name or numbers.MISSING,
+        numbers.format_integer(data.classes),
+        ", ".join(sizes) or numbers.MISSING,
+        numbers.format_integer(data.train),
+        numbers.format_integer(data.valid),
+    )
+    return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
+
+
+def make_versions_grid(run: RunInfo) -> Grid | None:
+    provenance = run.read_provenance()
+    rows = [(name, ", ".join(_list_versions(modules))) for name, modules in (provenance.frameworks or {}).items()]
+    own = [text for text in (provenance.trainscale, provenance.commit) if text]
+    if own:
+        rows.append(("trainscale", ", commit ".join(own)))
+    return Grid("Versions", ("program", "versions"), tuple(rows), left=(0, 1)) if rows else None
+
+
+def describe_hardware(run: RunInfo) -> str:
+    groups = _group_hosts(run.read_provenance())
+    kinds = [text if len(names) == 1 else f"{len(names)} × ({text})" for text, names in groups.items()]
+    return "; ".join(kinds)
+
+
+def describe_software(run: RunInfo) -> str:
+    provenance = run.read_provenance()
+    machine = provenance.machine or RecordedMachine()
+    parts = [machine.system, f"driver {machine.gpu_driver}" if machine.gpu_driver else ""]
+    for modules in (provenance.frameworks or {}).values():
+        parts += [text for text in _list_versions(modules) if text not in parts]
+    if setting := (provenance.allocator or {}).get("setting"):
+        parts.append(f"C allocator: {setting}")
+    return ", ".join(part for part in parts if part) or numbers.MISSING
+
+
+def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, machine in (provenance.hosts or {"": provenance.machine or RecordedMachine()}).items():
+        parts = [f"{machine.gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(machine.gpus)]
+        parts.append(machine.cpu or "")
+        if machine.cores:
+            parts.append(numbers.format_count(machine.cores, "core"))
+        if machine.memory_gib:
+            parts.append(f"{machine.memory_gib} GiB")
+        hardware = ", ".join(part for part in parts if part) or numbers.MISSING
+        groups.setdefault(hardware, []).append(name or machine.host or "this machine")
+    return groups
+
+
+def _list_versions(modules: dict[str, str]) -> list[str]:
+    return [f"{name} {version}" for name, version in modules.items()]
+
+
+def _join_names(names: Sequence[str]) -> str:
+    if len(names) < 3:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
+
+
+# ---- several runs
+
+
+def make_difference_grid(runs: Sequence[Run]) -> Grid:
+    """Return what differs; the note says what is the same."""
+    frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
+    by_run = [_read_facts(run, list(frameworks)) for run in runs]
+    facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
+    differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}  # "": not recorded
+    alike = wording.join_names(name for name, texts in facts.items() if name not in differing and all(texts))
+    notes = [f"The runs recorded nothing in which they differ: {alike} are the same."]
+    if differing:
+        together = " A difference in speed has all these causes together." if len(differing) > 1 else ""
+        notes = [f"The runs differ in {wording.join_names(differing)}.{together}"]
+        notes += [f"The same in all: {alike}."] if alike else []
+    notes.append("Speed-up and efficiency of a series are relative to the 1-device point of its own run.")
+    dates = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
+    rows = [
+        (name, *(text or numbers.MISSING for text in texts)) for name, texts in {**differing, "measured": dates}.items()
+    ]
+    header = ("", *(run.label for run in runs))
+    return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=tuple(range(len(header))))
+
+
+def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
+    provenance, spec = run.info.read_provenance(), run.info.read_spec()
+    machines = [*(provenance.hosts or {}).values(), *([provenance.machine] if provenance.machine else [])]
+    configs = [series.config for series in run.series]
+    versions = provenance.frameworks or {}
+    hardware = describe_hardware(run.info)
+    return {
+        "machine": "" if hardware == numbers.MISSING else hardware,
+        "hosts": numbers.format_integer(max((point.hosts for point in run.points), default=1)),
+        "system": _join(machine.system for machine in machines),
+        "GPU driver": _join(machine.gpu_driver for machine in machines),
+        **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
+        "version of trainscale": provenance.trainscale or "",
+        "networks": _join(find_model_title(config.model) for config in configs),
+        "frameworks": _join(config.framework for config in configs),
+        "strategies": _join(config.strategy_label for config in configs),
+        "batch": _join(
+            f"{numbers.format_integer(config.batch)} {'per device' if config.scaling == WEAK else 'over all devices'}"
+            for config in configs
+        ),
+        "precision": _join(config.precision for config in configs),
+        "layout": _join(config.layout for config in configs),
+        "compilation": _join("compiled" if config.compile else "eager" for config in configs),
+        "data": _join(wording.format_data_name(config.data) for config in configs),
+        "image size": _join(f"{config.image_size} px" for config in configs),
+        "kind of device": wording.describe_device_kind(run.series) if run.series else "",
+        "warm-up steps": "" if spec.warmup is None else str(spec.warmup),
+        "steps": "" if spec.steps is None or spec.budget is not None else str(spec.steps),
+        "time budget": f"{spec.budget:g} s" if spec.budget else "",
+    }
+
+
+def _join(texts: Iterable[str | None]) -> str:
+    """Return different texts in a fixed order; numbers ascend."""
+
+    def order(text: str) -> tuple[int, str]:
+        return len(text.split()[0]) if text[:1].isdigit() else 0, text
+
+    return ", ".join(sorted({text for text in texts if text}, key=order))
+
+
+# ---- training to an accuracy, as Keras-MXNet and MXNet have it
+
+
+def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> list[Grid]:
+    return [make_epoch_grid(series, point, most) for series in all_series for point in series.points if point.learning]
+
+
+def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
+    assert point.learning is not None
+    shown = epochs = point.learning.epochs
+    if most is not None and len(epochs) > most:
+        steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
+        interval = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
+        shown = tuple(epoch for epoch in epochs if epoch.epoch % interval == 0 or epoch is epochs[-1])
+    rows = [
+        (
+            str(epoch.epoch),
+            f"{epoch.train_accuracy.mean:.6f}",
+            f"{epoch.valid_accuracy.mean:.6f}",
+            f"{epoch.seconds.mean:.1f}",
+        )
+        for epoch in shown
+    ]
+    notes = ["Time: seconds of training, without validation."]
+    if point.repeats > 1:
+        notes.append(f"Means of {point.repeats} repeats.")
+    if target := point.learning.to_accuracy:
+        missed = target.repeats - target.reached
+        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
+        text = f"An accuracy of {target.target:g} was not reached{often}."
+        if target.seconds and target.epochs is not None:
+            seconds = numbers.format_duration(target.seconds.mean)
+            epochs_to = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
+            text = f"Time to accuracy {target.target:g}: {seconds} of training, {epochs_to}."
+        notes.append(text)
+    if len(shown) < len(epochs):
+        notes.append(f"{len(shown)} of {len(epochs)} epochs; all are in report.md.")
+    title = f"{series.title} on {wording.format_devices_and_hosts(point)}"
+    return Grid(title, ("epoch", "train accuracy", "valid accuracy", "time"), tuple(rows), " ".join(notes), left=())
+
+
+def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
+    """Return a grid for each series that learns."""
+    grids = [make_device_grid(series) for series in all_series if series.learns]
+    return [*grids[:-1], *(replace(last, note=f"{last.note} {_COUNTED}".strip()) for last in grids[-1:])]
+
+
+def make_device_grid(series: Series) -> Grid:
+    kind = "GPU" if series.config.device == "cuda" else "CPU"
+    target = next((point.learning.to_accuracy for point in series.points if point.learning), None)
+    names = [*_ROWS, *([f"Time to accuracy {target.target:g} (secs)"] if target else [])]
+    columns, memory_sources, failed = [], list[str](), []
+    for point in series.points:
+        learning = point.learning
+        if not point.ok:
+            failed.append(f"{kind} ({point.devices}): {wording.name_status(point.status)}.")
+        if learning is None or point.samples_per_second is None:
+            columns.append([numbers.MISSING] * len(names))
+            continue
+        counted = next((name for name in _MEMORY if getattr(point, name) is not None), None)
+        if counted:
+            memory_sources.append(_MEMORY[counted])
+        columns.append(
+            [
+                f"{learning.training_seconds.mean:.2f}",
+                f"{learning.epoch_seconds.mean:.2f}",
+                f"{point.samples_per_second.mean:.2f}",
+                numbers.format_accuracy(learning.train_accuracy),
+                numbers.format_accuracy(learning.valid_accuracy),
+                f"{getattr(point, counted) / 1024**2:.0f}" if counted else numbers.MISSING,
+            ]
+        )
+        if target:
+            seconds = point.seconds_to_accuracy
+            columns[-1].append(f"{seconds.mean:.2f}" if seconds else "not reached")
+    repeats = max(point.repeats for point in series.points)
+    notes = [f"Means of {repeats} repeats."] if repeats > 1 else []
+    if memory_sources:
+        sources = wording.join_names(dict.fromkeys(memory_sources))
+        notes.append(f"Memory: MiB of all workers together, {sources}.")
+    header = ("", *(f"{kind} ({point.devices})" for point in series.points))
+    return Grid(series.title, header, tuple(zip(names, *columns, strict=True)), " ".join([*notes, *failed]))
+
+
+def make_system_grids(run: Run) -> list[Grid]:
+    """Return MXNet's tables of systems."""
+    groups: dict[tuple[str, str, str], list[Series]] = {}
+    for series in run.series:
+        if series.learns:
+            groups.setdefault((series.config.model, series.config.data, series.config.framework), []).append(series)
+    cluster = ", ".join(row[0] for row in make_machines_grid(run.info).rows)
+    grids = []
+    for (model, data, framework), group in groups.items():
+        rows = []
+        for series in group:
+            for point in series.points:
+                machines, devices, batch = str(point.hosts), str(point.devices), str(point.batch_per_device)
+                learning = point.learning
+                time = f"{learning.epoch_seconds.mean:.1f}" if learning else wording.name_status(point.status)
+                rows.append((cluster, machines, devices, batch, series.config.strategy_label, time))
+        kind = "# GPUs" if all(series.config.device == "cuda" for series in group) else "# devices"
+        title = f"{find_model_title(model)} on {wording.format_data_name(data)} with {framework}"
+        header = ("cluster", "# machines", kind, "batch size / device", "strategy", "epoch time (sec)")
+        note = "Epoch time: mean over the epochs, without validation."
+        grids.append(Grid(run.add_label(title), header, tuple(rows), note, left=(0, 4)))
+    return grids
+
+
+# ---- a search: which candidates left, when and why
+
+
+def make_search_grids(run: Run) -> list[Grid]:
+    grids = []
+    for race in replay_races_of_run(run.info, run.records, run.parity):
+        grid = make_race_grid(race, run.records)
+        grids.append(replace(grid, title=run.add_label(grid.title)))
+    return [*grids[:-1], *(replace(last, note=_SEARCH_NOTE) for last in grids[-1:])]
+
+
+def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
+    parts = describe_differences(race.configs)
+    short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
+    speeds: dict[Config, list[float]] = {config: [] for config in race.configs}
+    for record in short:
+        if is_measured(record):
+            speeds[record.trial.config].append(compute_samples_per_second(record))
+    departures = [*reversed(race.departures), *race.not_started]
+    fates = {departure.key: describe_departure(departure) for departure in departures}
+    for config in race.running:
+        if race.waiting:
+            fates[config] = f"in round {race.round}"
+        elif config == race.winner:
+            fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
+        else:
+            fates[config] = "not separated from the winner by noise"
+    order = [*race.running, *(departure.key for departure in departures)]
+    order.sort(key=lambda config: (config not in race.running, -max(speeds[config], default=0.0)))
+    rows = []
+    for config in order:
+        own = [config.framework, config.strategy_label]
+        name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
+        interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
+        speed = numbers.format_number(interval.mean if interval else None)
+        rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
+    unit = short[0].unit if short else IMAGES
+    title = f"Search: {find_model_title(race.configs[0].model)} on {wording.format_device_count(race.devices)}"
+    return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), tuple(rows), left=(0, 4))
+
+
+def describe_departure(departure: Departure) -> str:
+    if departure.ratio is None:
+        return departure.reason
+    ratio = numbers.format_with_limits(departure.ratio)
+    return f"after round {departure.round}: {departure.reason}, {ratio} of its speed"
