@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 from command import trainscale
-from factories import curve, make_config, make_run
+from factories import curve, make_config
+from stored_runs import ALLREDUCE, SERVERS, write_run
 
-from trainscale.record.journal import open_journal
-from trainscale.record.run import RunInfo
-from trainscale.record.trial import TrialRecord
-
-ALLREDUCE, SERVERS = make_config(), make_config(strategy="ps", servers=1)
 RECORDS = curve(ALLREDUCE, {1: 100, 2: 190, 4: 300}, 3, 0.01) + curve(SERVERS, {1: 100, 2: 150, 4: 200}, 3, 0.01)
-
-
-def write_run(directory: Path, records: list[TrialRecord], run: RunInfo | None = None) -> None:
-    with open_journal(directory, run or make_run()) as journal:
-        for record in records:
-            journal.append(record)
 
 
 def test_the_text_fits_100_columns_and_says_how_sure_each_answer_is(tmp_path: Path) -> None:

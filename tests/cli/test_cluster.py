@@ -41,7 +41,9 @@ def test_up_shows_the_cost_makes_the_cluster_and_says_what_comes_next(account: S
     assert (parameters["Nodes"], parameters["Zone"], parameters["SshFrom"]) == ("3", f"{REGION}b", "203.0.113.7/32")
 
 
-def test_status_lists_the_nodes_and_what_they_cost(cluster: Server, tmp_path: Path) -> None:
+def test_status_lists_the_nodes_and_what_they_cost(
+    cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = output_of(tmp_path, "cluster", "status", *HERE)
     assert f"cluster trainscale in {REGION}: CREATE_COMPLETE" in output
     assert re.search(r"created \d+ s ago; AWS bills for it until cluster down", output)
@@ -50,15 +52,8 @@ def test_status_lists_the_nodes_and_what_they_cost(cluster: Server, tmp_path: Pa
         ["trainscale-master", "m7i.xlarge", "running"],
         *(["trainscale-worker" + str(n), "p4d.24xlarge", "running"] for n in (1, 2, 3)),
     ]
-
-
-def test_status_with_wait_ends_when_nothing_goes_on(cluster: Server, tmp_path: Path) -> None:
-    assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status", *HERE, "--wait")
-
-
-def test_a_variable_names_the_region(cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", REGION)
-    assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status")
+    monkeypatch.setenv("AWS_REGION", REGION)  # names the region where no flag does; --wait ends if nothing goes on
+    assert "CREATE_COMPLETE" in output_of(tmp_path, "cluster", "status", "--wait")
 
 
 def test_a_name_that_is_taken_is_told(cluster: Server, tmp_path: Path, refused: Callable[..., str]) -> None:

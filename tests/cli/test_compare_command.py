@@ -2,13 +2,12 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import trainscale
-from compared_runs import CONFIG, TITLE, Compare, records, write
+from compared_runs import CONFIG, Compare, records, write
 from factories import make_config
 
 from trainscale.questions.compare.compare import NAMES
@@ -56,40 +55,7 @@ def test_results_json_serves_as_a_run(runs_folder: Path, compare: Compare) -> No
     assert from_file["verdict"] == from_journal["verdict"] == "slower"
 
 
-# ---- formats
-
-
-def test_json_is_typed_and_complete(runs_folder: Path, compare: Compare) -> None:
-    values = compare.document("a", "slow")
-    assert {name: values[name] for name in ("schema", "verdict", "margin", "confidence", "gate", "exit_code")} == {
-        "schema": 1,
-        "verdict": "slower",
-        "margin": 0.02,
-        "confidence": 0.95,
-        "gate": None,
-        "exit_code": 0,
-    }
-    (curve,) = values["curves"]
-    assert (curve["a"]["source"], curve["b"]["title"], curve["unit"]) == ("a", TITLE, "images")
-    point = curve["points"][2]
-    assert (point["devices"], point["verdict"], point["a"]["repeats"]) == (4, "slower", 5)
-    assert point["b"]["per_second"] == pytest.approx(342.0)
-    assert point["ratio"]["low"] < point["ratio"]["mean"] == pytest.approx(0.95)
-
-
 # ---- what is compared
-
-
-def test_runs_with_several_series_are_compared_series_by_series(runs_folder: Path, compare: Compare) -> None:
-    other = make_config(model="vgg16")
-    for name, factor in (("two", 1.0), ("new", 0.9)):
-        write(runs_folder / name, [*records(), *records(factor, config=other)])
-    values = compare.document("two", "new")
-    assert [curve["verdict"] for curve in values["curves"]] == ["same", "slower"]
-    assert values["verdict"] == "slower"
-    assert values["confidence_per_point"] == pytest.approx(1 - 0.05 / 6)
-    assert "all curves: slower" in compare.text("two", "new")
-    assert compare.document("two", "new", "--series", "alexnet")["verdict"] == "same"
 
 
 @pytest.mark.parametrize(
@@ -129,16 +95,6 @@ def test_trials_with_other_windows_are_not_compared(runs_folder: Path, compare: 
     assert [curve["verdict"] for curve in values["curves"]] == ["same", "slower"]
     write(runs_folder / "search", short)
     assert "no trial of this run has finished" in compare.refusal("a", "search")
-
-
-def test_a_journal_of_the_first_schema_is_compared(runs_folder: Path, compare: Compare) -> None:
-    shutil.copytree(runs_folder / "same", runs_folder / "older")
-    lines = (runs_folder / "older" / "trials.jsonl").read_text().splitlines()
-    changed = [{**json.loads(line), "schema": 1} for line in lines]
-    for values in changed:
-        values["ranks"] = [{**rank, "images": rank.pop("samples")} for rank in values["ranks"]]
-    (runs_folder / "older" / "trials.jsonl").write_text("".join(json.dumps(values) + "\n" for values in changed))
-    assert compare.document("a", "older")["verdict"] == "same"
 
 
 # ---- documentation

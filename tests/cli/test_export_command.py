@@ -16,12 +16,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refusal(folder: Path, *arguments: str) -> str:
-    done = trainscale(folder, "export", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    return done.stderr
-
-
 def test_the_table_of_several_runs_goes_to_standard_output(folder: Path) -> None:
     done = trainscale(folder, "export", "runs/first", "runs/second", "--to", "csv")
     assert (done.returncode, done.stderr) == (0, "")
@@ -33,9 +27,3 @@ def test_a_file_is_written_and_named(folder: Path) -> None:
     done = trainscale(folder, "export", "runs/first", "runs/second", "--to", "parquet", "-o", "new/all.parquet")
     assert done.stdout == "new/all.parquet: 36 trials of 2 runs\n", done.stderr
     assert parquet.read_table(folder / "new/all.parquet").num_rows == 36
-
-
-def test_exporting_does_not_change_the_run(folder: Path) -> None:
-    before = {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()}
-    assert trainscale(folder, "export", "runs/first", "--to", "csv").returncode == 0
-    assert {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()} == before

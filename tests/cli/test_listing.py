@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,19 +65,28 @@ def test_the_version_is_told(flag: str, tmp_path: Path) -> None:
     assert output(flag, cwd=tmp_path) == f"trainscale {trainscale.__version__}\n"
 
 
+# Libraries that compute, decode or draw.
+HEAVY = {"altair", "boto3", "jinja2", "msgspec", "numpy", "pandas", "platformdirs", "scipy", "torch", "vl_convert"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("argv", [(), ("--help",), ("--version",), ("run", "--help"), ("report", "--help")])
+def test_help_imports_no_heavy_library(argv: tuple[str, ...]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "trainscale", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "trainscale" in imported
+    assert not imported & HEAVY
+    assert "report" in argv or "rich" not in imported
+
+
 # ---- models and frameworks
 
 
-def test_models_are_listed_with_their_exact_parameters(tmp_path: Path) -> None:
-    text = output("models", cwd=tmp_path)
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    for name, parameters in PARAMETERS.items():
-        assert f"{parameters:,}" in rows[name], name
-
-
-def test_models_fit_a_narrow_terminal_without_losing_a_number(tmp_path: Path) -> None:
-    text = output("models", cwd=tmp_path, columns=80)
-    assert max(map(len, text.splitlines())) <= 80
+@pytest.mark.parametrize("columns", [80, 200])
+def test_models_are_listed_with_their_exact_parameters_at_every_width(columns: int, tmp_path: Path) -> None:
+    text = output("models", cwd=tmp_path, columns=columns)
+    assert max(map(len, text.splitlines())) <= columns
     for name, parameters in PARAMETERS.items():
         assert re.search(rf"^{name} .* {parameters:,} ", text, re.MULTILINE), name
 

@@ -22,23 +22,16 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_host_names_appear_only_on_request(directory: Path) -> None:
+def test_host_names_costs_and_files_of_charts_appear_only_on_request(directory: Path) -> None:
     assert cli.main(["report", str(directory)]) == 0
     assert "node17" not in (directory / "report.html").read_text()
-    assert cli.main(["report", str(directory), "--show-hosts"]) == 0
+    argv = ["report", str(directory), "--show-hosts", "--price", "3.6/device-hour", "--format", "png,pdf"]
+    assert cli.main(argv) == 0
     assert "node17" in (directory / "report.html").read_text()
-
-
-def test_formats_give_files(directory: Path) -> None:
-    assert cli.main(["report", str(directory), "--format", "png,pdf"]) == 0
+    assert "Costs are at 3.6/device-hour" in (directory / "report.html").read_text()
     assert (directory / "efficiency.png").read_bytes().startswith(b"\x89PNG")
     assert (directory / "efficiency.pdf").read_bytes().startswith(b"%PDF")
     assert not (directory / "efficiency.svg").exists()
-
-
-def test_a_price_gives_costs(directory: Path) -> None:
-    assert cli.main(["report", str(directory), "--price", "3.6/device-hour"]) == 0
-    assert "Costs are at 3.6/device-hour" in (directory / "report.html").read_text()
 
 
 def test_several_runs_give_one_report_in_a_directory_of_its_own(

@@ -70,19 +70,14 @@ def test_csv_files_are_those_of_the_seeds(finished: Path) -> None:
     assert all(float(row[1]) > 0 for row in rows)
 
 
-def test_the_journal_keeps_raw_step_times_of_every_rank(finished: Path) -> None:
+def test_repeats_are_interleaved_over_the_ladder_and_the_journal_keeps_raw_step_times(finished: Path) -> None:
     records = [json.loads(line) for line in (finished / "out" / "trials.jsonl").read_text().splitlines()]
-    assert len(records) == 4
+    assert [(record["repeat"], record["devices"]) for record in records] == [(0, 1), (0, 2), (1, 2), (1, 1)]
     for record in records:
         assert len(record["ranks"]) == record["devices"]
         assert all(len(rank["step_seconds"]) == 5 for rank in record["ranks"])
         assert record["parameters"] == 3_274_634
         assert record["notes"] == []
-
-
-def test_repeats_are_interleaved_over_the_ladder(finished: Path) -> None:
-    records = [json.loads(line) for line in (finished / "out" / "trials.jsonl").read_text().splitlines()]
-    assert [(record["repeat"], record["devices"]) for record in records] == [(0, 1), (0, 2), (1, 2), (1, 1)]
 
 
 def test_quiet_prints_the_directory(finished: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from compared_runs import write_further_runs, write_published_runs, write_runs
 from environments import fabricate
-from factories import failed_record, make_config, make_run
+from factories import curve, failed_record, make_config, make_run
 from small_sets import write_cifar10, write_folder, write_mnist
 from stored_runs import two_series, write_run
 from watched_runs import CONFIG, begin, records
@@ -77,6 +77,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "damaged" / "test_batch.bin").write_bytes(b"x")
     (folder / "a set" / "data_batch_4.bin").unlink()
     write_run(folder / "run", two_series())
+    write_run(folder / "single", curve(make_config(), {1: 100.0}))
+    write_run(folder / "independent", curve(make_config(strategy="independent"), {2: 100.0}))
     write_run(folder / "failed", [failed_record(make_config(), devices) for devices in (1, 2, 4)])
     open_journal(folder / "begun", make_run()).close()
     shutil.copytree(folder / "same", folder / "newer")

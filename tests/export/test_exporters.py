@@ -13,7 +13,7 @@ from packages import use, write_installed_package
 from stored_runs import ALLREDUCE, two_series, write_run
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.export.base import EXPORTERS, Destination, Exporter, import_package, load_exporter
+from trainscale.export.base import EXPORTERS, Destination, Exporter, load_exporter
 from trainscale.export.tables import list_summary_lines
 from trainscale.launch import plugins
 from trainscale.runs import Run
@@ -52,22 +52,6 @@ def test_every_exporter_has_the_name_that_people_type(name: str) -> None:
     assert isinstance(exporter, Exporter)
     assert exporter.name == name
     assert exporter.description
-
-
-def test_an_unknown_exporter_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(
-        InputError, match=r"(?s)--to: unknown exporter 'parkuet'; did you mean 'parquet'.*valid: .*mlflow"
-    ):
-        load_exporter("parkuet")
-
-
-@pytest.mark.parametrize(
-    ("name", "section"), [("prometheus", "Prometheus"), ("extra-p", "Extra-P"), ("reframe", "ReFrame")]
-)
-def test_a_format_that_is_gone_names_its_recipe(name: str, section: str) -> None:
-    with pytest.raises(InputError, match=f"--to {name}: .* docs/export.md, section {section}, has a recipe"):
-        load_exporter(name)
-    assert f"\n## {section}" in PAGE
 
 
 @pytest.mark.usefixtures("with_plugins")
@@ -114,11 +98,6 @@ def test_an_exporter_needs_a_place(
     run = Run.open(write_run(tmp_path / "run", [make_record()]))
     with pytest.raises(InputError, match=message):
         load_exporter(name).export([run], Destination(output))
-
-
-def test_a_missing_package_is_one_message_with_the_command_that_installs_it() -> None:
-    with pytest.raises(Exception, match=r"to_x\(\) needs the package no_such_package.*\n.*pip install no-such-package"):
-        import_package("no_such_package", "to_x()", "no-such-package")
 
 
 # ---- lines for ReFrame and JUBE

@@ -217,13 +217,6 @@ def loaded_by(*argv: str, cwd: Path) -> set[str]:
 
 
 @pytest.mark.processes
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    for argv in ([], ["--help"], ["--version"], ["run", "--help"]):
-        heavy = {"torch", "numpy", "rich", "altair", "vl_convert", "jinja2", "pandas"}
-        assert loaded_by(*argv, cwd=tmp_path) & heavy == set(), argv
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize("command", ["plan", "models", "frameworks"])
 def test_a_listing_imports_no_framework_and_no_chart_library(command: str, tmp_path: Path) -> None:
     heavy = loaded_by(command, cwd=tmp_path) & {"torch", "numpy", "altair", "vl_convert", "jinja2"}

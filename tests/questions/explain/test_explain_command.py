@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import failed_record
 from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 
 from trainscale import cli
@@ -237,30 +236,3 @@ def test_it_says_which_command_measures_what_is_missing(
 ) -> None:
     _, out, _ = explain(capsys, journal(tmp_path / "run", WITHOUT_APART, command, epochs=epochs))
     assert out.endswith(f"This command measures what is missing:\n  {hint}\n")
-
-
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        ([], "no trial of this run has finished"),
-        ([failed_record(CONFIG, 2)], "every trial of this run failed"),
-        (trials(CONFIG, 1, 0.05), "this run has one device only"),
-        (trials(small_config(strategy="independent"), 2, 0.05), "only synchronous strategies are explained"),
-    ],
-)
-def test_a_run_that_cannot_be_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], records: list[TrialRecord], message: str
-) -> None:
-    code, out, err = explain(capsys, journal(tmp_path / "run", records))
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"), [([], "no run was recorded here"), (["--json", "--markdown"], "not allowed with")]
-)
-def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:
-    code, _, err = explain(capsys, str(tmp_path / "nowhere"), *flags)
-    assert code == 2
-    assert message in err

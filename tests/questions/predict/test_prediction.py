@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from factories import failed_record, make_config, make_run, record_at
+from factories import make_config, make_run, record_at
 from studied_runs import STRONG_CONFIG, STRONG_SPEEDS, WEAK_CONFIG, WEAK_SPEEDS, ladder_records, write_study
 
 from trainscale import cli
@@ -190,24 +190,3 @@ def test_a_run_that_allows_no_prediction_ends_with_1_and_says_why(
     assert "predicted" not in flat
     assert "published" not in flat
     assert "predicted" not in predict(capsys, str(run), "--devices", "8", "--markdown")[1]
-
-
-@pytest.mark.parametrize("value", ["0", "x", ",", "-2", "1" * 5000])
-def test_wrong_device_counts_are_named(run: str, capsys: pytest.CaptureFixture[str], value: str) -> None:
-    code, out, err = predict(capsys, run, f"--devices={value}")
-    assert (code, out) == (2, "")
-    assert "--devices" in err
-
-
-def test_runs_without_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = write_study(tmp_path / "empty", [])
-    failed = write_study(tmp_path / "failed", [failed_record(WEAK_CONFIG)])
-    reasons = {
-        tmp_path: "no run was recorded here",
-        empty: "no trial of this run has finished",
-        failed: "every trial of this run failed",
-    }
-    for path, reason in reasons.items():
-        code, _, err = predict(capsys, str(path))
-        assert code == 2
-        assert reason in err

@@ -1,4 +1,4 @@
-"""``trainscale study``: what it prints for a run, and what it refuses."""
+"""``trainscale study``: what it prints for a run. What it refuses is in tests/cli/wrong_uses.txt."""
 
 import errno
 import json
@@ -32,29 +32,6 @@ def test_it_prints_a_text_for_a_proposal(run: str, capsys: pytest.CaptureFixture
     assert "Efficiency on 8 devices" in out
     assert "90 epochs of 1,281,167 images, 115,305,030 images in all" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("name", "begins"),
-    {"text": "Scaling of", "markdown": "# Scaling of", "latex": "% Needs: ", "json": '{\n  "schema": 1'}.items(),
-)
-def test_every_format(run: str, capsys: pytest.CaptureFixture[str], name: str, begins: str) -> None:
-    code, out, err = study(capsys, run, "--format", name)
-    assert (code, err, out[: len(begins)]) == (0, "", begins)
-
-
-def test_the_size_and_the_efficiency_are_those_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = study(capsys, run, "--devices", "4", "--efficiency", "80%")
-    assert "Efficiency on 4 devices" in out
-    assert "Largest size with at least 80 % efficiency" in out
-    assert "Strong scaling: 2 devices (90" in out
-
-
-def test_a_size_that_was_not_measured_is_refused_with_the_command(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = study(capsys, run, "--devices", "64")
-    assert (code, out) == (2, "")
-    assert "--devices 64: not measured, and a prediction would be a guess: it is more than 4 times" in err
-    assert err.endswith("\n  trainscale run -m alexnet:32 --study --devices 1,2,4,8,64\n")
 
 
 def test_a_size_that_was_not_measured_is_predicted_and_says_so(
@@ -115,42 +92,6 @@ def test_one_ladder_whose_largest_size_failed(tmp_path: Path, capsys: pytest.Cap
     _, out, _ = study(capsys, str(directory))
     assert "Efficiency on 4 devices" in out
     assert "Not measured. This command measures it:\n\n  trainscale run -m alexnet:32 --study\n" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--for", "fun"], "--for: unknown purpose 'fun'"),
-        (["--format", "word"], "--format: unknown format 'word'"),
-        (["--devices", "0"], "--devices: '0' is not valid"),
-        (["--devices", "many"], "--devices: 'many' is not valid"),
-        (["--efficiency", "0"], "--efficiency: '0' is not valid; valid: above 0"),
-        (["--efficiency", "130%"], "--efficiency: '130%' is not valid; valid: above 0, at most 100%"),
-        (["--epochs", "90"], "--epochs: this run has synthetic data"),
-        (["--epochs", "0", "--data-size", "5"], "--epochs: '0' is not valid"),
-        (["--epochs", "1", "--data-size", "x"], "--data-size: 'x' is not valid"),
-        (["--data-size", "5"], "--data-size: valid together with --epochs"),
-        (["--nonsense"], "unknown flag '--nonsense'"),
-    ],
-)
-def test_wrong_input_is_one_message(
-    run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    code, out, err = study(capsys, run, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"trainscale: {message}")
-
-
-def test_a_directory_without_a_run_and_a_run_without_scaling(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "no run was recorded here" in study(capsys, str(tmp_path))[2]
-    assert "no trial of this run has finished" in study(capsys, str(write_study(tmp_path / "empty", [])))[2]
-    single_point = write_study(tmp_path / "one", ladder_records(WEAK_CONFIG, {1: 100.0}))
-    code, _, err = study(capsys, str(single_point))
-    assert code == 2
-    assert "no result on several devices" in err
-    assert err.endswith("\n  trainscale run -m alexnet:32 --study\n")
 
 
 @pytest.mark.parametrize(
