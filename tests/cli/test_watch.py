@@ -78,7 +78,7 @@ def test_trials_that_end_are_lines(
             step()
         return step is not None
 
-    monkeypatch.setattr(watching.LocalJournal, "is_measured", inspect)
+    monkeypatch.setattr("trainscale.cli.watch.is_being_measured", inspect)
     code, out, _ = watch(capsys, str(tmp_path / "run"))
     journal.close()
     assert code == 0
@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_the_run_alone(
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.LocalJournal, "is_measured", interrupted)
+    monkeypatch.setattr("trainscale.cli.watch.is_being_measured", interrupted)
     code, _, err = watch(capsys, finished(tmp_path))
     assert code == 130
     assert err == "the run goes on; the same command watches it again\n"

@@ -1,5 +1,8 @@
 """The copy of a journal of another host: the script there is run by a real shell, here without ssh."""
 
+import os
+import signal
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from watched_runs import begin, records
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.launchers.base import SshSettings
 from trainscale.measure import watching
-from trainscale.measure.watching import RemoteJournal
+from trainscale.measure.watching import JournalSource, copy_journal
 from trainscale.record.journal import read_run, read_trials
 from trainscale.spec.devices import Host
 
@@ -16,13 +19,16 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(autouse=True)
-def shell_in_place_of_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arguments after ssh's own are «--», the host and the line for the login shell there."""
-    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", 'eval "$3"', "sh"])
+def pid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace ssh by a shell that writes its PID. It gets «--», the host and the line for the login shell there."""
+    path = tmp_path / "pid"
+    script = f'echo $$ >{path}; eval "$3"'
+    monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", script, "sh"])
+    return path
 
 
-def remote(directory: Path | str) -> RemoteJournal:
-    return RemoteJournal(Host("far"), str(directory), SshSettings())
+def remote(directory: Path | str) -> AbstractContextManager[JournalSource]:
+    return copy_journal(Host("far"), str(directory), SshSettings())
 
 
 def test_the_copy_follows_the_journal_and_its_lock(tmp_path: Path) -> None:
@@ -33,7 +39,7 @@ def test_the_copy_follows_the_journal_and_its_lock(tmp_path: Path) -> None:
         assert read_trials(source.directory) == all_records[:2]
         assert source.is_measured()
         journal.append(all_records[2])
-        (directory / "parity.json").write_text('{"schema": 1, "verdicts": [], "ä": 1}')
+        (directory / "parity.json").write_text('{"schema": 1, "verdicts": [],\n  "ä": 1}\n')
         while len(read_trials(source.directory)) < 3:
             assert source.is_measured()
         journal.close()
@@ -72,13 +78,14 @@ def test_a_journal_that_begins_anew_is_copied_anew(tmp_path: Path) -> None:
         assert read_trials(source.directory) == all_records[3:]
 
 
-def test_the_script_ends_with_the_connection(tmp_path: Path) -> None:
+def test_the_script_ends_with_the_connection(tmp_path: Path, pid_file: Path) -> None:
     directory = tmp_path / "run"
     begin(directory).close()
-    with remote(directory) as source:
-        shell = source._ssh
-        assert shell.poll() is None
-    assert shell.poll() is not None
+    with remote(directory):
+        shell = int(pid_file.read_text())
+        os.kill(shell, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(shell, 0)
 
 
 def test_a_path_must_have_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +100,12 @@ def test_a_path_must_have_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert len(read_trials(source.directory)) == 1
 
 
-def test_a_connection_that_fails_or_is_lost_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_fails_or_is_lost_is_explained(
+    tmp_path: Path, pid_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin(tmp_path / "run").close()
     with remote(tmp_path / "run") as source:
-        source._ssh.kill()
-        source._ssh.wait()
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
         with pytest.raises(TrainscaleError, match="far: the connection ended without a message"):  # noqa: PT012
             while True:  # it reads what was still on its way
                 source.is_measured()
@@ -108,7 +116,7 @@ def test_a_connection_that_fails_or_is_lost_is_explained(tmp_path: Path, monkeyp
 
 
 def test_a_host_that_is_silent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_START_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "_SILENT_SECONDS", 0.1)
     monkeypatch.setattr(watching, "make_ssh_command", lambda *_: ["/bin/sh", "-c", "exec sleep 60"])
     with pytest.raises(TrainscaleError, match=r"far: no message for 0 s; the run there is not affected"), remote("run"):
         pass

@@ -125,7 +125,7 @@ def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path
 def test_a_run_that_nobody_measures_is_left_as_it_is(tmp_path: Path) -> None:
     begin(tmp_path / "run", *records()[:3]).close()
     seen = Seen()
-    end = watch_run(watching.LocalJournal(tmp_path / "run"), seen.show)
+    end = watch_run(Source(tmp_path / "run"), seen.show)
     assert (end.is_complete, len(end.records), seen.events) == (False, 3, [])
 
 

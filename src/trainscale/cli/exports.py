@@ -14,7 +14,7 @@ from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter
 from ..launch.launchers.base import SlurmSettings, SshSettings
 from ..launch.notebook_host import NotebookRequest
 from ..launch.notebooks import JupyterTarget, open_notebook
-from ..measure.watching import RemoteJournal
+from ..measure.watching import copy_journal
 from ..questions.explain.explain import check_can_explain
 from ..record.files import write_output
 from ..runs import Run
@@ -97,7 +97,7 @@ def notebook(argv: list[str]) -> int:
         if options.output:
             raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
         directory = str(options.directory)
-        with RemoteJournal(target.host, directory, target.ssh) as remote:
+        with copy_journal(target.host, directory, target.ssh) as remote:
             run = Run(remote.directory, _on_damage=warn_of_damage)
             if not run.records:
                 raise InputError(f"{target.host.name}:{directory}: no trial of this run has finished")

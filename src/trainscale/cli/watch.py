@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..launch.launchers.base import SshSettings
-from ..measure.watching import JournalSource, LocalJournal, RemoteJournal, watch_run
-from ..record.journal import read_run
+from ..measure.watching import JournalSource, copy_journal, watch_run
+from ..record.journal import is_being_measured, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
 from ..report.numbers import format_count
@@ -39,14 +39,14 @@ def main(argv: list[str]) -> int:
         with interrupt_on_signals(), ExitStack() as stack:
             settings = read_experiment(options).select_settings(SshSettings)
             match = None if Path(location).exists() else _REMOTE.fullmatch(location)
-            source: JournalSource = LocalJournal(Path(location))
+            source = JournalSource(Path(location), lambda: is_being_measured(Path(location)))
             if match is None:
                 read_run(Path(location))
             elif settings.config_path and not settings.config_path.is_file():
                 raise InputError(f"ssh config {settings.config_path}: there is no such file")
             else:
                 host = Host(match["host"].strip("[]"), user=match["user"] or "")
-                source = stack.enter_context(RemoteJournal(host, match["directory"], settings))
+                source = stack.enter_context(copy_journal(host, match["directory"], settings))
             end = watch_run(source, view.show_trials, options.wait)
             is_good = all(record.ok or record.status == SKIPPED for record in end.records)
             is_complete, info, verdicts = end.is_complete, read_run(source.directory), read_parity(source.directory)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from ..errors import InputError, TrainscaleError
 from ..launch.launchers.base import SshSettings
 from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
+from ..record.batches import FILE as BATCHES
 from ..record.batches import read_batches
-from ..record.files import write_atomically
-from ..record.journal import RUN, TRIALS, Journal, is_being_measured, read_run, read_trials
+from ..record.journal import RUN, TRIALS, Journal, read_run, read_trials
+from ..record.parity import FILE as PARITY
 from ..record.run import RecordedDataset, RunInfo
 from ..record.trial import MISSING, TrialRecord
 from ..spec.config import AUTO, Config
@@ -41,9 +42,7 @@ from .submission import SlurmJob, SlurmUnreachable, read_status
 _POLL_SECONDS = 0.5  # between reads of the journal
 _STATUS_SECONDS = (1.0, 5.0)  # between questions to Slurm: short while the status changes
 _ARRIVAL_SECONDS = 60.0  # for a shared file system to show here what was written there
-_START_SECONDS = 60.0  # for the first answer of another host
-_SILENT_SECONDS = 60.0
-_END_SECONDS = 5.0
+_SILENT_SECONDS = 60.0  # before a connection to another host is given up
 
 ShowTrials = Callable[[Plan, Journal], AbstractContextManager[RunListener]]
 
@@ -54,7 +53,7 @@ class FollowedRun:
     def __init__(self, directory: Path, planned: Plan | None = None, retry_failed: bool = False) -> None:
         self.directory = directory
         self.records: list[TrialRecord] = []
-        self.current: NextTrial | None = None  # that a listener knows of
+        self._current: NextTrial | None = None  # that a listener knows of
         self._next: NextTrial | None = None
         self._planned = planned
         self._size = 0
@@ -73,14 +72,15 @@ class FollowedRun:
 
     @property
     def has_new_records(self) -> bool:
-        return self.has_begun and self._read_size() != self._size
+        return self._read_size() != self._size
 
     def read_new_records(self) -> list[TrialRecord]:
         size = self._read_size()
         if size == self._size:
             return []
         before = {record.trial.key: record for record in self.records}
-        self.records, self._size = read_trials(self.directory), size
+        # In place, because a display has this list too.
+        self.records[:], self._size = read_trials(self.directory), size
         new = [record for record in self.records if before.get(record.trial.key) != record]
         self._to_repeat -= {record.trial.key for record in new}
         return new
@@ -119,21 +119,20 @@ class FollowedRun:
             time.sleep(_POLL_SECONDS)
 
     def show(self, show_trials: ShowTrials) -> AbstractContextManager[RunListener]:
+        self._current = None
         # The journal has no descriptor, because only the run itself writes to it.
-        self._view, self.current = Journal(self.directory, read_run(self.directory), -1, self.records), None
-        return show_trials(self.plan, self._view)
+        return show_trials(self.plan, Journal(self.directory, read_run(self.directory), -1, self.records))
 
     def report(self, listener: RunListener, is_measured: bool = True) -> bool:
         """Tell the listener what is new. Return whether no trial is left."""
         new = self.read_new_records()
-        self._view.records = self.records
         for record in new:
             listener.trial_ends(record)
         if new or self._next is None:
             self._next = self.find_next_trial()
-        if self._next is not None and self._next != self.current and is_measured:
+        if self._next is not None and self._next != self._current and is_measured:
             listener.trial_begins(self._next)
-            self.current = self._next
+            self._current = self._next
         return self._next is None
 
 
@@ -183,11 +182,9 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
 
 
 @dataclass(frozen=True)
-class LocalJournal:
+class JournalSource:
     directory: Path
-
-    def is_measured(self) -> bool:
-        return is_being_measured(self.directory)
+    is_measured: Callable[[], bool]  # for a copy of a journal, it also reads what is new
 
 
 def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> FollowedRun:
@@ -216,12 +213,6 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
     listener: RunListener | None = None
 
     with ExitStack() as display:
-
-        def show() -> RunListener:
-            if run.records:
-                say(f"continuing: {len(run.records)} trials are in the journal")
-            return display.enter_context(run.show(show_trials))
-
         while True:
             if time.monotonic() >= next_question:
                 try:
@@ -235,21 +226,19 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
                 if now != reported and not status.is_over and not is_silent:
                     say(f"job {job.number}{_describe_status(status)}")
                 reported, next_question = now, time.monotonic() + pause
-            if status.is_over:
-                break
             if status.is_waiting:  # again, if Slurm requeued it
                 display.close()
                 listener = None
-            elif listener is None and status.is_running and run.has_begun:
-                listener = show()
+            # A short job may end before its run is seen to begin.
+            elif listener is None and (run.has_new_records if status.is_over else status.is_running and run.has_begun):
+                if run.records:
+                    say(f"continuing: {len(run.records)} trials are in the journal")
+                listener = display.enter_context(run.show(show_trials))
             if listener is not None:
                 run.report(listener)
+            if status.is_over:
+                return status
             time.sleep(_POLL_SECONDS)
-        if listener is None and run.has_new_records:  # a short job
-            listener = show()
-        if listener is not None:
-            run.report(listener)
-    return status
 
 
 def _describe_status(status: JobStatus) -> str:
@@ -264,9 +253,8 @@ def _describe_status(status: JobStatus) -> str:
 
 # ---- the journal of a run on another host
 
-# Every message is a line. After "file NAME BYTES" comes a small file, with a dot at its end because $(…) drops
-# line breaks there. After "trials SENT COUNT" come the lines of the journal that follow the first SENT ones.
-_SCRIPT = r"""LC_ALL=C; export LC_ALL  # lengths in bytes
+# After "lines NAME SENT COUNT" come the lines of a file that follow the first SENT ones.
+_SCRIPT = r"""
 sent=0
 case $1 in "~/"*) folder=$HOME/${1#??} ;; *) folder=$1 ;; esac
 cd -- "$folder" 2>/dev/null && [ -f run.json ] || { echo absent; exit 0; }
@@ -280,111 +268,73 @@ while :; do
     fi
     for name in run.json batches.json parity.json; do
         [ -f $name ] || continue
-        text=$(cat $name; echo .)
+        text=$(cat $name)
         eval "before=\$${name%.*}"
         [ "$text" = "$before" ] && continue
-        echo "file $name ${#text}"
-        printf %s "$text"
+        echo "lines $name 0 $(($(printf '%s\n' "$text" | wc -l)))"
+        printf '%s\n' "$text"
         eval "${name%.*}=\$text"
     done
-    lines=0
-    [ -f trials.jsonl ] && lines=$(($(wc -l <trials.jsonl)))
-    if [ $lines -ne $sent ]; then
-        [ $lines -gt $sent ] || sent=0  # it was replaced
-        echo "trials $sent $((lines - sent))"
-        tail -n +$((sent + 1)) trials.jsonl | head -n $((lines - sent))
-        sent=$lines
+    count=0
+    [ -f trials.jsonl ] && count=$(($(wc -l <trials.jsonl)))
+    if [ $count -ne $sent ]; then
+        [ $count -gt $sent ] || sent=0  # it was replaced
+        echo "lines trials.jsonl $sent $((count - sent))"
+        tail -n +$((sent + 1)) trials.jsonl | head -n $((count - sent))
+        sent=$count
     fi
     echo "lock $state"
     sleep 1
 done
 """
+_COPIED = (RUN, BATCHES, PARITY, TRIALS)
 
 
-class RemoteJournal:
-    """A copy of the journal of a run on another host, which one ssh connection keeps up to date.
+@contextmanager
+def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[JournalSource]:
+    """Yield a copy of the journal of a run on another host, which one ssh connection keeps up to date.
 
     The host needs a shell, but not trainscale: a script there sends what is new once a second.
     """
+    shell = shlex.join(["exec", "/bin/sh", "-s", "--", directory])
+    argv = [*make_ssh_command(HostAccess(), settings, host), "--", host.name, shell]
+    with ExitStack() as stack:
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainscale-watch-")))
+        script = stack.enter_context(tempfile.TemporaryFile())
+        script.write(_SCRIPT.encode())
+        script.seek(0)
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        ours, theirs = socket.socketpair()  # unlike a pipe, it has a timeout
+        stack.enter_context(ours)
+        with theirs:
+            ssh = stack.enter_context(subprocess.Popen(argv, stdin=script, stdout=theirs.fileno(), stderr=errors))
+        stack.callback(ssh.kill)
+        ours.settimeout(_SILENT_SECONDS)
+        stream = stack.enter_context(ours.makefile("rb"))
 
-    def __init__(self, host: Host, directory: str, settings: SshSettings) -> None:
-        self._host = host
-        self._remote_directory = directory
-        argv = make_ssh_command(HostAccess(), settings, host)
-        self._argv = [*argv, "--", host.name, shlex.join(["exec", "/bin/sh", "-s", "--", directory])]
-        self._folder = tempfile.TemporaryDirectory(prefix="trainscale-watch-")
+        def read_round() -> bool:
+            """Wait for the next round. On a host without flock, a run counts as measured."""
+            try:
+                while line := stream.readline():
+                    match line.decode(errors="replace").split():
+                        case ["lines", name, sent, count] if name in _COPIED:
+                            with (copy / name).open("ab" if int(sent) else "wb") as file:
+                                file.writelines(stream.readline() for _ in range(int(count)))
+                        case ["lock", state]:
+                            return state != "free"
+                        case ["absent"]:
+                            raise InputError(
+                                f"{host.name}:{directory}: no run was recorded there (there is no {RUN});"
+                                " a relative path begins in the home directory"
+                            )
+            except TimeoutError:
+                silence = f"no message for {_SILENT_SECONDS:.0f} s"
+                raise TrainscaleError(f"{host.name}: {silence}; the run there is not affected") from None
+            ssh.wait()
+            errors.seek(0)
+            error = explain_ssh_error(errors.read().decode(errors="replace"), host.name)
+            remedy = f"\n  {error.remedy}" if error.remedy else ""
+            raise TrainscaleError(f"{host.name}: {error.reason}{remedy}")
 
-    @property
-    def directory(self) -> Path:
-        return Path(self._folder.name)
-
-    def __enter__(self) -> RemoteJournal:
-        self._errors = tempfile.TemporaryFile()
-        with tempfile.TemporaryFile() as script:
-            script.write(_SCRIPT.encode())
-            script.seek(0)
-            self._ssh = subprocess.Popen(self._argv, stdin=script, stdout=subprocess.PIPE, stderr=self._errors)
-        try:
-            self._read_round(_START_SECONDS)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ssh.terminate()
-        try:
-            self._ssh.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._ssh.kill()
-            self._ssh.wait()
-        assert self._ssh.stdout is not None
-        self._ssh.stdout.close()
-        self._errors.close()
-        self._folder.cleanup()
-
-    def is_measured(self) -> bool:
-        """Wait for the next round. On a host without flock, a run counts as measured."""
-        return self._read_round(_SILENT_SECONDS) != b"free"
-
-    def _read_round(self, seconds: float) -> bytes:
-        """Write to the copy what is new, and return the state of the lock."""
-        stream, trials = self._ssh.stdout, self.directory / TRIALS
-        assert stream is not None
-        is_silent = threading.Event()
-
-        def give_up() -> None:
-            is_silent.set()
-            self._ssh.kill()
-
-        timer = threading.Timer(seconds, give_up)
-        timer.start()
-        try:
-            while line := stream.readline().split():
-                kind, *values = line
-                if kind == b"file":
-                    content = stream.read(int(values[1]))
-                    if len(content) == int(values[1]):  # the connection did not end
-                        write_atomically(self.directory / values[0].decode(), content[:-1])
-                elif kind == b"trials":
-                    with trials.open("ab" if int(values[0]) else "wb") as file:
-                        file.writelines(stream.readline() for _ in range(int(values[1])))
-                elif kind == b"lock":
-                    return values[0]
-                elif kind == b"absent":
-                    raise InputError(
-                        f"{self._host.name}:{self._remote_directory}: no run was recorded there"
-                        f" (there is no {RUN}); a relative path begins in the home directory"
-                    )
-        finally:
-            timer.cancel()
-        self._ssh.wait()
-        if is_silent.is_set():
-            raise TrainscaleError(f"{self._host.name}: no message for {seconds:.0f} s; the run there is not affected")
-        self._errors.seek(0)
-        error = explain_ssh_error(self._errors.read().decode(errors="replace"), self._host.name)
-        remedy = f"\n  {error.remedy}" if error.remedy else ""
-        raise TrainscaleError(f"{self._host.name}: {error.reason}{remedy}")
-
-
-JournalSource = LocalJournal | RemoteJournal
+        read_round()
+        yield JournalSource(copy, read_round)
