@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from command import SUPPORT
 
-from trainscale.measure.batches import describe_attempt, describe_search
-from trainscale.record.batches import Attempt, Search
+from trainscale.measure.batches import Attempt, Search, describe_attempt, describe_search
 from trainscale.spec.config import AUTO, Config
 
 pytestmark = pytest.mark.framework

@@ -114,7 +114,7 @@ def test_the_pages_name_every_framework_with_its_strategies(framework: Framework
 
 
 def test_the_tolerances_of_parity_are_those_of_the_code() -> None:
-    from trainscale.analyse.parity import ParityNumbers, compare
+    from trainscale.measure.parity import ParityNumbers, compare
 
     weights = {"before/a": [1.0], "first/a": [1.5], "after/a": [2.0]}
     others = {"dropout/a": [0.5, 2.0, 0.5, 1e5], "pixels": [0.0, 0.0]}

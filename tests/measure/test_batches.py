@@ -17,15 +17,19 @@ from trainscale.errors import InputError
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import batches
 from trainscale.measure.batches import (
+    FILE,
+    Attempt,
+    Search,
     SearchFailed,
     apply_searches,
     choose_next_batch,
     compute_memory_share,
     find_batches,
     find_largest_to_try,
+    read_batches,
+    write_batches,
 )
 from trainscale.measure.context import RunContext
-from trainscale.record.batches import FILE, Attempt, Search, read_batches, write_batches
 from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord

@@ -15,12 +15,12 @@ from watched_runs import CONFIG, begin, records, run_info
 from trainscale.cluster.allocation import JobStatus
 from trainscale.errors import InputError
 from trainscale.measure import watching
+from trainscale.measure.batches import Attempt, Search, write_batches
 from trainscale.measure.context import make_spec
 from trainscale.measure.measure import RunListener
 from trainscale.measure.order import NextTrial, choose_next_trial
 from trainscale.measure.watching import FollowedRun, make_plan_of_run, watch_run
 from trainscale.record import journal as journals
-from trainscale.record.batches import Attempt, Search, write_batches
 from trainscale.record.journal import Journal, is_being_measured, open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import CRASH, MISSING, TrialRecord

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from trainscale.record.batches import read_batches
+from trainscale.measure.batches import read_batches
 from trainscale.record.journal import read_trials
 from trainscale.report.csv_json import render_results_csv, render_results_json
 from trainscale.runs import Run

@@ -244,7 +244,7 @@ def parity(argv: list[str]) -> int:
     return 0 if verdicts and are_proven and not context.missing else 1
 
 
-# Headings that fit into 80 columns, and the checks of analyse/parity.py.
+# Headings that fit into 80 columns, and the checks of measure/parity.py.
 _COLUMNS = {
     "start\nf64": "initial weights",
     "logits\nf64": "logits, float64",

@@ -45,8 +45,7 @@ def print_results(runs: Sequence[Run], location: str) -> None:
 
 
 def _print_batches(console: Console, directory: Path) -> None:
-    from ..measure.batches import describe_search
-    from ..record.batches import read_batches
+    from ..measure.batches import describe_search, read_batches
 
     for search in read_batches(directory).values():
         if search.done:

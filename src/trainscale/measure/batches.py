@@ -1,25 +1,33 @@
-"""Finds the largest batch that fits, by short real trials on one device.
+"""Finds the largest batch that fits, by short real trials on one device, which batches.json records.
 
 The batch is doubled until memory runs out, then bisected. On a CPU, which may swap instead, a worker may allocate
 only its part of the free memory.
+
+Schema history
+    1  first version
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import TrainscaleError
-from ..record.batches import Attempt, Search, read_batches, write_batches
+from ..record.decoding import convert, read_document
+from ..record.files import write_atomically
 from ..record.journal import Journal
 from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
 from ..spec.config import AUTO, Config, Trial
 from ..spec.devices import place_processes
 from ..spec.plan import Plan
 from ..worker.job import Measure
+from ..worker.type_aliases import JsonObject
 from .context import RunContext, run_trial, select_configs
 from .order import make_unmeasured
 
+FILE = "batches.json"
+SCHEMA = 1
 MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
 _PRECISION = 1 / 16  # of the largest batch that fits: the search ends when it is this close
@@ -27,6 +35,46 @@ _GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: other
 # Momentum is allocated in the second step. Fragmentation varies, so the result is tried again.
 _FIRST_MEASURE, _SECOND_MEASURE = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
 _TIMEOUT_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    batch: int
+    fits: bool
+    seconds: float
+    message: str = ""  # why it does not fit
+    device_peak_bytes: int | None = None
+    nvml_peak_bytes: int | None = None
+    host_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None  # on a CPU: the limit set on the process
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The first known count: of the driver, of the framework, of the host."""
+        return self.nvml_peak_bytes or self.device_peak_bytes or self.host_peak_bytes
+
+
+@dataclass(frozen=True)
+class Search:
+    """``config`` has the batch AUTO. ``bound`` says why ``most`` is not larger."""
+
+    config: Config
+    most: int
+    bound: str
+    attempts: tuple[Attempt, ...] = ()
+    done: bool = False
+
+    @property
+    def largest(self) -> Attempt | None:
+        """The largest batch known to fit, from this or an earlier run."""
+        failed = {attempt.batch for attempt in self.attempts if not attempt.fits}
+        fitting = [attempt for attempt in self.attempts if attempt.batch not in failed]
+        return max(fitting, key=lambda attempt: (attempt.batch, attempt.memory_bytes or 0), default=None)
+
+    @property
+    def smallest_failing(self) -> Attempt | None:
+        failed = [attempt for attempt in self.attempts if not attempt.fits]
+        return min(failed, key=lambda attempt: attempt.batch, default=None)
 
 
 class SearchFailed(TrainscaleError):
@@ -183,3 +231,21 @@ def describe_search(search: Search) -> str:
     if failing is None:
         return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
     return f"{name}: the largest batch that fits is {largest.batch:,}{memory}; {failing.batch:,} does not{memory_limit}"
+
+
+# ---- batches.json
+
+
+def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
+    values = [{**asdict(search), "config": search.config.to_dict()} for search in searches.values()]
+    write_atomically(directory / FILE, json.dumps({"schema": SCHEMA, "searches": values}, indent=2) + "\n")
+
+
+def read_batches(directory: Path) -> dict[str, Search]:
+    """Return the searches of a run by the key of their config."""
+
+    def decode(values: JsonObject) -> list[Search]:
+        return convert(values.get("searches"), list[Search])
+
+    searches = read_document(directory / FILE, SCHEMA, "batches that were searched", decode)
+    return {search.config.key: search for search in searches or ()}

@@ -19,8 +19,6 @@ from ..errors import InputError, TrainscaleError
 from ..launch.launchers.base import SshSettings
 from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
-from ..record.batches import FILE as BATCHES
-from ..record.batches import read_batches
 from ..record.journal import RUN, TRIALS, Journal, read_run, read_trials
 from ..record.parity import FILE as PARITY
 from ..record.run import RecordedDataset, RunInfo
@@ -33,7 +31,8 @@ from ..spec.plan import Plan
 from ..spec.settings import SEARCH_LISTS, SettingValues
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts
 from ..worker.job import Device
-from .batches import apply_searches
+from .batches import FILE as BATCHES
+from .batches import apply_searches, read_batches
 from .context import select_configs
 from .measure import RunListener
 from .order import NextTrial, choose_next_trial
