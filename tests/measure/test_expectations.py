@@ -168,7 +168,7 @@ def test_the_time_that_expectations_will_take_is_estimated() -> None:
     plan, larger = plan_for("allreduce"), plan_for("allreduce", model="plain-graph:40")
     assert estimate_seconds(larger) == pytest.approx(10 * estimate_seconds(plan))
     assert estimate_seconds(plan) > 0
-    for workers in plan.ladders[0]:
+    for _, workers in plan.points:
         expect(plan, workers)
     assert estimate_seconds(plan) == 0
     assert estimate_seconds(plan_for("local", model="torchvision:resnet18:2")) == 0

@@ -38,7 +38,7 @@ def test_a_plan_for_nodes_that_are_not_there_yet_finds_mistakes_first(monkeypatc
     monkeypatch.setenv("PATH", "/nonesuch")
     plan = plan_for_nodes(make_experiment({"nodes": 4, "device": "cuda", "gpus_per_host": 4, "models": ("alexnet",)}))
     assert (plan.available.kind, plan.available.devices_per_host) == ("cuda", [4, 4, 4, 4])
-    assert plan.ladders == ((1, 2, 4, 8, 16),)
+    assert list(plan.ladders.values()) == [(1, 2, 4, 8, 16)]
     with pytest.raises(InputError, match="20 workers need 5 hosts of 4 devices"):
         plan_for_nodes(make_experiment({"nodes": 4, "gpus_per_host": 4, "max_devices": 20}))
 

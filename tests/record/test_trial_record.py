@@ -1,11 +1,9 @@
 """A trial's record and its line in the journal."""
 
 import copy
-import gc
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from full_run import full_records
 
 from trainscale.errors import InputError
 from trainscale.record.decoding import DecodingError, decode_object
-from trainscale.record.journal import read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import (
     SCHEMA,
@@ -206,12 +203,3 @@ def test_an_older_line_has_defaults_and_records_of_one_config_share_it() -> None
 def test_what_only_the_standard_decoder_treats_as_it_should_is_left_to_it(text: str) -> None:
     line = json.dumps({**GOOD.to_dict(), "notes": [text]})
     assert decode_record(line, "").notes == tuple(decode_object(line)["notes"])
-
-
-def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "trials.jsonl").write_text("damaged\n")
-    for was_enabled in (False, True):
-        (gc.enable if was_enabled else gc.disable)()
-        with pytest.raises(InputError):
-            read_trials(tmp_path)
-        assert gc.isenabled() is was_enabled

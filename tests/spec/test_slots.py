@@ -168,7 +168,7 @@ def test_too_few_hosts(config: Config, workers: int, there: AvailableDevices, me
 def test_a_plan_ends_with_all_devices_of_its_hosts_or_is_refused() -> None:
     with pytest.raises(InputError, match="12 workers need 3 hosts of 4 devices; there are 2 hosts"):
         plan(available(4, 4), models=("mnist:8",), max_devices=12)
-    assert plan(available(2, 2, 2), models=("mnist:8",)).ladders == ((1, 2, 4, 6),)
+    assert list(plan(available(2, 2, 2), models=("mnist:8",)).ladders.values()) == [(1, 2, 4, 6)]
 
 
 # ---- ps:each: servers on every host that has workers
@@ -192,8 +192,8 @@ def jobs(made: Plan, devices: int) -> list[tuple[str, str, int]]:
 
 def test_the_number_of_servers_grows_with_the_hosts() -> None:
     made = plan_each()
-    assert made.ladders == ((1, 2, 4, 6),)
-    servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for n in made.ladders[0]}
+    assert list(made.ladders.values()) == [(1, 2, 4, 6)]
+    servers = {n: [host for role, host, _ in jobs(made, n) if role == "server"] for _, n in made.points}
     assert servers == {1: ["a"], 2: ["a"], 4: ["a", "b"], 6: ["a", "b", "c"]}
     assert {count for _, _, count in jobs(made, 4)} == {2}
     made = plan_each(servers_per_host=2, frameworks=("mxnet",))

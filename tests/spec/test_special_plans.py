@@ -181,7 +181,7 @@ def test_the_default_space_is_what_the_framework_offers_on_this_device() -> None
 
 def test_a_study_is_another_run_with_its_own_file_and_directory(tmp_path: Path) -> None:
     made = plan(models=("mnist:64",), study=True)
-    assert (set(made.ladders), len(made.list_trials())) == ({(1, 2, 4)}, 5 * 6)
+    assert (set(made.ladders.values()), len(made.list_trials())) == ({(1, 2, 4)}, 5 * 6)
     assert make_spec(made) != make_spec(plan(models=("mnist:64",)))
     path = tmp_path / "study.toml"
     path.write_text(format_experiment(Experiment.of(study=True)))

@@ -106,7 +106,7 @@ def find_batches(
 ) -> dict[str, Search]:
     """Return a finished search for every config whose batch is AUTO, by its key."""
     searches = read_batches(directory)
-    for config, counts in zip(context.plan.configs, context.plan.ladders, strict=True):
+    for config, counts in context.plan.ladders.items():
         if config.batch != AUTO:
             continue
         search = searches.get(config.key) or Search(config, *find_largest_to_try(context.plan, config, counts))
@@ -199,13 +199,13 @@ def compute_memory_share(plan: Plan, config: Config, counts: Sequence[int]) -> f
 def apply_searches(plan: Plan, searches: Mapping[str, Search]) -> Plan:
     """Return the plan with the batches that were found, each config once."""
     ladders: dict[Config, tuple[int, ...]] = {}
-    for config, counts in zip(plan.configs, plan.ladders, strict=True):
+    for config, counts in plan.ladders.items():
         search = searches.get(config.key) if config.batch == AUTO else None
         if search is None or not search.done:
             ladders.setdefault(config, counts)
         elif search.largest is not None:
             ladders.setdefault(replace(config, batch=search.largest.batch), counts)
-    return replace(plan, configs=tuple(ladders), ladders=tuple(ladders.values()))
+    return replace(plan, ladders=ladders)
 
 
 def describe_config(config: Config) -> str:

@@ -42,8 +42,7 @@ class RunContext:
 
 
 def select_configs(plan: Plan, is_wanted: Callable[[Config], bool]) -> Plan:
-    pairs = [pair for pair in zip(plan.configs, plan.ladders, strict=True) if is_wanted(pair[0])]
-    return replace(plan, configs=tuple(config for config, _ in pairs), ladders=tuple(ladder for _, ladder in pairs))
+    return replace(plan, ladders={config: counts for config, counts in plan.ladders.items() if is_wanted(config)})
 
 
 def run_trial(
@@ -94,10 +93,7 @@ def make_spec(plan: Plan) -> JsonObject:
     interface = plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
     spec: JsonObject = {
-        "series": [
-            {**config.to_dict(), "ladder": list(counts)}
-            for config, counts in zip(plan.configs, plan.ladders, strict=True)
-        ],
+        "series": [{**config.to_dict(), "ladder": list(counts)} for config, counts in plan.ladders.items()],
         "warmup": measurement.warmup,
         "steps": measurement.steps,
         "seed": work.seed,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ _TRAINING_FLOPS_PER_MAC = 6
 KEEP_SECONDS = 90 * 24 * 3600.0
 _WORKER = Path(__file__).resolve().parent.parent / "worker"
 
-Arrays = Mapping[str, Sequence[float]]
+Arrays = dict[str, tuple[float, ...]]
 Report = Callable[[str], None]
 
 
@@ -136,8 +137,7 @@ def _read(path: Path, workers: int) -> Expectation | None:
     cached = read_cached(path)
     if cached is None:
         return None
-    head, arrays = cached
-    part = {name: tuple(values) for name, values in arrays.items()}
+    head, part = cached
     spreads = _select_part(part, "spread/")
     return Expectation(
         losses=_split_rows(part["losses"], workers),
@@ -158,7 +158,7 @@ def _read(path: Path, workers: int) -> Expectation | None:
     )
 
 
-def _select_part(arrays: Mapping[str, tuple[float, ...]], prefix: str) -> dict[str, tuple[float, ...]]:
+def _select_part(arrays: Arrays, prefix: str) -> Arrays:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
@@ -222,18 +222,13 @@ def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
     return head, arrays
 
 
-def read_numbers(data: bytes, index: Mapping[str, int]) -> dict[str, Sequence[float]]:
+def read_numbers(data: bytes, index: Mapping[str, int]) -> Arrays:
     """Read little-endian float64 arrays; ``index`` has the length of each, in order."""
-    values = array("d")
-    values.frombytes(data)
+    values = array("d", data)
     if len(values) != sum(index.values()):
         raise ValueError("the numbers are not complete")
-    arrays: dict[str, Sequence[float]] = {}
-    start = 0
-    for name, count in index.items():
-        arrays[name] = values[start : start + count]
-        start += count
-    return arrays
+    remaining = iter(values)
+    return {name: tuple(islice(remaining, count)) for name, count in index.items()}
 
 
 def write_cached(path: Path, numbers: EncodedNumbers) -> None:

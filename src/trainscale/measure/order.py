@@ -21,7 +21,7 @@ from ..spec.config import Config, PointKey, Trial
 from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
-from .context import make_short_measure, select_configs
+from .context import make_short_measure
 
 if TYPE_CHECKING:
     from ..analyse.race import Race
@@ -273,10 +273,8 @@ def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
     for race in races:
         if race.winner is not None:
             counts[race.winner] |= {1, race.devices}
-    narrowed = select_configs(plan, lambda config: config in counts)
-    pairs = zip(narrowed.configs, narrowed.ladders, strict=True)
-    ladders = tuple(tuple(n for n in ladder if n in counts[config]) for config, ladder in pairs)
-    return replace(narrowed, ladders=ladders)
+    ladders = {c: tuple(n for n in plan.ladders[c] if n in counts[c]) for c in plan.configs if c in counts}
+    return replace(plan, ladders=ladders)
 
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:
@@ -285,7 +283,9 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
     measurement, races = plan.experiment.measurement, replay_races_of_plan(plan, ())
     rounds = count_most_rounds(measurement.repeats)
     short = sum(len(race.configs) * rounds for race in races if len(race.configs) > 1)
-    points = sum(2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders) else 1 for race in races)
+    points = sum(
+        2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders.values()) else 1 for race in races
+    )
     return short, points * measurement.repeats
 
 

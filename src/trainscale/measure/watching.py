@@ -142,9 +142,8 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     """
     try:
         spec = run.read_spec()
-        configs = tuple(Config.from_dict(values) for values in spec.series)
-        ladders = tuple(tuple(values["ladder"]) for values in spec.series)
-        most = max(max(ladder) for ladder in ladders)
+        ladders = {Config.from_dict(values): tuple(values["ladder"]) for values in spec.series}
+        most = max(map(max, ladders.values()))
     except (KeyError, TypeError, ValueError):
         most = 0
     if not most or spec.warmup is None or spec.steps is None:
@@ -158,9 +157,9 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     }
     if planned is not None:
         experiment = planned.experiment.replace_values(**values)
-        return replace(planned, experiment=experiment, configs=configs, ladders=ladders)
+        return replace(planned, experiment=experiment, ladders=ladders)
     # As many devices as the run had, on hosts without names. Servers that stand apart need further ones.
-    config = configs[0]
+    config = next(iter(ladders))
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
     hosts = tuple(
         Host(alias=f"host {number}", devices=tuple(Device(config.device, index) for index in range(count)))
@@ -174,7 +173,7 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
         facts = DatasetFacts(config.data, classes, config.channels, 0, *sizes, *PHOTOGRAPHS)
         dataset = Dataset(config.data, "", facts)
     experiment = Experiment.of(**values, search=None if spec.search is None else SEARCH_LISTS)
-    return Plan(experiment, configs, ladders, available, dataset)
+    return Plan(experiment, ladders, available, dataset)
 
 
 # ---- trainscale watch

@@ -12,7 +12,6 @@ blocks of a line in any order; those that it did not write are zeros, which no l
 from __future__ import annotations
 
 import fcntl
-import gc
 import json
 import mmap
 import os
@@ -193,24 +192,17 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    # The garbage collector would take a third of the time of reading a large journal.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        for number, line in enumerate(_read_complete_lines(path), 1):
-            try:
-                record = decode_record(line, f"{path}:{number}")
-            except DamagedLine as error:
-                if skip is None:
-                    raise
-                damage.append(error)
-                continue
-            key = record.trial.key
-            records.pop(key, None)
-            records[key] = record
-    finally:
-        if was_enabled:
-            gc.enable()
+    for number, line in enumerate(_read_complete_lines(path), 1):
+        try:
+            record = decode_record(line, f"{path}:{number}")
+        except DamagedLine as error:
+            if skip is None:
+                raise
+            damage.append(error)
+            continue
+        key = record.trial.key
+        records.pop(key, None)
+        records[key] = record
     if damage and not records:
         raise damage[0]
     if skip is not None:

@@ -1,7 +1,7 @@
 """The plan of a run: configs, ladders, and the order of the trials. What cannot be measured is refused here."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, product, zip_longest
@@ -51,14 +51,17 @@ class FurtherPoint:
 @dataclass(frozen=True)
 class Plan:
     experiment: Experiment
-    configs: tuple[Config, ...]
-    ladders: tuple[tuple[int, ...], ...]  # one for each config
+    ladders: Mapping[Config, tuple[int, ...]]
     available: AvailableDevices
     dataset: Dataset = SYNTHETIC_DATASET
 
     @property
+    def configs(self) -> tuple[Config, ...]:
+        return tuple(self.ladders)
+
+    @property
     def points(self) -> list[PointKey]:
-        return [(config, n) for config, counts in zip(self.configs, self.ladders, strict=True) for n in counts]
+        return [(config, n) for config, counts in self.ladders.items() for n in counts]
 
     def list_round(self, repeat: int) -> list[Trial]:
         """Return one trial of every point. Every other round is reversed, so that drift cancels out."""
@@ -77,7 +80,7 @@ class Plan:
             return ()
         # Without these the first series has no answer. On one device, it may be the work alone itself.
         needed, of_first = set(candidates[:1]), candidates[0][0]
-        for config, ladder in zip(self.configs, self.ladders, strict=True):
+        for config, ladder in self.ladders.items():
             if remove_exchange(config) == of_first and (config.servers or 1 not in ladder):
                 needed |= {(of_first, 1)} & set(candidates)
         allowed = MOST_TIME * self.ladder_seconds
@@ -110,7 +113,7 @@ class Plan:
     def _list_further_candidates(self) -> list[PointKey]:
         """Return the points by priority: each series' largest device count, then one device, then the rest."""
         orders = []
-        for config, ladder in zip(self.configs, self.ladders, strict=True):
+        for config, ladder in self.ladders.items():
             is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
             if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].strategies:
                 alone, counts = remove_exchange(config), (max(ladder), 1, *sorted(ladder, reverse=True))
@@ -190,11 +193,11 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
         raise InputError(f"max batch {work.max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is requested twice")
-    ladders = tuple(choose_ladder(config, available, experiment.resources) for config in configs)
+    ladders = {config: choose_ladder(config, available, experiment.resources) for config in configs}
     if dataset.is_real:
-        for config, counts in zip(configs, ladders, strict=True):
+        for config, counts in ladders.items():
             _check_images_fit(config, counts, dataset.facts)
-    return Plan(experiment, tuple(configs), ladders, available, dataset)
+    return Plan(experiment, ladders, available, dataset)
 
 
 # ---- configs
