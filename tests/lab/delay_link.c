@@ -1,11 +1,9 @@
-// delay_link: holds back and drops the frames of one host's cable, for kernels without tc's netem.
+// delay_link: holds back the frames of one host's cable, for kernels without tc's netem.
 //
-// usage: delay_link SETTINGS PORT TAP
+// usage: delay_link MICROSECONDS PORT TAP
 //
 // PORT is the switch's end of the host's cable. TAP is made here, and joins the bridge in the place of PORT; frames
-// are copied both ways between the two. SETTINGS is a file of three 64-bit numbers: delay and jitter in microseconds,
-// lost frames per million, in each direction. It is mapped, so whoever rewrites it changes the link at once.
-// Frames keep their order whatever the jitter. Ends when its standard input closes.
+// are copied both ways between the two, late by as many microseconds. Ends when its standard input closes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -33,10 +30,6 @@
 #define QUEUE_FRAMES 8192
 #define SOCKET_BYTES (16 << 20)
 
-struct settings {
-    uint64_t delay_microseconds, jitter_microseconds, lost_per_million;
-};
-
 struct frame {
     struct frame *next;
     uint64_t due_nanoseconds;
@@ -46,8 +39,7 @@ struct frame {
 
 struct direction {
     int from, to;
-    const volatile struct settings *settings;
-    unsigned random_state;
+    uint64_t delay_microseconds;
     pthread_mutex_t lock;
     pthread_cond_t filled;
     struct frame *first, *last;
@@ -95,11 +87,11 @@ static int open_tap(const char *name) {
     return file;
 }
 
-static void enqueue(struct direction *way, const char *data, size_t bytes, uint64_t delay_microseconds) {
+static void enqueue(struct direction *way, const char *data, size_t bytes) {
     struct frame *frame = malloc(sizeof *frame + bytes);
     if (!frame) fail("malloc");
     frame->next = NULL;
-    frame->due_nanoseconds = now_nanoseconds() + delay_microseconds * 1000u;
+    frame->due_nanoseconds = now_nanoseconds() + way->delay_microseconds * 1000u;
     frame->bytes = bytes;
     memcpy(frame->data, data, bytes);
     pthread_mutex_lock(&way->lock);
@@ -125,10 +117,7 @@ static void *receive(void *argument) {
             wait_until(now_nanoseconds() + 1000000u);  // this end is down; it may come up again
             continue;
         }
-        uint64_t jitter = way->settings->jitter_microseconds, delay = way->settings->delay_microseconds;
-        if ((uint64_t)rand_r(&way->random_state) % 1000000u < way->settings->lost_per_million) continue;
-        if (jitter) delay += (uint64_t)rand_r(&way->random_state) % (jitter + 1);
-        enqueue(way, data, (size_t)bytes, delay);
+        enqueue(way, data, (size_t)bytes);
     }
     return NULL;
 }
@@ -157,21 +146,16 @@ static void *forward(void *argument) {
 
 int main(int count, char **words) {
     if (count != 4) {
-        fprintf(stderr, "usage: delay_link SETTINGS PORT TAP\n");
+        fprintf(stderr, "usage: delay_link MICROSECONDS PORT TAP\n");
         return 2;
     }
-    int file = open(words[1], O_RDONLY | O_CLOEXEC);
-    if (file < 0) fail(words[1]);
-    void *settings = mmap(NULL, sizeof(struct settings), PROT_READ, MAP_SHARED, file, 0);
-    if (settings == MAP_FAILED) fail(words[1]);
     int port = open_port(words[2]), tap = open_tap(words[3]);
     static struct direction ways[2];
     for (int index = 0; index < 2; index++) {
         struct direction *way = &ways[index];
         way->from = index ? tap : port;
         way->to = index ? port : tap;
-        way->settings = settings;
-        way->random_state = (unsigned)index + 1;
+        way->delay_microseconds = strtoull(words[1], NULL, 10);
         pthread_mutex_init(&way->lock, NULL);
         pthread_cond_init(&way->filled, NULL);
         pthread_t thread;

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .links import Link, Shape, halved, lay_network
+from .links import Link, lay_network, microseconds
 from .namespaces import SEARCH, LabError, Namespaces, members
 from .slurm import Slurm
 
@@ -90,8 +90,7 @@ _numbers = itertools.count()
 
 class Lab:
     """A controller and ``count`` hosts. ``rate`` and ``delay`` (one way between two hosts) apply to every link.
-    ``disk`` is the size of each host's disk. The folders in ``bind`` are the machine's own on every host, for reading
-    and writing. ``cores`` has a set of the machine's cores for each host; what starts by ssh stays on those.
+    ``cores`` has a set of the machine's cores for each host; what starts by ssh stays on those.
 
     A host sees the machine's files, except /tmp, /run and /dev/shm, which are empty. What it writes stays on its own
     disk, also after a power-off. ``shared`` is one folder with the same path everywhere, in place of NFS.
@@ -102,8 +101,6 @@ class Lab:
         count: int,
         rate: str | None = None,
         delay: str | None = None,
-        disk: str = "2g",
-        bind: Sequence[str | Path] = (),
         cores: Sequence[Sequence[int]] = (),
     ) -> None:
         remove_leftovers()
@@ -117,8 +114,7 @@ class Lab:
         self.shared = self.folder / "shared"
         self.ssh_config = self.folder / "ssh_config"
         self.controller = [str(self.folder / "at_controller")]
-        self._mounts = _mounts(bind, self.shared)
-        self._disk = disk
+        self._mounts = _mounts(self.shared)
         self._cores = dict(zip(self.hosts, cores, strict=True)) if cores else {}
         self._switch: Namespaces | None = None
         self._spaces: dict[str, Namespaces] = {}
@@ -126,7 +122,7 @@ class Lab:
         self._slurm: Slurm | None = None
         self._networks = 0  # besides the first
         try:
-            self._bring_up(Shape(rate=rate, delay=halved(delay) if delay else None))
+            self._bring_up(rate, microseconds(delay) // 2 if delay else 0)  # two links in a row
         except BaseException:
             self.close()
             raise
@@ -227,16 +223,9 @@ class Lab:
         """Cut or restore a host's link."""
         self._links[name].set_up(up)
 
-    def shape(
-        self,
-        name: str,
-        rate: str | None = None,
-        delay: str | None = None,
-        jitter: str | None = None,
-        loss: str | None = None,
-    ) -> None:
-        """Change a host's link. What is not named is as on an ideal link. The delay is added each way."""
-        self._links[name].apply(Shape(rate, delay, jitter, loss))
+    def shape(self, name: str, rate: str | None = None) -> None:
+        """Limit the rate of a host's link, or end the limit."""
+        self._links[name].limit(rate)
 
     def add_network(self) -> dict[str, str]:
         """Connect all hosts with power to one more network; return its addresses by host. A power-off removes it."""
@@ -275,17 +264,18 @@ class Lab:
         self._spaces, self._links, self._switch = {}, {}, None
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _bring_up(self, shape: Shape) -> None:
+    def _bring_up(self, rate: str | None, delay_microseconds: int) -> None:
         self.shared.mkdir()
         write_access(self.folder, self._addresses, {CONTROLLER: self.controller_address})
         self._switch = Namespaces(
             ["net", "mount", "pid"],
-            [_SCRIPTS / "switch.sh", self.folder, self._disk, *self.hosts],
+            [_SCRIPTS / "switch.sh", self.folder, *self.hosts],
             self.folder / "switch.log",
             held_by_us=True,
         )
-        for name in (CONTROLLER, *self.hosts):
-            self._links[name] = Link(self._switch, name, self.folder, Shape() if name == CONTROLLER else shape)
+        self._links[CONTROLLER] = Link(self._switch, CONTROLLER, self.folder)
+        for name in self.hosts:
+            self._links[name] = Link(self._switch, name, self.folder, rate, delay_microseconds)
         self._power_on([CONTROLLER, *self.hosts])
         pid = self._spaces[CONTROLLER].pid
         program = Path(self.controller[0])
@@ -343,15 +333,15 @@ def remove_leftovers() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _mounts(bind: Sequence[str | Path], shared: Path) -> list[str]:
+def _mounts(shared: Path) -> list[str]:
     """Return what a host mounts besides /: overlays of other file systems that hold Python, this project or the user's
-    files, and the folders that it shares with the machine.
+    files, and the folder that it shares with the machine.
     """
     needed = [path.resolve() for path in (_SCRIPTS.parents[1], Path(sys.prefix), Path(sys.base_prefix), Path.home())]
     others = {_mount_point(path) for path in needed} - {Path("/")}
     others |= {path for path in needed if path.is_relative_to("/tmp")}  # a host's own /tmp would hide them
     overlays = [argument for path in sorted(others) for argument in ("overlay", str(path))]
-    return overlays + [argument for path in (shared, *bind) for argument in ("bind", str(path))]
+    return [*overlays, "bind", str(shared)]
 
 
 def _mount_point(path: Path) -> Path:

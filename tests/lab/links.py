@@ -1,67 +1,46 @@
-"""The link between a host and the lab's switch, which can be cut, restored, and made slow, late or lossy."""
+"""The link between a host and the lab's switch, which can be cut, restored, and made slow or late."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-import struct
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from .namespaces import LabError, Namespaces
 
 BRIDGE = "bridge"
 INTERFACE = "eth0"
-_RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_TIME_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a link does to its traffic, the same in both directions. None means as on an ideal link."""
-
-    rate: str | None = None  # "100mbit"
-    delay: str | None = None  # "5ms", added each way
-    jitter: str | None = None  # "1ms": up to this much more
-    loss: str | None = None  # "1%" of the frames
-
-    @property
-    def bits_per_second(self) -> float | None:
-        return None if self.rate is None else _quantity("rate", self.rate, _RATE_UNITS)
-
-    def settings(self) -> bytes:
-        """Return the settings in the form that delay_link.c reads."""
-        delay, jitter = (
-            int(_quantity(what, text, _TIME_UNITS)) if text else 0
-            for what, text in (("delay", self.delay), ("jitter", self.jitter))
-        )
-        lost = int(_quantity("loss", self.loss, {"%": 10_000})) if self.loss else 0
-        return struct.pack("=3Q", delay, jitter, lost)
+def bits_per_second(rate: str) -> float:
+    return _quantity("rate", rate, {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9})
 
 
-def halved(delay: str) -> str:
-    """Return half of the delay, for each of two links in a row."""
-    return f"{int(_quantity('delay', delay, _TIME_UNITS)) // 2}us"
+def microseconds(delay: str) -> int:
+    return int(_quantity("delay", delay, {"us": 1, "ms": 1_000, "s": 1_000_000}))
 
 
 def _quantity(what: str, text: str, units: Mapping[str, float]) -> float:
-    match = re.fullmatch(r"([\d.]+)([a-z%]+)", text)
+    match = re.fullmatch(r"([\d.]+)([a-z]+)", text)
     if match is None or match[2] not in units:
         raise LabError(f"{what} {text!r}: a number and one of {', '.join(units)}")
     return float(match[1]) * units[match[2]]
 
 
 class Link:
-    """The link of one host. It keeps its shape while the host has no power."""
+    """The link of one host. It keeps its rate while the host has no power. Its delay is added each way."""
 
-    def __init__(self, switch: Namespaces, name: str, folder: Path, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(
+        self, switch: Namespaces, name: str, folder: Path, rate: str | None = None, delay_microseconds: int = 0
+    ) -> None:
+        self._bits_per_second = bits_per_second(rate) if rate else None
+        self._delay_microseconds = delay_microseconds
         self._switch = switch
         self._folder = folder  # where the delaying program is built, once per lab
         self._port, self._tap = f"port-{name}", f"delay-{name}"
-        self._settings = folder / name / "link"
+        self._log = folder / name / "delay.log"
         self._host: Namespaces | None = None
         self._delayer: subprocess.Popen[bytes] | None = None
 
@@ -79,7 +58,9 @@ class Link:
             if other != address
         ]
         _ip(host, f"addr add {address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", *neighbours)
-        self.apply(self.shape)
+        self._limit_both_ends()
+        if self._delay_microseconds:
+            self._delay()
 
     def unplug(self) -> None:
         """Disconnect the host silently: no packet leaves it any more."""
@@ -94,24 +75,17 @@ class Link:
     def set_up(self, up: bool) -> None:
         self._at_switch(f"link set {self._port} {'up' if up else 'down'}")
 
-    def apply(self, shape: Shape) -> None:
-        settings = shape.settings()
-        self.shape = shape
-        if self._host is None:
-            return  # ``plug`` applies it
-        self._limit(self._host, INTERFACE, shape)
-        self._limit(self._switch, self._port, shape)
-        if self._delayer is None and not any(settings):
-            return
-        if not self._settings.exists():
-            self._settings.write_bytes(settings)
-        with self._settings.open("r+b") as file:
-            file.write(settings)
-        if self._delayer is None:
-            self._delay()
+    def limit(self, rate: str | None) -> None:
+        self._bits_per_second = bits_per_second(rate) if rate else None
+        self._limit_both_ends()
 
-    def _limit(self, space: Namespaces, device: str, shape: Shape) -> None:
-        bits = shape.bits_per_second
+    def _limit_both_ends(self) -> None:
+        if self._host is not None:  # else ``plug`` does it
+            self._limit(self._host, INTERFACE)
+            self._limit(self._switch, self._port)
+
+    def _limit(self, space: Namespaces, device: str) -> None:
+        bits = self._bits_per_second
         if bits is None:
             if "tbf" in _queue(space, device):
                 space.run(["net"], ["tc", "qdisc", "delete", "dev", device, "root"])
@@ -123,12 +97,12 @@ class Link:
         space.run(["net"], ["tc", "qdisc", "replace", "dev", device, "root", "tbf", *limit])
 
     def _delay(self) -> None:
-        """Put the delaying program between the link and the bridge. Existing connections survive."""
+        """Put the delaying program between the link and the bridge."""
         program = build(self._folder)
         self._at_switch(f"link set {self._port} nomaster")
-        with (self._settings.parent / "delay.log").open("ab") as errors:
+        with self._log.open("ab") as errors:
             self._delayer = subprocess.Popen(
-                [*self._switch.enter("net"), str(program), str(self._settings), self._port, self._tap],
+                [*self._switch.enter("net"), str(program), str(self._delay_microseconds), self._port, self._tap],
                 stdin=subprocess.PIPE,  # closes when this process ends, also when it is killed
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -136,7 +110,7 @@ class Link:
             )
         assert self._delayer.stdout is not None
         if self._delayer.stdout.readline() != b"ready\n":
-            raise LabError(f"no delay on {self._port}: {(self._settings.parent / 'delay.log').read_text()}")
+            raise LabError(f"no delay on {self._port}: {self._log.read_text()}")
         self._at_switch(f"link set {self._tap} txqueuelen 10000 master {BRIDGE} up")
 
     def _at_switch(self, *lines: str) -> None:

@@ -1,13 +1,11 @@
 """The lab is what other tests stand on: its hosts are hosts, its faults happen, and nothing of it is left."""
 
-import functools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import until
@@ -24,18 +22,14 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return make_lab(3)
 
 
-def test_hosts_have_names_and_addresses_of_their_own(lab: Lab) -> None:
-    assert lab.hosts == ["node1", "node2", "node3"]
+def test_hosts_have_names_and_addresses_of_their_own_and_find_each_other_and_nobody_else(lab: Lab) -> None:
     for name in lab.hosts:
         assert lab.on(name, "hostname; cat /etc/hostname").stdout.split() == [name, name]
         assert f" {lab.address(name)}/24 " in lab.on(name, "ip -4 address show eth0").stdout
         assert lab.on(name, "ls /sys/class/net").stdout.split() == ["eth0", "lo"]
     assert len({lab.address(name) for name in (*lab.hosts, CONTROLLER)}) == 4
-
-
-def test_hosts_find_each_other_and_nobody_else(lab: Lab) -> None:
-    assert lab.on("node1", "ping -c1 -W5 node3").returncode == 0
-    assert lab.on("node1", f"ping -c1 -W5 {CONTROLLER}").returncode == 0
+    for name in ("node3", CONTROLLER):
+        assert lab.on("node1", f"ping -c1 -W5 {name}").returncode == 0
     assert "unreachable" in lab.on("node1", "ping -c1 -W5 192.0.2.1").stderr
 
 
@@ -46,17 +40,6 @@ def test_what_a_host_writes_stays_on_its_disk(lab: Lab) -> None:
         assert lab.on("node1", f"cat {file}").stdout == "mine\n"
         assert lab.on("node2", f"cat {file}").returncode == 1
         assert not Path(file).exists()
-
-
-def test_a_disk_is_as_large_as_asked_and_a_bound_folder_is_the_machines_own(
-    make_lab: Callable[..., Lab], tmp_path: Path
-) -> None:
-    small = make_lab(1, disk="8m", bind=[tmp_path])
-    small.on("node1", f"echo here > {tmp_path}/file", check=True)
-    assert (tmp_path / "file").read_text() == "here\n"
-    full = small.on("node1", "head -c 16000000 /dev/zero > /var/much")
-    assert "No space left" in full.stderr
-    assert small.on("node1", "rm /var/much; head -c 4000000 /dev/zero > /var/less").returncode == 0
 
 
 def test_a_host_sees_only_its_own_processes_and_runs_this_projects_python(lab: Lab) -> None:
@@ -150,30 +133,13 @@ def test_a_shaped_link_is_slower_than_an_unshaped_one(lab: Lab) -> None:
     assert slow > 4 * max(free, again)  # about a second against a hundredth
 
 
-def test_a_late_link_is_later_than_one_on_time(lab: Lab) -> None:
-    free = round_trip(lab)
-    lab.shape("node2", delay="20ms", jitter="5ms")
-    assert round_trip(lab) >= 40
-    lab.shape("node2")
-    assert round_trip(lab) < 20
-    assert free < 20
-
-
-def test_a_lossy_link_loses_some_but_not_all(lab: Lab) -> None:
-    lab.shape("node2", loss="30%")
-    done = lab.on("node1", "ping -q -c 100 -i 0.005 -W 1 node2")
-    lab.shape("node2")
-    received = int(done.stdout.partition(" received")[0].rpartition(" ")[2])
-    assert 0 < received < 90
-
-
-def test_a_connection_lives_through_a_change_of_shape_and_a_cut(lab: Lab) -> None:
+def test_a_connection_lives_through_a_change_of_rate_and_a_cut(lab: Lab) -> None:
     talk = lab.popen(["ssh", "node1", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert talk.stdin is not None
     assert talk.stdout is not None
     for change in (
         lambda: None,
-        lambda: lab.shape("node1", delay="2ms"),
+        lambda: lab.shape("node1", rate="40mbit"),
         lambda: lab.link("node1", up=False),
         lambda: lab.link("node1", up=True),
     ):
@@ -236,23 +202,13 @@ def test_processes_tells_what_was_left_behind(lab: Lab) -> None:
     until(lambda: lab.processes("node1") == [], "its end")
 
 
-@pytest.fixture
-def under_slurm(lab: Lab, slurm: Slurm) -> Callable[..., subprocess.CompletedProcess[str]]:
-    return functools.partial(lab.run, env={**os.environ, **slurm.environment})
-
-
-def test_slurm_gives_out_gpus_that_are_not_there(under_slurm: Any) -> None:
-    for gpus, shown, code in ((1, "0\n", 0), (2, "0,1\n", 0), (3, "", 1)):
-        done = under_slurm(["srun", "-N1", f"--gres=gpu:{gpus}", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])
-        assert (done.stdout, done.returncode) == (shown, code)
-
-
-def test_slurm_takes_a_rebooted_host_back(lab: Lab, slurm: Slurm, under_slurm: Any) -> None:
+def test_slurm_takes_a_rebooted_host_back(lab: Lab, slurm: Slurm) -> None:
     lab.kill("node3")
     lab.boot("node3")
     slurm.start("node3")
     slurm.wait_for(lab.hosts)
-    assert under_slurm("srun -w node3 hostname").stdout == "node3\n"
+    done = lab.run("srun -w node3 hostname", env={**os.environ, **slurm.environment})
+    assert done.stdout == "node3\n"
 
 
 def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Slurm) -> None:
@@ -264,7 +220,7 @@ def test_slurm_is_started_once_and_is_no_process_left_behind(lab: Lab, slurm: Sl
 
 def test_links_are_shaped_as_the_lab_was_asked_and_two_labs_do_not_meet(lab: Lab, make_lab: Callable[..., Lab]) -> None:
     other = make_lab(2, rate="1gbit", delay="20ms")
-    assert round_trip(other) >= 40
+    assert round_trip(lab) < 20 < 40 <= round_trip(other)
     assert "rate 1Gbit" in other.on("node1", "tc qdisc show dev eth0").stdout
     assert other.address("node1") != lab.address("node1")
     assert other.run(f"ping -c1 -W1 {lab.address('node1')}").returncode != 0
