@@ -109,7 +109,7 @@ def _restore_catalogs() -> Iterator[None]:
 def make_lab() -> Iterator[Callable[..., Lab]]:
     """Return a function that creates labs, which live until the end of the test file; skip where none can run.
 
-    The tests of a file share one lab. A file that needs other than four plain hosts overrides ``lab``.
+    The tests of a file share one lab of four hosts, or of as many as its ``LAB_HOSTS`` says.
     """
     if reason := missing_requirement():
         pytest.skip(reason)
@@ -118,8 +118,8 @@ def make_lab() -> Iterator[Callable[..., Lab]]:
 
 
 @pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(4)
+def lab(make_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
+    return make_lab(getattr(request.module, "LAB_HOSTS", 4))
 
 
 @pytest.fixture(scope="module")

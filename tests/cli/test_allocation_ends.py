@@ -3,7 +3,6 @@ the same command continues in another allocation.
 """
 
 import sys
-from collections.abc import Callable
 
 import pytest
 from lab_runs import Followed, list_ranks
@@ -13,13 +12,9 @@ from processes import until
 from lab import Lab, Slurm
 
 pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("outside_of_any_job")]
+LAB_HOSTS = 3
 
 QUICK = ("--models", "mnist:8", "--warmup", "2", "-g", "1", "--devices", "2", "-o", "out")
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(3)
 
 
 def begin(login: Login, *argv: str) -> Followed:

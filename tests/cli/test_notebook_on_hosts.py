@@ -1,7 +1,6 @@
 """``trainscale notebook --open --on``: a real Jupyter on a host over ssh, and in a job of a real Slurm."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,7 @@ from stored_runs import two_series, write_run
 from lab import Lab, Slurm
 
 pytestmark = pytest.mark.hosts
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(1)
+LAB_HOSTS = 1
 
 
 def jupyter_of(lab: Lab) -> str:

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ import pytest
 from lab import Lab
 from trainscale.cli import runscalabilitytest
 from trainscale.cli.runscalabilitytest import EquivalentCommand, _keep_earlier, _read, translate
+
+LAB_HOSTS = 2
 
 COMMAND = [sys.executable, "-m", "trainscale.cli.runscalabilitytest"]
 QUICK = ["--", "--image-size", "64", "--warmup", "2", "--steps", "3", "--repeats", "1", "--cores-per-device", "1"]
@@ -182,11 +183,6 @@ def test_a_run_on_this_machine_leaves_the_older_files_and_the_same_command_chang
     assert again.returncode == 0
     assert "the earlier" not in again.stdout
     assert written(tmp_path) == sorted([*FILES, "logs/alexnet_b2.csv.1"])
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(2)
 
 
 @pytest.mark.hosts

@@ -4,24 +4,18 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from login import Login
 
-from lab import Lab
 from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
 
 pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("outside_of_any_job")]
+LAB_HOSTS = 2
 
 ODD = """it's; "odd" 100 % #1"""
 QUICK = ["--models", "mnist:8", "--warmup", "2", "--steps", "3", "-g", "1"]
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(2)
 
 
 def read_job(login: Login, output: str) -> str:

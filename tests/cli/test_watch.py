@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,8 @@ from trainscale import cli
 from trainscale.measure import watching
 from trainscale.record.journal import Journal
 from trainscale.record.trial import TrialRecord
+
+LAB_HOSTS = 1
 
 
 @pytest.fixture(autouse=True)
@@ -103,11 +104,6 @@ def test_ctrl_c_leaves_the_run_alone(
 
 
 # ---- over ssh
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(1)
 
 
 @pytest.mark.hosts

@@ -13,13 +13,9 @@ from processes import until
 from . import CONTROLLER, Lab, LabError, Slurm
 
 pytestmark = pytest.mark.hosts
+LAB_HOSTS = 3
 
 MEGABYTE = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(3)
 
 
 def test_hosts_have_names_and_addresses_of_their_own_and_find_each_other_and_nobody_else(lab: Lab) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from trainscale.launch.launchers.inside_mpi import (
 from trainscale.launch.launchers.target import make_launcher, run_once_inside_mpi
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import make_experiment
+
+LAB_HOSTS = 2
 
 WORLD = MpiWorld(rank=1, size=3, job="17")
 
@@ -193,11 +195,6 @@ MPIRUN = {
     "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--map-by", "node", "--host", "node1:2,node2:2", "-np"],
     "mpich": ["mpiexec.hydra", "-launcher", "ssh", "-hosts", "node1,node2", "-ppn", "1", "-n"],
 }
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(2)
 
 
 class CommandUnderMpi:

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from lab import Lab, missing_requirement
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE
 
 pytestmark = pytest.mark.hosts
+LAB_HOSTS = 3
 
 KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
 
@@ -25,11 +25,6 @@ KINDS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}
 def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(3)
 
 
 class MpiRuns:

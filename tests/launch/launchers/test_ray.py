@@ -20,6 +20,8 @@ from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
 from trainscale.launch.launchers.ray import CLIENT, RayLauncher, RaySettings, find_python
 
+LAB_HOSTS = 2
+
 # ---- its command
 
 CALL = CallbackEndpoint("", 4711, "5ec3e7")
@@ -217,11 +219,6 @@ class RayHosts:
         free = "ray.available_resources().get('CPU', 0)"
         alive = sum(self.lab.has_power(host) for host in self.lab.hosts)
         until(lambda: self.ask(free) == 2.0 * alive, "free CPUs")
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(2)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -168,6 +167,8 @@ from trainscale.spec.experiment import make_experiment
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.job import Task
 
+LAB_HOSTS = 2
+
 see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
 seen.update(hostname=socket.gethostname(), cpus=sorted(os.sched_getaffinity(0)), call="TRAINSCALE_CALL" in os.environ)
@@ -187,11 +188,6 @@ with launcher.connect(hosts) as connected:
 seen = {host: json.loads(text) for host, text in printed.items()}
 print(json.dumps({"launcher": launcher.name, "ports": ports, "seen": seen, "gpus": launcher.gpus}))
 """
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(2)
 
 
 def report(

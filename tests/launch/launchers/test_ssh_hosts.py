@@ -25,13 +25,9 @@ from trainscale.spec.devices import Host
 from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.hosts
+LAB_HOSTS = 3
 
 HOSTS = ("-g", "1", "--hosts-count", "2")
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab(3)
 
 
 @pytest.fixture
