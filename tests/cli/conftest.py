@@ -11,7 +11,7 @@ import pytest
 from cluster_commands import HERE, UP, output_of
 from command import trainscale
 from compared_runs import Compare, write_runs
-from login import Login
+from lab_runs import Login
 from simulated_aws import Server, simulate_aws
 
 from lab import Lab, Slurm

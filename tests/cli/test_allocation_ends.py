@@ -5,8 +5,7 @@ the same command continues in another allocation.
 import sys
 
 import pytest
-from lab_runs import Followed, list_ranks
-from login import Login
+from lab_runs import Followed, Login, list_ranks
 from processes import until
 
 from lab import Lab, Slurm

@@ -28,8 +28,7 @@ ARGUMENTS = [
 
 def limited(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as a person would type it after ``ulimit -d``: every process may allocate 2 GiB."""
-    for name in ("nets.py", "hungry_nets.py"):
-        shutil.copy(SUPPORT / name, folder)
+    shutil.copy(SUPPORT / "nets.py", folder)
     line = f'ulimit -d {LIMIT_KIB}; exec "$@"'
     command = ["sh", "-c", line, "sh", sys.executable, "-m", "trainscale", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
@@ -37,11 +36,11 @@ def limited(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_largest_batch_is_searched_shown_measured_and_not_searched_again(tmp_path: Path) -> None:
-    argv = [*ARGUMENTS, "--models", "hungry_nets:hungry:auto", "--max-batch", "3"]
+    argv = [*ARGUMENTS, "--models", "nets:hungry:auto", "--max-batch", "3"]
     done = limited(tmp_path, *argv)
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
-    name = "torch hungry_nets:hungry local"
+    name = "torch nets:hungry local"
     assert f"{name}: searching the largest batch that fits, at most 3" in lines
     shown = [line.partition(",")[0] for line in lines if re.match(r"batch \d+( fits|:)", line)]
     assert shown == ["batch 2 fits", "batch 3: out of memory", "batch 2 fits again"]
@@ -62,7 +61,7 @@ def test_the_largest_batch_is_searched_shown_measured_and_not_searched_again(tmp
 
 @pytest.mark.slow
 def test_where_nothing_fits_the_row_says_so_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    done = limited(tmp_path, *ARGUMENTS, "--models", "hungry_nets:glutton:auto")
+    done = limited(tmp_path, *ARGUMENTS, "--models", "nets:glutton:auto")
     assert done.returncode == 1, done.stderr
     (row,) = csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines())
     assert (row["status"], row["batch_per_device"]) == ("oom", "1")

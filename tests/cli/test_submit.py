@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from submitted import plan_of_two_nodes, record
+from watched_runs import plan_of_two_nodes, submitted_record
 
 from trainscale import cli
 from trainscale.cli.submit import describe_end, finish
@@ -127,9 +127,9 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
 ) -> None:  # fmt: skip
     *first, final = plan.list_trials()
     for trial in first:
-        journal.append(record(trial))
+        journal.append(submitted_record(trial))
     if last:
-        journal.append(record(final, last))
+        journal.append(submitted_record(final, last))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert finish(SlurmJob("7"), status, run, LOG) == code
     output = capsys.readouterr()
@@ -143,7 +143,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
 def test_what_was_lost_with_a_node_can_be_tried_again(
     plan: Plan, journal: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal.append(record(plan.list_trials()[0], LOST))
+    journal.append(submitted_record(plan.list_trials()[0], LOST))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
     assert finish(SlurmJob("7"), JobStatus("NODE_FAIL"), run, LOG) == 130
     output = capsys.readouterr().out
@@ -158,7 +158,7 @@ def test_a_run_that_is_complete_is_shown_and_no_job_is_submitted(
     flags: list[str], plan: Plan, journal: Journal, reports: list[tuple[Path, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for trial in plan.list_trials():
-        journal.append(record(trial))
+        journal.append(submitted_record(trial))
     settings = ["-m", "mnist:8", "-g", "1", "--cores-per-device", "1", "--repeats", "2"]
     submission = ["--launcher", "slurm", "--nodes", "2", "-o", str(journal.directory), *flags]
     assert cli.main(["run", *settings, *submission]) == 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from login import Login
+from lab_runs import Login
 
 from trainscale.measure.submission import SlurmJob, SlurmUnreachable, read_status
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from keepers import ThisMachineLauncher
 from processes import MARK, marked, until
-from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.launch import connection
 from trainscale.launch.connected_hosts import ConnectedHosts, allow_open_files

@@ -8,9 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from keepers import events_of, read_until, ready, try_ready
-from processes import until
-from this_machine_launcher import ThisMachineLauncher
+from keepers import ThisMachineLauncher, events_of, read_until, ready, try_ready
+from processes import is_living, until
 
 from trainscale.launch.connected_hosts import ask_all, wait_for_futures
 from trainscale.launch.connection import (
@@ -36,9 +35,7 @@ def opened() -> Iterator[list[KeeperConnection]]:
 
 def alive(keeper: KeeperConnection) -> bool:
     assert isinstance(keeper, PipeConnection)
-    return Path(f"/proc/{keeper.pid}/stat").exists() and (
-        Path(f"/proc/{keeper.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    )
+    return is_living(keeper.pid)
 
 
 def start(

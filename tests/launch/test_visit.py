@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from keepers import ThisMachineLauncher
 from processes import marked
-from this_machine_launcher import ThisMachineLauncher
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError

@@ -245,7 +245,7 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     """One real trial of a worker that may allocate so much."""
     monkeypatch.chdir(SUPPORT)
     experiment = Experiment.of(
-        models=(f"hungry_nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
+        models=(f"nets:{network}",), batch=AUTO, strategies=("local",), image_size=16, classes=10
     )
     made = make_plan(experiment, find_local_devices(read_machine(), experiment))
     share, pythons = gib * GIB / count_available_bytes(), {"torch": python_for("torch")}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from forked_frameworks import launcher_for
+from keepers import ThisMachineLauncher
 from processes import program
-from this_machine_launcher import ThisMachineLauncher
 from trials import SUPPORT
 
 from trainscale.cluster import allocation

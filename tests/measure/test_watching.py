@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from factories import learning_config
-from submitted import plan_of_two_nodes, record
-from watched_runs import CONFIG, begin, records, run_info
+from watched_runs import CONFIG, begin, plan_of_two_nodes, records, run_info, submitted_record
 
 from trainscale.cluster.allocation import JobStatus
 from trainscale.errors import InputError
@@ -196,7 +195,7 @@ def test_what_is_under_way_is_known_from_the_journal(plan: Plan, journal: Journa
         step = run.find_next_trial()
         assert step.trial == trial
         assert not run.is_complete
-        journal.append(record(trial))
+        journal.append(submitted_record(trial))
         assert run.has_new_records
         assert [record.trial for record in run.read_new_records()] == [trial]
         assert run.read_new_records() == []
@@ -216,13 +215,13 @@ def test_a_run_that_has_not_begun_is_not_complete(plan: Plan, tmp_path: Path) ->
 def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, journal: Journal) -> None:
     first, *others = plan.list_trials()
     for trial in others:
-        journal.append(record(trial))
-    journal.append(record(first, CRASH))
+        journal.append(submitted_record(trial))
+    journal.append(submitted_record(first, CRASH))
     assert FollowedRun(journal.directory, plan).is_complete
     run = FollowedRun(journal.directory, plan, retry_failed=True)
     assert not run.is_complete
     assert run.wait_for_records(JobStatus("RUNNING"))
-    journal.append(record(first))
+    journal.append(submitted_record(first))
     run.read_new_records()
     assert run.is_complete
 
@@ -230,5 +229,5 @@ def test_trials_to_be_tried_again_are_not_complete_until_they_were(plan: Plan, j
 @pytest.mark.processes
 def test_frameworks_that_are_missing_are_not_waited_for(plan: Plan, journal: Journal) -> None:
     for trial in plan.list_round(0):
-        journal.append(record(trial, MISSING))
+        journal.append(submitted_record(trial, MISSING))
     assert FollowedRun(journal.directory, plan).is_complete

@@ -1,16 +1,21 @@
-"""Commands that run in a lab: how they are started, the trials that they finish, and what they leave running."""
+"""Commands that run in a lab, or at the login node of its Slurm: how they start, what they measure and leave."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from processes import until
 
-from lab import Lab
+from lab import Lab, Slurm
+from trainscale.cluster.hosts import HostAccess
+from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.spec.devices import Host
 
 _SMALL = ("--models", "mnist:8", "--warmup", "2", "-o", "out")
 QUICK = (*_SMALL, "--steps", "3", "--repeats", "1")
@@ -69,3 +74,37 @@ def begin(
     run = Followed(lab, folder, argv, environment)
     until(lambda: list_ranks(lab, "node1") and list_ranks(lab, "node2"), "ranks on both hosts", 120)
     return run.popen, run.log
+
+
+class Login:
+    """Runs commands at the login node, in a folder that the nodes share, and reads what they wrote."""
+
+    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "160"}
+
+    def run(self, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(argv, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
+
+    def trainscale(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "trainscale", *arguments, **variables)
+
+    def begin(self, *argv: str) -> Followed:
+        return Followed(self.lab, self.folder, argv, self.environment)
+
+    def trials(self, output: str = "out") -> list[dict[str, Any]]:
+        return list_trials(self.folder, output)
+
+
+class LabSshLauncher(SshLauncher):
+    """ssh to all hosts of the lab, as its controller runs it."""
+
+    reuses_keepers = False  # tests do not close it
+
+    def __init__(self, lab: Lab, settings: SshSettings | None = None, **access: Any) -> None:
+        hosts = tuple(Host(lab.address(name), name) for name in lab.hosts)
+        super().__init__(HostAccess(hosts, **access), settings)
+        self._lab = lab
+
+    def command(self, host: str) -> list[str]:
+        return [*self._lab.controller, *super().command(host)]

@@ -1,4 +1,4 @@
-"""A made-up run that is written trial by trial, as a process that measures would write it."""
+"""A made-up run that is written trial by trial, as a process that measures would write it, and one of a batch job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 from factories import make_config, record_at
 
+from trainscale.measure.submission import plan_for_nodes
 from trainscale.record.journal import Journal, open_journal
 from trainscale.record.run import RunInfo
-from trainscale.record.trial import TrialRecord
-from trainscale.spec.config import Config
+from trainscale.record.trial import OK, Failure, RankSample, TrialRecord
+from trainscale.spec.config import Config, Trial
+from trainscale.spec.experiment import make_experiment
+from trainscale.spec.plan import Plan
 
 CONFIG = make_config()
 LADDER = (1, 2)
@@ -37,3 +40,14 @@ def begin(directory: Path, *trials: TrialRecord, **spec: Any) -> Journal:
     for trial in trials:
         journal.append(trial)
     return journal
+
+
+def plan_of_two_nodes() -> Plan:
+    settings = {"nodes": 2, "gpus_per_host": 1, "cores_per_device": 1, "models": ("mnist:8",), "repeats": 2}
+    return plan_for_nodes(make_experiment(settings))
+
+
+def submitted_record(trial: Trial, status: str = OK) -> TrialRecord:
+    ranks = (RankSample(rank=0, host="node1", samples=8, window_seconds=1.0, step_seconds=(0.5, 0.5)),)
+    failure = None if status == OK else Failure(status, "a reason")
+    return TrialRecord(trial, status, "2026-01-01", 2.0, ranks=ranks if status == OK else (), failure=failure)

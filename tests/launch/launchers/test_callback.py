@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from callback_keepers import Here
-from keepers import events_of, opened, read_until, ready, try_ready
+from keepers import Here, events_of, opened, read_until, ready, try_ready
 from processes import marked
 
 from trainscale.errors import TrainscaleError

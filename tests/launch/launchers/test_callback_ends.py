@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from callback_keepers import Here
-from keepers import events_of, opened, read_until, ready
+from keepers import Here, events_of, opened, read_until, ready
 from processes import marked, program, until
 
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import HostLost, KeeperConnection, ReceivedEvent
 from trainscale.worker.events import LogLine
 from trainscale.worker.job import Task, TasksRequest, encode_request
+
+pytestmark = pytest.mark.processes
 
 SAY_PARENT = "import os, time; print(os.getppid(), flush=True); time.sleep(600)"
 
@@ -43,13 +44,11 @@ def end_second_keeper(launcher: Here) -> HostLost:
     return lost
 
 
-@pytest.mark.processes
 def test_a_keeper_that_is_told_to_end_ends_its_ranks_and_is_named(folder: Path) -> None:
     lost = end_second_keeper(Here(2))
     assert (lost.culprit, lost.stderr_tail, lost.was_ended) == ("host1", ("host1 failed",), True)
 
 
-@pytest.mark.processes
 def test_a_keeper_that_was_told_to_end_is_not_blamed_where_the_command_does_not_say_why(folder: Path) -> None:
     """Slurm ends all keepers when it loses a host, and srun may say so much later."""
     launcher = Here(2, first="import os, sys; sys.stdout = open(os.devnull, 'w')\n")
@@ -65,7 +64,6 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
 """
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("first", "number", "reason"),
     [
@@ -109,29 +107,16 @@ def kill_after_line(controller: subprocess.Popen[str], line: str, condition: Cal
         controller.wait()
 
 
-@pytest.mark.processes
 def test_a_killed_controller_takes_its_keepers_their_ranks_and_the_command_with_it(folder: Path) -> None:
     controller = start_controller(f"hold({str(folder)!r})")
-    kill_after_line(
-        controller, "training", lambda: len(marked(str(folder))) >= 6
-    )  # it, the command, 2 keepers, 2 ranks
+    at_least = 6  # it, the command, two keepers and two ranks
+    kill_after_line(controller, "training", lambda: len(marked(str(folder))) >= at_least)
 
 
 def hold(folder: str) -> None:
     """Runs in a process of its own, which is killed."""
     launcher = Here(2, remote_dir=folder)
-    keepers = launcher.open(launcher.names)
-    ready(keepers, {})
-    for number, keeper in enumerate(keepers):
-        keeper.write(
-            encode_request(
-                TasksRequest(
-                    [Task(keeper.host, number, ["PYTHON", "-c", "import time; print(1, flush=True); time.sleep(600)"])],
-                    600,
-                )
-            )
-        )
-    read_until(keepers, lambda received: len(events_of(received, LogLine)) == 2)
+    start_tasks(launcher.open(launcher.names))
     print("training", flush=True)
     time.sleep(600)
 
@@ -142,12 +127,10 @@ def open_and_wait(folder: Path) -> str:
     return f"{launcher}.open(['host0']); print('open', flush=True); time.sleep(600)"
 
 
-@pytest.mark.processes
 def test_a_command_that_waits_for_hosts_does_not_outlive_a_killed_controller(folder: Path) -> None:
     kill_after_line(start_controller(open_and_wait(folder)), "open")
 
 
-@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here (it is part of util-linux)")
 def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +143,6 @@ def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before
     (folder / "go").touch()
 
 
-@pytest.mark.processes
 def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
     stubborn = (
         "import os, signal, subprocess, sys, time\n"

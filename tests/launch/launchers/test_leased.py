@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from keepers import shared_copies
 from processes import MARK, is_living, marked, until
-from this_machine_launcher import shared_copies
 
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import TrainscaleError

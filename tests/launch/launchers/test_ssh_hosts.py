@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from keepers import opened, ready, try_ready
-from lab_runs import LONG, QUICK, begin, list_left, list_trials
-from login import LabSshLauncher
+from lab_runs import LONG, QUICK, LabSshLauncher, begin, list_left, list_trials
 from processes import until
 
 from lab import Lab

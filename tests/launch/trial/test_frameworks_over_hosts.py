@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from environments import python_for
-from login import LabSshLauncher
+from lab_runs import LabSshLauncher
 from small_sets import write_mnist
 
 from lab import Lab
