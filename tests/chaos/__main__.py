@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from .campaign import CampaignSettings, Outcome, count_faults, run_campaign
 from .faults import FAULTS, LAUNCHERS
 from .places import unavailable
-from .report import append_outcome, count_violations, markdown, outcome_line, read_outcomes
+from .report import count_violations, markdown, outcome_line
 from .scenario import Scenario
 
 
@@ -39,13 +39,10 @@ def main() -> int:
 
     def report(scenario: Scenario, outcome: Outcome, seconds: float) -> None:
         print(outcome_line(scenario, outcome, seconds), flush=True)
-        if options.results:
-            append_outcome(options.results, outcome)
 
     seconds = options.minutes * 60
-    settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, options.patience, report)
+    settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, report)
     outcomes = run_campaign(_seeds(options), settings)
-    outcomes = read_outcomes(options.results) if options.results else outcomes
     text = markdown(outcomes, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
     if options.report:
         options.report.write_text(text)
@@ -62,10 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--launchers", default=",".join(LAUNCHERS), help="a list (default: %(default)s)")
     parser.add_argument("--faults", default="*", help="patterns, such as 'rank:*,host: power-off'")
     parser.add_argument("--at-once", type=int, default=2, help="runs at the same time (default: 2)")
-    parser.add_argument(
-        "--patience", type=int, default=1, metavar="N", help="multiply the time limits of runs, on a busy machine"
-    )
-    parser.add_argument("--results", type=Path, metavar="FILE", help="append to this file, and report all it has")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table to this file")
     return parser
 

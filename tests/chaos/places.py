@@ -26,8 +26,6 @@ from . import sleepy_framework
 from .faults import KEEPER, LOCAL, MPI, RANK, RAY, SERVER, SLURM, SSH
 
 _HOSTS = ("node1", "node2")
-_STALL_SECONDS, _TIMEOUT_SECONDS = 15, 60
-_RAY_VARIABLES = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 _MPIRUN = "mpirun.openmpi"
 EXIT_CODE = "exit-code"  # a file; salloc does not return the code of a command that was killed
 _NOTE_EXIT_CODE = f'"$0" "$@"; echo $? > {EXIT_CODE}'
@@ -58,12 +56,10 @@ def unavailable(launcher: str) -> str | None:
 
 
 class Place:
-    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind.
-    ``patience`` multiplies the time limits of runs: on a busy machine a process may take long to start.
-    """
+    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind."""
 
-    def __init__(self, launcher: str, patience: int = 1) -> None:
-        self.launcher, self.patience = launcher, patience
+    def __init__(self, launcher: str) -> None:
+        self.launcher = launcher
         self.lab = Lab(len(_HOSTS))
         try:
             self.plugin = install_plugin(self.lab.shared / "plugin")
@@ -94,8 +90,7 @@ class Place:
         common = [
             sys.executable, "-m", "trainscale", "run", "--models", "nap", "-b", batches, "--frameworks", "sleepy",
             "--no-parity", "--no-witness", "--strategies", strategy, "--devices", "2", "--warmup", "2", "--steps", "60",
-            "--repeats", "1", "--stall-timeout", f"{self.patience * _STALL_SECONDS}s",
-            "--timeout", f"{self.patience * _TIMEOUT_SECONDS}s", "-o", "out",
+            "--repeats", "1", "--stall-timeout", "15s", "--timeout", "60s", "-o", "out",
         ]  # fmt: skip
         hosts = ["--hosts", "nodes", "-g", "1"]
         more = {
@@ -116,7 +111,7 @@ class Place:
             "TMPDIR": str(folder / "tmp"),
             "COLUMNS": "160",
             **(self.slurm.environment if self.slurm else {}),
-            **(_RAY_VARIABLES if self.launcher == RAY else {}),
+            **(ray_environment.VARIABLES if self.launcher == RAY else {}),
         }
         with log.open("ab") as output:
             return self.lab.popen(
@@ -233,16 +228,8 @@ def install_plugin(folder: Path) -> Path:
 
 
 def _start_ray(lab: Lab) -> tuple[str, ...]:
-    """Start Ray on all hosts, the first of them its head. Return the options of a run that name it."""
-    python = ray_environment.python()
-    assert python is not None
-    head = f"{lab.address(_HOSTS[0])}:6379"
+    """Start Ray on all hosts. Return the options of a run that name it."""
     for host in _HOSTS:
-        role = (
-            ["--head", "--port", "6379", "--include-dashboard", "false"] if host == _HOSTS[0] else ["--address", head]
-        )
-        options = ["--node-ip-address", lab.address(host), "--num-cpus", "2", "--object-store-memory", "100000000"]
-        command = [str(python.parent / "ray"), "start", *role, *options, "--disable-usage-stats"]
-        done = lab.on(host, command, env={**os.environ, **_RAY_VARIABLES}, timeout=180)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return ("--remote-python", str(python), "--ray-address", f"ray://{lab.address(_HOSTS[0])}:10001")
+        ray_environment.start_node(lab, host)
+    python = str(ray_environment.python())
+    return ("--remote-python", python, "--ray-address", f"ray://{lab.address(_HOSTS[0])}:10001")

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 
 from .campaign import Outcome
 from .faults import FAULTS, LAUNCHERS
 from .scenario import Scenario
-
-
-def append_outcome(path: Path, outcome: Outcome) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(asdict(outcome)) + "\n")
-
-
-def read_outcomes(path: Path) -> list[Outcome]:
-    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def outcome_line(scenario: Scenario, outcome: Outcome, seconds: float) -> str:

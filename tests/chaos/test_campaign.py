@@ -12,7 +12,7 @@ from .faults import LOCAL, MPI, SLURM, SSH
 from .places import unavailable
 from .report import count_violations, markdown
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.skipif(unavailable(LOCAL) is not None, reason=str(unavailable(LOCAL)))]
 
 # About three minutes on two cores. Ray's own processes would take most of that.
 SEEDS = range(1, 9)
@@ -20,9 +20,6 @@ SEEDS = range(1, 9)
 
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_or_left_whatever_happens() -> None:
-    reason = unavailable(LOCAL)
-    if reason:
-        pytest.skip(reason)
     launchers = [name for name in (LOCAL, SSH, MPI, SLURM) if unavailable(name) is None]
     outcomes = run_campaign(iter(SEEDS), CampaignSettings(launchers, at_once=4))
     report = markdown(outcomes, "tests/chaos/test_campaign.py")
@@ -32,9 +29,6 @@ def test_nothing_is_lost_or_left_whatever_happens() -> None:
 
 
 def test_ctrl_c_ends_a_campaign_with_the_runs_that_are_under_way() -> None:
-    reason = unavailable(LOCAL)
-    if reason:
-        pytest.skip(reason)
     campaign = subprocess.Popen(
         [sys.executable, "-m", "tests.chaos", "--launchers", LOCAL, "--seed", "1", "--minutes", "60"],
         cwd=Path(__file__).parents[2],

@@ -55,8 +55,8 @@ def test_the_token_is_in_the_environment_alone_and_what_is_said_to_ray_stays_as_
 
 def test_the_python_of_the_program_ray_is_found(tmp_path: Path) -> None:
     program = tmp_path / "ray"
+    program.touch(0o755)
     program.write_text("#!/usr/bin/env python3\n")
-    program.chmod(0o755)
     assert find_python({"PATH": f"{tmp_path}:/usr/bin"}) == "/usr/bin/python3"
     program.write_text("#!/an/environment/bin/python3.11\n")
     assert find_python({"PATH": str(tmp_path)}) == "/an/environment/bin/python3.11"
@@ -163,12 +163,7 @@ def test_an_actor_ends_with_its_program_even_if_nobody_takes_its_answer(ray_pyth
 # ---- a real cluster
 
 ARGUMENTS = ("--models", "mnist:8", "--warmup", "2", "-g", "1")
-SHORT = (*ARGUMENTS, "--steps", "3", "--repeats", "1")
-LONG = (*ARGUMENTS, "--steps", "100000", "--repeats", "1")
 SHIM = "setup_worker.py -m ray.util.client.server"  # becomes what serves one client of Ray's head
-# The last: gRPC's handlers of fork() often abort the process that Ray's head starts for a client (gRPC 1.85.1 and Ray
-# 2.60: "Check failed: next_worker->state == KICKED"). docs/ray.md tells it.
-VARIABLES = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 
 class RayHosts:
@@ -176,19 +171,11 @@ class RayHosts:
 
     def __init__(self, lab: Lab, python: Path) -> None:
         self.lab, self.python = lab, python
-        self.environment = {**os.environ, **VARIABLES}
+        self.environment = {**os.environ, **ray_environment.VARIABLES, "COLUMNS": "160"}
         self.head = f"{lab.address(lab.hosts[0])}:6379"
         self.client = f"ray://{lab.address(lab.hosts[0])}:10001"
         for host in lab.hosts:
-            self.start(host)
-
-    def start(self, host: str) -> None:
-        head = host == self.lab.hosts[0]
-        role = ["--head", "--port", "6379", "--include-dashboard", "false"] if head else ["--address", self.head]
-        options = ["--node-ip-address", self.lab.address(host), "--num-cpus", "2", "--object-store-memory", "100000000"]
-        command = [str(self.python.parent / "ray"), "start", *role, *options, "--disable-usage-stats"]
-        done = self.lab.on(host, command, env=self.environment, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
+            ray_environment.start_node(lab, host)
 
     def ask(self, expression: str) -> Any:
         """What Ray says of itself, from its head."""
@@ -200,7 +187,22 @@ class RayHosts:
 
     def command(self, verb: str, *arguments: str) -> list[str]:
         command = [sys.executable, "-m", "trainscale", verb, "--launcher", "ray"]
-        return [*command, "--remote-python", str(self.python), *arguments]
+        return [*command, "--remote-python", str(self.python), *ARGUMENTS, *arguments]
+
+    def begin(self, folder: Path, verb: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command at the controller, which is outside of Ray's cluster."""
+        return self.lab.popen(
+            self.command(verb, "--ray-address", self.client, *arguments),
+            cwd=folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def plan_on_head(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = self.command("plan", *arguments)
+        return self.lab.on(self.lab.hosts[0], argv, cwd=self.lab.shared, env=self.environment, timeout=120)
 
     def complaints(self) -> str:
         """What Ray's head wrote about its clients."""
@@ -228,19 +230,17 @@ def cluster(lab: Lab, ray_python: Path) -> RayHosts:
 
 @pytest.mark.hosts
 def test_a_ladder_over_two_nodes_from_outside_and_all_is_given_back(cluster: RayHosts, tmp_path: Path) -> None:
-    argv = cluster.command("run", "--ray-address", cluster.client, *SHORT, "-o", "out")
-    done = cluster.lab.run(argv, cwd=tmp_path, env=cluster.environment, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr + cluster.complaints()
+    with cluster.begin(tmp_path, "run", "--steps", "3", "--repeats", "1", "-o", "out") as run:
+        printed, errors = run.communicate(timeout=240)
+    assert run.returncode == 0, printed + errors + cluster.complaints()
     records = list_trials(tmp_path)
     assert [(trial["devices"], trial["status"], trial["hosts"]) for trial in records] == [(1, "ok", 1), (2, "ok", 2)]
     cluster.assert_all_is_given_back()
 
 
 @pytest.mark.hosts
-def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: RayHosts, lab: Lab) -> None:
-    argv = cluster.command("plan", *ARGUMENTS)
-    environment = {**cluster.environment, "COLUMNS": "160"}
-    done = lab.on("node1", argv, cwd=lab.shared, env=environment, timeout=120)
+def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(cluster: RayHosts) -> None:
+    done = cluster.plan_on_head()
     assert done.returncode == 0, done.stderr
     assert "node1, node2" in done.stdout
     cluster.assert_all_is_given_back()
@@ -250,11 +250,7 @@ def test_the_cluster_of_this_machine_is_found_and_its_nodes_come_by_address(clus
 @pytest.mark.slow
 def test_a_client_that_ray_could_not_serve_comes_again(cluster: RayHosts, tmp_path: Path) -> None:
     """The process that Ray's head starts for a client dies while it starts."""
-    argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS)
-    environment = {**cluster.environment, "COLUMNS": "160"}
-    with cluster.lab.popen(
-        argv, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as plan:
+    with cluster.begin(tmp_path, "plan") as plan:
         until(lambda: cluster.lab.kill_matching("node1", SHIM) > 0, "the client's server")
         printed, errors = plan.communicate(timeout=240)
     assert plan.returncode == 0, errors
@@ -263,13 +259,11 @@ def test_a_client_that_ray_could_not_serve_comes_again(cluster: RayHosts, tmp_pa
 
 
 @pytest.mark.hosts
-def test_more_nodes_than_there_are_is_wrong_input(cluster: RayHosts, lab: Lab) -> None:
-    argv = cluster.command("plan", "--nodes", "3", "--ray-address", cluster.head, *ARGUMENTS)
-    done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
+def test_more_nodes_than_there_are_is_wrong_input(cluster: RayHosts) -> None:
+    done = cluster.plan_on_head("--nodes", "3", "--ray-address", cluster.head)
     assert done.returncode == 2
-    assert (
-        "trainscale: launcher ray: nodes 3: Ray has 2 alive, of which 2 have 1 CPUs each; valid: 1 … 2" in done.stderr
-    )
+    message = "nodes 3: Ray has 2 alive, of which 2 have 1 CPUs each; valid: 1 … 2"
+    assert f"trainscale: launcher ray: {message}" in done.stderr
 
 
 @pytest.mark.hosts
@@ -289,8 +283,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Ray
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"taken\n"
-        argv = cluster.command("plan", "--nodes", "2", "--timeout", "12s", *ARGUMENTS)
-        done = lab.on("node1", argv, cwd=lab.shared, env=cluster.environment, timeout=120)
+        done = cluster.plan_on_head("--nodes", "2", "--timeout", "12s")
     assert done.returncode == 1
     assert "launcher ray: no host called back within 12 s (--timeout), on port " in done.stderr
     assert "Ray has not enough free: 2 nodes, such as {'CPU': 1}, were requested" in done.stderr
@@ -300,10 +293,7 @@ def test_a_cluster_that_is_busy_is_told_and_not_waited_for_too_long(cluster: Ray
 @pytest.mark.hosts
 @pytest.mark.slow
 def test_what_is_killed_leaves_nothing_an_actor_or_the_controller(cluster: RayHosts, tmp_path: Path) -> None:
-    argv = cluster.command("run", "--ray-address", cluster.client, *LONG, "-o", "out")
-    with cluster.lab.popen(
-        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
+    with cluster.begin(tmp_path, "run", "--steps", "100000", "--repeats", "1", "-o", "out") as run:
         until(lambda: any(line.endswith(" rank") for line in cluster.ours()), "a trial", seconds=200.0)
         cluster.lab.signal("node2", ["ray::HostActor."])
         until(
@@ -321,11 +311,8 @@ def test_an_actor_that_is_killed_at_the_start_is_told_with_its_node(
     cluster: RayHosts, lab: Lab, tmp_path: Path, is_serving: bool
 ) -> None:
     setup = ["--setup", "sleep 100"] if is_serving else []
-    argv = cluster.command("plan", "--ray-address", cluster.client, *ARGUMENTS, *setup)
     name = "ray::HostActor.serve" if is_serving else "ray::HostActor"
-    with lab.popen(
-        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as plan:
+    with cluster.begin(tmp_path, "plan", *setup) as plan:
         until(lambda: lab.kill_matching("node2", name) > 0, "the actor", 100)
         _, errors = plan.communicate(timeout=90)
     assert plan.returncode == 1, errors
@@ -336,16 +323,11 @@ def test_an_actor_that_is_killed_at_the_start_is_told_with_its_node(
 @pytest.mark.hosts
 @pytest.mark.slow
 def test_a_node_without_power_costs_the_points_that_need_it(cluster: RayHosts, tmp_path: Path) -> None:
-    argv = cluster.command(
-        "run", "--ray-address", cluster.client, *ARGUMENTS, "--steps", "30", "--repeats", "2", "-o", "out"
-    )
-    with cluster.lab.popen(
-        argv, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
+    with cluster.begin(tmp_path, "run", "--steps", "30", "--repeats", "2", "-o", "out") as run:
         until(lambda: sum(line.endswith(" rank") for line in cluster.ours()) == 2, "both ranks", seconds=200.0)
         cluster.lab.kill("node2")
-        output, _ = run.communicate(timeout=240)
-    assert run.returncode == 1, output
+        printed, errors = run.communicate(timeout=240)
+    assert run.returncode == 1, printed + errors
     records = list_trials(tmp_path)
     assert {trial["status"] for trial in records if trial["devices"] == 1} == {"ok"}
     lost = [trial for trial in records if trial["devices"] == 2]
@@ -353,8 +335,13 @@ def test_a_node_without_power_costs_the_points_that_need_it(cluster: RayHosts, t
     assert all("node2" in trial["failure"]["message"] for trial in lost), lost
     until(lambda: cluster.ours() == [], "the end of keepers and actors")
     cluster.lab.boot("node2")
-    cluster.start("node2")
+    ray_environment.start_node(cluster.lab, "node2")
     until(lambda: cluster.ask("sum(node['Alive'] for node in ray.nodes())") == 2, "the node that is back")
+
+
+def plan_here(folder: Path, python: Path | str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--remote-python", str(python), *arguments]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.hosts
@@ -364,20 +351,13 @@ def test_an_address_where_no_ray_is_is_wrong_input(ray_python: Path, tmp_path: P
         "http://127.0.0.1:8265": "http://127.0.0.1:8265 is where Ray takes jobs; valid: ADDRESS:PORT",
         "nonsense": "ray address 'nonsense'; valid: ADDRESS:PORT, such as 10.0.0.1:6379",
     }.items():
-        done = subprocess.run(
-            [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--ray-address", address,
-             "--remote-python", str(ray_python)],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = plan_here(tmp_path, ray_python, "--ray-address", address)
         assert done.returncode == 2, done.stderr
         assert message in done.stderr
 
 
 @pytest.mark.processes
 def test_a_python_without_ray_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainscale", "plan", "--launcher", "ray", "--remote-python", sys.executable],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = plan_here(tmp_path, sys.executable)
     assert done.returncode == 1
     assert f"launcher ray: {sys.executable} ray_client.py: ModuleNotFoundError: No module named 'ray'" in done.stderr
