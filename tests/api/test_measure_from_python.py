@@ -30,6 +30,7 @@ def experiment_of(flags: list[str]) -> object:
         ({"until_interval": 0.01, "explain": True}, "until_interval = 0.01\nexplain = true"),
         ({"python": {"torch": sys.executable}}, f'python = {{ torch = "{sys.executable}" }}'),
         ({"setup": ["module load a,b", "x=1"]}, 'setup = ["module load a,b", "x=1"]'),
+        ({"setup": ["a", "b"], "sbatch": "--x"}, 'setup = ["a", "b"]\nsbatch = "--x"'),
         ({"data": "imagefolder:/path/to/it", "momentum": 0.8}, 'data = "imagefolder:/path/to/it"\nmomentum = 0.8'),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from watched_runs import plan_of_two_nodes, submitted_record
 
 from trainscale import cli
-from trainscale.cli.submit import describe_end, finish
+from trainscale.cli.submit import finish
 from trainscale.cluster.allocation import JobStatus
 from trainscale.measure.context import make_spec
 from trainscale.measure.submission import SlurmJob, quote_option
@@ -74,8 +74,8 @@ def test_without_sbatch_it_is_said_and_nothing_is_written(
     ],
 )
 def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: JobStatus, reason: str) -> None:
-    assert reason in describe_end(status)
-    assert bool(reason) == bool(describe_end(status))
+    assert reason in status.describe_end()
+    assert bool(reason) == bool(status.describe_end())
 
 
 @pytest.fixture

@@ -81,8 +81,6 @@ def notebook(argv: list[str]) -> int:
         return 0
     experiment = read_experiment(options)
     ssh = experiment.select_settings(SshSettings)
-    if ssh.config_path and not ssh.config_path.is_file():
-        raise InputError(f"ssh config {ssh.config_path}: there is no such file")
     target = JupyterTarget(None, ssh, None)
     if options.on == _SLURM:
         if not shutil.which("srun"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ from ..errors import InputError, TrainscaleError, explain_unknown
 from ..launch.launchers.target import list_launcher_groups, run_once_inside_mpi
 from ..measure.context import should_submit
 from ..runs import Run, RunInterrupted, load, measure
-from ..spec.experiment import SEE_SETTINGS, make_experiment
+from ..spec.experiment import SEE_SETTINGS
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH
 from .parser import Parser, add_experiment, read_experiment
 from .signals import INTERRUPTED, interrupt_on_signals
-from .views import JSON, QUIET, TEXT, CommandView, add_view_flags, read_style
+from .views import JSON, TEXT, CommandView, add_view_flags
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -28,11 +28,24 @@ if TYPE_CHECKING:
 
 def main(argv: list[str], after_run: Callable[[Run], None] = lambda _: None) -> int:
     """``after_run`` gets the run, if it was not interrupted."""
+
+    def measure_here(mpi: InsideMpiLauncher | None) -> int:
+        try:
+            return _measure(argv, after_run, mpi)
+        except RunInterrupted:
+            return INTERRUPTED
+
     with interrupt_on_signals():  # from the start, because connecting to hosts may take a minute
-        return run_once_inside_mpi(["run", *argv], lambda mpi: _main(argv, after_run, mpi))
+        return run_once_inside_mpi(["run", *argv], measure_here)
 
 
-def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLauncher | None) -> int:
+def _measure(
+    argv: list[str],
+    after_run: Callable[[Run], None],
+    mpi: InsideMpiLauncher | None,
+    further: Sequence[str] = (),
+) -> int:
+    """Measure as a command line says. run.json does not have the arguments in ``further``."""
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
     parser.add("--fresh", "", "measure everything anew, in a new directory, even if results exist")
     parser.add("--retry-failed", "", "try failed points again")
@@ -40,8 +53,8 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     parser.add("--dry-run", "", "print the batch script that would be submitted to Slurm, then stop")
     add_view_flags(parser)
     add_experiment(parser)
-    options = parser.read(argv)
-    style = read_style(options)
+    options = parser.read([*argv, *further])
+    style = options.style
     if style == JSON and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
@@ -58,11 +71,7 @@ def _main(argv: list[str], after_run: Callable[[Run], None], mpi: InsideMpiLaunc
     explains = experiment.measurement.explain
     view = CommandView(style, explains=explains, prints_summary=options.summary_line)
     again, command = {"fresh": fresh, "retry_failed": retry_failed}, ["run", *argv]
-    try:
-        run = measure(experiment, output, view=view, command=command, mpi=mpi, **again)
-    except RunInterrupted:
-        return view.exit_code
-    after_run(run)
+    after_run(measure(experiment, output, view=view, command=command, mpi=mpi, **again))
     return view.exit_code
 
 
@@ -87,37 +96,24 @@ def measure_from_python(
     from ..launch.plugins import load_plugins
 
     load_plugins()
-    groups = list_launcher_groups()
-    declared = collect_settings(groups)
-    values = {}
+    declared = collect_settings(list_launcher_groups())
     for key, value in settings.items():
         if key not in declared:
             raise explain_unknown("setting", key, declared, "run()", SEE_SETTINGS)
-        values[key] = declared[key].read_value(_simplify(value), "run()")
-    path = None if output is None else Path(output)
-    command = ["run", *([str(file)] if file is not None else []), *_format_flags(settings)]
-    runs = []
-
-    def measure_here(mpi: InsideMpiLauncher | None) -> int:
-        experiment = make_experiment(values, None if file is None else Path(file), read_job_settings, groups)
-        if should_submit(experiment):
-            from .submit import submit_run
-
-            return submit_run(experiment, path, fresh, retry_failed)
-        view = CommandView(QUIET if quiet else TEXT, explains=experiment.measurement.explain)
-        again = {"fresh": fresh, "retry_failed": retry_failed}
-        runs.append(measure(experiment, path, view=view, command=command, mpi=mpi, **again))
-        return 0
-
+        declared[key].read_value(_simplify(value), "run()")  # as strictly as in a file
+    argv = [*([] if file is None else [str(file)]), *_format_flags(settings)]
+    given = {"--fresh": fresh, "--retry-failed": retry_failed, f"--output={output}": output is not None}
+    further = [flag for flag, is_given in given.items() if is_given]
+    runs: list[Run] = []
     with redirect_stdout(io.StringIO()) if quiet else nullcontext(), interrupt_on_signals(ends_process=False):
-        code = run_once_inside_mpi(command, measure_here)
+        code = run_once_inside_mpi(["run", *argv], lambda mpi: _measure(argv, runs.append, mpi, further))
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if runs:
         return runs[0]
-    if path is None or fresh:
+    if output is None or fresh:
         raise TrainscaleError("the run was submitted to Slurm; load its directory, or name one: run(…, output=DIR)")
-    return load(path)
+    return load(output)
 
 
 def _simplify(value: Any) -> Any:
@@ -143,6 +139,7 @@ def _format_flags(settings: Mapping[str, Any]) -> list[str]:
             str(item).lower() if isinstance(item, bool) else str(item)
             for item in (items if isinstance(items, list) else [items])
         ]
-        joined = [",".join(texts)] if not any("," in text for text in texts) else texts
+        is_joined = "," in setting.value_type.separator and not any("," in text for text in texts)
+        joined = [",".join(texts)] if is_joined else texts
         flags += [f"{setting.flag}={text}" for text in joined]
     return flags

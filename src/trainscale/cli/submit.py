@@ -92,7 +92,7 @@ def _print_submitted(job: submission.SlurmJob, plan: Plan, limit: str, directory
 
 
 def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
-    cause = describe_end(status)
+    cause = status.describe_end()
     if run.is_complete if cause else run.wait_for_records(status):
         return _finish_results(run)
     if run.records:
@@ -116,14 +116,6 @@ def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun, log: P
         failure += "\n  the nodes must see this directory too; name one that they share by -o"
     print(f"trainscale: job {job.number} {failure}", file=sys.stderr)
     return status.exit_code or 1
-
-
-def describe_end(status: JobStatus) -> str:
-    """Say what ended a job from outside; the empty string means that it ended by itself."""
-    limit = f" of {status.time_limit}" if status.time_limit else ""
-    if status.state == "FAILED" and status.exit_code == 130:
-        return f"received a signal to end, as Slurm sends it shortly before the time limit{limit}"
-    return status.describe_end()
 
 
 def _finish_results(followed: FollowedRun) -> int:

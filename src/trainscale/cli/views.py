@@ -2,7 +2,6 @@
 
 import json
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +14,6 @@ from ..analyse.checks import OTHER_CORES
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured
 from ..analyse.titles import make_strategy_labels
-from ..errors import InputError
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener, RunView
 from ..measure.order import NextTrial, choose_next_trial, find_hopeless_points, replay_races_of_plan
@@ -37,14 +35,11 @@ _LEAST_SECONDS = 1.0  # between two events about the steps of a trial
 
 
 def add_view_flags(parser: Parser) -> None:
-    parser.add("--json", "", "print events as JSON, one per line, for other programs")
-    parser.add("--quiet", "", "print only the directory of the results, and errors")
-
-
-def read_style(options: Namespace) -> str:
-    if options.json and options.quiet:
-        raise InputError("--json and --quiet exclude each other")
-    return JSON if options.json else QUIET if options.quiet else TEXT
+    events = "print events as JSON, one per line, for other programs"
+    abouts = {JSON: events, QUIET: "print only the directory of the results, and errors"}
+    add = parser.add_mutually_exclusive_group().add_argument
+    for style, about in abouts.items():
+        add(f"--{style}", dest="style", action="store_const", const=style, default=TEXT, help=about)
 
 
 # ---- the state behind every display

@@ -5,7 +5,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..errors import InputError
 from ..launch.launchers.base import SshSettings
 from ..measure.watching import JournalSource, copy_journal, watch_run
 from ..record.journal import is_being_measured, read_run
@@ -16,7 +15,7 @@ from ..runs import Run
 from ..spec.devices import Host
 from .parser import Parser, add_settings, read_experiment
 from .signals import interrupt_on_signals
-from .views import CommandView, add_view_flags, read_style
+from .views import CommandView, add_view_flags
 
 _REMOTE = re.compile(r"(?:(?P<user>[\w.-]+)@)?(?P<host>\[[^\]]+\]|[\w.-]+):(?P<directory>.+)", re.ASCII)
 _JOB = "the run"
@@ -34,7 +33,7 @@ def main(argv: list[str]) -> int:
     add_settings(parser, ("ssh_config", "forward_agent"))
     options = parser.read(argv)
     location = options.directory
-    view = CommandView(read_style(options), location, _JOB)
+    view = CommandView(options.style, location, _JOB)
     try:
         with interrupt_on_signals(), ExitStack() as stack:
             settings = read_experiment(options).select_settings(SshSettings)
@@ -42,8 +41,6 @@ def main(argv: list[str]) -> int:
             source = JournalSource(Path(location), lambda: is_being_measured(Path(location)))
             if match is None:
                 read_run(Path(location))
-            elif settings.config_path and not settings.config_path.is_file():
-                raise InputError(f"ssh config {settings.config_path}: there is no such file")
             else:
                 host = Host(match["host"].strip("[]"), user=match["user"] or "")
                 source = stack.enter_context(copy_journal(host, match["directory"], settings))

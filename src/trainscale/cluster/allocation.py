@@ -128,8 +128,11 @@ class JobStatus:
 
     def describe_end(self) -> str:
         """Say what ended the job from outside; empty if it ended by itself."""
+        limit = f"time limit of {self.time_limit}".removesuffix(" of ")
+        if self.state == "FAILED" and self.exit_code == 130:
+            return f"received a signal to end, as Slurm sends it shortly before the {limit}"
         return {
-            "TIMEOUT": f"reached its time limit of {self.time_limit}".removesuffix(" of "),
+            "TIMEOUT": f"reached its {limit}",
             "CANCELLED": "was cancelled",
             "PREEMPTED": "had to make room for another job (PREEMPTED)",
             "NODE_FAIL": "lost a node (NODE_FAIL)",

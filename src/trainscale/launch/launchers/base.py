@@ -103,9 +103,11 @@ class SshSettings(SettingGroup):
     ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
     forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
 
-    @property
-    def config_path(self) -> Path | None:
-        return Path(self.ssh_config).expanduser() if self.ssh_config else None
+    def find_config(self) -> Path | None:
+        path = Path(self.ssh_config).expanduser() if self.ssh_config else None
+        if path and not path.is_file():
+            raise InputError(f"ssh config {path}: there is no such file")
+        return path
 
 
 @dataclass(frozen=True)

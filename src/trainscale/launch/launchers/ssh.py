@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping
 
 from ...cluster.hosts import HostAccess, HostList
-from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
 from ..worker_archive import RUN_FIRST_LINE
@@ -29,9 +28,7 @@ class UsesSsh(Launcher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        path = experiment.select_settings(SshSettings).config_path
-        if path and not path.is_file():
-            raise InputError(f"ssh config {path}: there is no such file")
+        experiment.select_settings(SshSettings).find_config()  # a wrong name is refused before anything starts
         return super().find_hosts(experiment, environment)
 
 
@@ -49,8 +46,8 @@ def make_ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> l
     options = (*_OPTIONS, f"ConnectTimeout={access.connect_seconds}")
     argv = ["ssh", "-T", "-x", *(argument for option in options for argument in ("-o", option))]
     argv.append("-A" if settings.forward_agent else "-a")
-    if settings.config_path:
-        argv += ["-F", str(settings.config_path)]
+    if config := settings.find_config():
+        argv += ["-F", str(config)]
     if host.port:
         argv += ["-p", str(host.port)]
     if host.user:
