@@ -98,17 +98,17 @@ def test_the_hosts_of_a_file_have_names(text: str, names: list[str]) -> None:
         ("nöde1", "'nöde1' is not a host name or an address"),
         ("10.0.0.1 a;b", "'a;b' is not a host name"),
         ("node1 'two words'", "'two words' is not a host name"),
-        ("node1 slots=0", "slots '0'; valid: 1 … 65536"),
-        ("node1 slots=" + 4000 * "9", f"slots '{60 * '9'}'; valid: 1 … 65536"),
+        ("node1 slots=0", "'0' is not valid; valid: slots 1 … 65536"),
+        ("node1 slots=" + 4000 * "9", "characters) is not valid; valid: slots 1 … 65536"),
         (10_000_000 * "a", "this line has 10000000 characters; valid: at most 4096"),
         (300 * "a", "is not a host name or an address"),
-        ("node1 slots=two", "slots 'two'; valid: 1 … 65536"),
-        ("node1 slots=-1", "slots '-1'"),
+        ("node1 slots=two", "'two' is not valid; valid: slots 1 … 65536"),
+        ("node1 slots=-1", "'-1' is not valid; valid: slots"),
         ("node1 slots=1 slots=2", "slots is given twice"),
-        ("node1:0", "port '0'; valid: 1 … 65535"),
-        ("node1:70000", "port '70000'; valid: 1 … 65535"),
-        ("node1 port=70000", "port '70000'; valid: 1 … 65535"),
-        ("node1 port=ssh", "port 'ssh'; valid: 1 … 65535"),
+        ("node1:0", "'0' is not valid; valid: port 1 … 65535"),
+        ("node1:70000", "'70000' is not valid; valid: port 1 … 65535"),
+        ("node1 port=70000", "'70000' is not valid; valid: port 1 … 65535"),
+        ("node1 port=ssh", "'ssh' is not valid; valid: port 1 … 65535"),
         ("node1 gpus=4", "unknown key 'gpus'; valid: slots, port, user, python, setup"),
         ("node1 setup='module load", "No closing quotation"),
     ],
@@ -162,7 +162,7 @@ def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(tmp_path))
     place = make_launcher(Experiment.of((SshSettings,), hosts="~/nodes", ssh_config="~/my config"), environment={})
     assert isinstance(place.settings, SshSettings)
-    assert place.settings.config_path == tmp_path / "my config"
+    assert place.settings.find_config() == tmp_path / "my config"
     assert [host.name for host in place.access.hosts] == ["node1"]
 
 

@@ -92,10 +92,10 @@ def _describe_machine(machine: Machine) -> list[list[str]]:
         ports = f"free on loopback ({interface}), for example {find_free_ports(8)[0]}"
     except OSError as error:
         ports = f"no free port on the loopback interface ({interface}): {error}"
-    slots = clusters.list_devices(machine, "cpu", clusters.choose_cores_per_device(machine), 1)
+    devices = clusters.find_local_devices(machine, Experiment.of(device="cpu"))
     text = load_template(__package__, "machine.j2", (("size", format_gibibytes),)).render(
         machine=machine,
-        devices=clusters.describe_devices(machine, slots),
+        devices=devices.description,
         disk_bytes=shutil.disk_usage(Path.cwd()).free,
         ports=ports,
         is_busy=(machine.pressure or 0.0) > _BUSY_PRESSURE,

@@ -89,7 +89,7 @@ def find_completer(command: str, action: argparse.Action) -> Completer:
         words = tuple(names() if callable(names) else names)
     elif words is None:
         words = setting.value_type.choices if setting else ()
-    is_list = setting.value_type.is_plural if setting else action.dest == "despite" or command == "report"
+    is_list = setting.value_type.separator if setting else action.dest == "despite" or command == "report"
     if words and is_list:  # the last item of a list with commas
         return lambda prefix, **_: [prefix[: prefix.rfind(",") + 1] + word for word in words]
     if words:

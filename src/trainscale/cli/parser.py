@@ -190,7 +190,7 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
         texts = getattr(options, key, None)
         if texts is None or isinstance(texts, bool):
             values.update({} if texts is None else {key: texts})
-        elif len(texts) > 1 and not setting.value_type.is_plural:
+        elif len(texts) > 1 and not setting.value_type.separator:
             given = " and ".join(map(shorten, texts[:_MOST_SHOWN]))
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
         else:

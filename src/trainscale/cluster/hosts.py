@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import InputError, shorten, shorten_path
 from ..spec.devices import LOCALHOST, LOOPBACK, AvailableDevices, Host
 from ..spec.experiment import Experiment
+from ..spec.settings import whole
 from ..worker.inspection.host import HostFacts, Machine
 from ..worker.job import Device
 from ..worker.regular_files import read_regular
@@ -22,7 +23,7 @@ _KEYS = ("slots", "port", "user", "python", "setup")
 _IGNORED = ("max_slots", "max-slots")  # Open MPI has them; this project never oversubscribes
 _NAME = re.compile(r"[\w][\w.:%-]{0,252}", re.ASCII)
 _LONGEST_LINE = 4096  # characters
-_MOST_NUMBERS = {"port": 65535, "slots": 65536}
+_NUMBERS = {key: replace(whole(1, most), name=f"{key} 1 … {most}") for key, most in (("port", 65535), ("slots", 65536))}
 _MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 _MOST_CPU_SLOTS = 8  # by default: a ladder to 128 single cores would measure the memory bus
@@ -129,19 +130,12 @@ def _parse_line(line: str) -> Host | None:
             raise ValueError(f"{key} is given twice; valid: once")
         given.add(key)
         values[key] = value
-    numbers = {}
-    for key, most in _MOST_NUMBERS.items():
-        digits = values.get(key, "1").lstrip("0")
-        if not digits.isdecimal() or len(digits) > len(str(most)) or int(digits) > most:
-            raise ValueError(f"{key} {values[key][:60]!r}; valid: 1 … {most}")
-        if key in values:
-            numbers[key] = int(digits)
+    numbers = {key: kind.read_text(values[key]) for key, kind in _NUMBERS.items() if key in values}
     return Host(
         address=names[0],
         alias=names[1] if len(names) == 2 else "",
-        port=numbers.get("port"),
+        **numbers,
         user=values.get("user", ""),
-        slots=numbers.get("slots"),
         python=values.get("python", ""),
         setup=(values["setup"],) if values.get("setup") else (),
     )
@@ -163,13 +157,14 @@ def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDev
 def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDevices:
     """Return the devices of the requested kind, else of the first host's, as -g and slots allow."""
     machine, resources = get_machine(visited[0]), experiment.resources
+    fewest = min(len(get_machine(host).cores) for host in visited)
     kind = resources.device if resources.device != "auto" else "cuda" if machine.gpus else "cpu"
-    cores = resources.cores_per_device or min(choose_cores_per_device(get_machine(host)) for host in visited)
+    cores = resources.cores_per_device or math.ceil(fewest / _MOST_CPU_SLOTS)
     hosts, descriptions = [], []
     for host in visited:
         found, ranks = get_machine(host), resources.ranks_per_gpu
         devices = list_devices(found, kind, cores, ranks, host.title)
-        descriptions.append(describe_devices(found, devices))
+        descriptions.append(_describe_devices(found, devices))
         limit = resources.gpus_per_host or host.slots
         most = len(found.gpus) if kind == "cuda" else len(devices)
         if limit is not None and limit > most:
@@ -200,10 +195,6 @@ def get_machine(host: Host) -> Machine:
     return host.facts.machine
 
 
-def choose_cores_per_device(machine: Machine) -> int:
-    return math.ceil(len(machine.cores) / _MOST_CPU_SLOTS)
-
-
 def list_devices(
     machine: Machine, kind: str, cores_per_device: int, ranks_per_gpu: int, title: str = "this machine"
 ) -> tuple[Device, ...]:
@@ -221,7 +212,7 @@ def list_devices(
     return tuple(Device("cpu", slot, cores[start : start + cores_per_device]) for slot, start in enumerate(starts))
 
 
-def describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
+def _describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
     plural = "s" if len(devices) != 1 else ""
     if devices[0].kind == "cuda":
         names = sorted({gpu.name for gpu in machine.gpus})

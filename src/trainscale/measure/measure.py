@@ -25,7 +25,7 @@ from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
 from ..spec import data
 from ..spec.choices import choose_network
-from ..spec.config import AUTO, Config, Trial
+from ..spec.config import AUTO, Trial
 from ..spec.experiment import Experiment
 from ..spec.plan import Plan, make_plan
 from ..worker import models
@@ -212,10 +212,8 @@ def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
         layout = (experiment.work.layout or framework.layouts["cpu"])[0]
         configs = []
         for text in experiment.work.models:
-            network = choose_network(text, framework, experiment.work, dataset)
-            shape = (network.image_size, network.classes, network.channels)
-            config = Config(name, network.name, 1, framework.usual_strategy, *shape, layout=layout, data=dataset.name)
-            configs.append(config)
+            config, _ = choose_network(text, framework, experiment.work, dataset)
+            configs.append(replace(config, layout=layout))
         plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
         users_networks = [config for config in configs if models.resolve(config.model) is None]
         requests.append(ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), dataset.needs))

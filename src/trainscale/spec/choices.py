@@ -19,30 +19,25 @@ _MOST_SERVERS = 65536  # each needs a port
 _IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them
 
 
-@dataclass(frozen=True)
-class NetworkChoice:
-    name: str
-    batch: int | None  # where the entry names none
-    image_size: int
-    classes: int
-    channels: int
+def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> tuple[Config, int | None]:
+    """Read an entry of --models. Return a config of the network, and the batch that the entry names.
 
-
-def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> NetworkChoice:
-    """Read an entry of --models. The network is built once, so that a wrong size is found here."""
+    The network is built once, so that a wrong size is found here.
+    """
     name, batch = split_model(text)
     info = models.resolve(name)
-    classes = work.classes or (dataset.facts.classes if dataset.is_real else None)
+    classes = work.classes or (dataset.facts.classes if dataset.is_real else 0)
     if info is None:  # a library's network or a user's function
         library, colon, attribute = name.partition(":")
         is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
         if not (attribute if library in framework.libraries else colon and is_function):
             libraries = [f"{library}:NAME" for library in framework.libraries]
             raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
-        return NetworkChoice(name, batch, work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
-    choice = NetworkChoice(info.name, batch, work.image_size or info.image_size, classes or info.classes, info.channels)
+        shape = (work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
+        return Config(framework.name, name, 1, framework.usual_strategy, *shape, data=dataset.name), batch
+    shape = (work.image_size or info.image_size, classes or info.classes, info.channels)
     try:
-        models.build(choice.name, choice.image_size, choice.classes)
+        models.build(info.name, *shape[:2])
     except models.ShapeError as error:
         raise InputError(str(error)) from None
     except (Exception, SystemExit) as error:
@@ -50,8 +45,8 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
             raise
         reason = f"{type(error).__name__}: {error}"
         plugin = info.plugin.reference
-        raise InputError(f"model {choice.name!r} of the plug-in {plugin} cannot be built: {reason}") from None
-    return choice
+        raise InputError(f"model {info.name!r} of the plug-in {plugin} cannot be built: {reason}") from None
+    return Config(framework.name, info.name, 1, framework.usual_strategy, *shape, data=dataset.name), batch
 
 
 def split_model(text: str) -> tuple[str, int | None]:
@@ -98,21 +93,19 @@ _NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image t
 _SERVERS = (1, 2)
 
 
-def combine_choices(
-    experiment: Experiment, framework: Framework, network: NetworkChoice, config: Config
-) -> list[Config]:
+def combine_choices(experiment: Experiment, framework: Framework, config: Config, batch: int | None) -> list[Config]:
     """Return the config with all combinations of the settings that may be lists, the strategies outermost.
 
     A setting that is not given has one value, or in the default space of a search all that the framework offers here.
-    The batch of ``config`` is the usual one.
+    The batch of ``config`` is the usual one, ``batch`` the one that its entry of --models names.
     """
     work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
-    batches = (network.batch,) if network.batch is not None else work.batch or (config.batch,)
+    batches = (batch,) if batch is not None else work.batch or (config.batch,)
     strategies = choose_strategies(experiment, framework)
     layouts = work.layout or (framework.layouts.get(config.device, tuple(LAYOUTS))[0],)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
-        if network.batch is None and not work.batch and config.scaling != STRONG:
+        if batch is None and not work.batch and config.scaling != STRONG:
             batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
         if not work.strategies:
             names = [name for name in framework.strategies if name not in _NO_CANDIDATES]

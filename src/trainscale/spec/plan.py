@@ -8,10 +8,10 @@ from itertools import chain, product, zip_longest
 
 from ..errors import InputError, explain_unknown
 from ..worker import models
-from ..worker.data.facts import DatasetFacts
+from ..worker.data.facts import SYNTHETIC, DatasetFacts
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import ASYNCHRONOUS, Measure
-from .choices import OVERHEAD_SECONDS, NetworkChoice, choose_defaults, choose_network, combine_choices
+from .choices import OVERHEAD_SECONDS, choose_defaults, choose_network, combine_choices
 from .config import AUTO, STRONG, Config, PointKey, Trial, remove_exchange
 from .data import SYNTHETIC_DATASET, Dataset, find_dataset
 from .devices import AvailableDevices, check_room, count_most_workers
@@ -185,8 +185,8 @@ def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
         raise explain_unknown("framework", unknown, FRAMEWORKS)
     for name, text in product(frameworks, work.models):
         framework = FRAMEWORKS[name.lower()]
-        network = choose_network(text, framework, work, dataset)
-        configs += _make_configs(experiment, available, framework, network, dataset)
+        config, batch = choose_network(text, framework, work, dataset)
+        configs += _make_configs(experiment, available, framework, config, batch)
     if experiment.measurement.study:
         configs += make_strong_configs(configs, available, experiment)
     if work.max_batch is not None and all(config.batch != AUTO for config in configs):
@@ -207,23 +207,18 @@ def _make_configs(
     experiment: Experiment,
     available: AvailableDevices,
     framework: Framework,
-    network: NetworkChoice,
-    dataset: Dataset,
+    network: Config,
+    batch: int | None,
 ) -> list[Config]:
     """Return the configs of all combinations. A search leaves out those that the framework does not offer."""
     work, resources, training = experiment.work, experiment.resources, experiment.training
-    base = Config(
-        framework=framework.name,
-        model=network.name,
-        batch=choose_defaults(available).choose_batch(network.name),
-        strategy=framework.usual_strategy,
-        image_size=network.image_size,
-        classes=network.classes,
-        channels=network.channels,
+    is_real = network.data != SYNTHETIC
+    base = replace(
+        network,
+        batch=choose_defaults(available).choose_batch(network.model),
         scaling=experiment.measurement.scaling,
-        data=dataset.name,
-        augment=work.augment or not dataset.is_real,
-        loaders=(resources.loaders or 0) if dataset.is_real else 0,
+        augment=work.augment or not is_real,
+        loaders=(resources.loaders or 0) if is_real else 0,
         device=available.kind,
         cores_per_device=available.cores_per_device,
         ranks_per_gpu=resources.ranks_per_gpu,
@@ -235,12 +230,12 @@ def _make_configs(
         deterministic=training.deterministic,
     )
     # Where speed is measured, training is the same for all networks.
-    usual = models.find_training_defaults(network.name) if training.epochs else base
+    usual = models.find_training_defaults(network.model) if training.epochs else base
     names = ("learning_rate", "weight_decay", "schedule")
     given = {name: getattr(training, name) for name in names}
     unset = {name: getattr(usual, name) for name, value in given.items() if value is None}
     base = replace(base, **{**given, **unset})
-    configs = combine_choices(experiment, framework, network, base)
+    configs = combine_choices(experiment, framework, base, batch)
     if experiment.measurement.search:
         configs = [config for config in configs if not framework.refuses(config)] or configs
     for config in configs:

@@ -51,20 +51,16 @@ class ValueType:
     negated: str = ""  # what the flag with --no- means
     choices: tuple[str, ...] = ()  # for a shell to offer; other texts may be valid too
 
-    @property
-    def is_plural(self) -> bool:
-        return bool(self.separator)
-
     def read_text(self, text: str | Sequence[str]) -> Any:
         return self._read([text] if isinstance(text, str) else list(text), strict=False)
 
     def read_value(self, value: Any) -> Any:
         if self.is_table and isinstance(value, dict):
             value = [f"{key}={item}" if isinstance(item, str) else item for key, item in value.items()]
-        return self._read(value if isinstance(value, list) and self.is_plural else [value], strict=True)
+        return self._read(value if isinstance(value, list) and self.separator else [value], strict=True)
 
     def _read(self, items: list[Any], strict: bool) -> Any:
-        if not self.is_plural:
+        if not self.separator:
             return self._convert(items[0], strict)
         parts = []
         for item in items:
@@ -306,6 +302,6 @@ class SettingGroup:
         own = {declared.key: values[declared.key] for declared in cls.settings() if declared.key in values}
         for declared in cls.settings():
             value = own.get(declared.key)
-            if declared.value_type.is_plural and not (value is None or isinstance(value, tuple)):
+            if declared.value_type.separator and not (value is None or isinstance(value, tuple)):
                 own[declared.key] = tuple(value) if isinstance(value, list) else (value,)
         return cls(**own)
