@@ -1,62 +1,70 @@
 """A plan for an experiment and the available devices: configs, ladders, the order of trials, or one clear refusal."""
 
+import shlex
 import sys
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_sets import write_mnist
 from this_machine import GIB, cpus, gpus, plan, refusal
 
+from trainscale.cli.parser import Parser, add_experiment, read_experiment
 from trainscale.errors import InputError
 from trainscale.measure.context import make_spec
 from trainscale.spec.choices import CPU, GPUS, split_model
 from trainscale.spec.config import AUTO
 from trainscale.spec.devices import AvailableDevices
 from trainscale.spec.groups import SETTINGS
+from trainscale.spec.plan import make_plan
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 
 # ---- models and batches
 
 
-@pytest.mark.parametrize(
-    ("settings", "names", "expected"),
-    [
-        ({"models": ("Inceptionv3:16", "Alexnet:256")}, "model batch", [("inceptionv3", 16), ("alexnet", 256)]),
-        *(
-            ({"models": (spelling,)}, "model", ["inceptionv3"])
-            for spelling in ("Inception-V3", "INCEPTION3", "inception_v3", "Inception v3")
-        ),
-        ({"models": ("mnist:3", "alexnet"), "batch": 7}, "batch", [3, 7]),
-        ({"models": ("mnist",)}, "batch channels", [(64, 1)]),
-        (
-            {"models": ("My_package.Module:Build:4",)},
-            "model batch image_size classes",
-            [("My_package.Module:Build", 4, 224, 1000)],
-        ),
-        (
-            {"models": ("resnet18",), "image_size": 64, "classes": 10},
-            "image_size classes channels",
-            [(64, 10, 3)],
-        ),
-        ({"frameworks": ("Torch",), "strategies": ("AllReduce",)}, "framework strategy", [("torch", "allreduce")]),
-        ({"strategies": ("ps:3", "ps-async", "allreduce"), "servers": 2}, "servers", [3, 2, 0]),
-        ({"strategies": ("ps",)}, "servers", [1]),
-        ({"models": ("mnist", "alexnet:4"), "batch": AUTO}, "batch", [AUTO, 4]),
-        ({"models": ("mnist:auto", "alexnet:4")}, "batch", [AUTO, 4]),
-        ({"models": ("mnist:AUTO",), "batch": 16}, "batch", [AUTO]),
-        (
-            {"models": ("mnist", "alexnet"), "strategies": ("allreduce", "sharded")},
-            "model strategy",
-            [("mnist", "allreduce"), ("mnist", "sharded"), ("alexnet", "allreduce"), ("alexnet", "sharded")],
-        ),
-    ],
-)
-def test_settings_become_configs(settings: dict[str, Any], names: str, expected: list[Any]) -> None:
-    assert [attrgetter(*names.split())(config) for config in plan(**settings).configs] == expected
+@dataclass
+class PlanLine:
+    devices: AvailableDevices
+    flags: list[str]
+    expected: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+
+def read_plans() -> list[PlanLine]:
+    lines = []
+    for line in Path(__file__).with_name("plans.txt").read_text().splitlines():
+        mark, text = line[:1], line[2:]
+        if mark == "@":
+            count, kind = text.split()
+            devices = (cpus if kind == "cpus" else gpus)(int(count))
+        elif mark == "$":
+            flags = shlex.split(text)
+            lines.append(PlanLine(devices, flags if "--models" in flags else ["--models=mnist", *flags]))
+        elif mark == "!":
+            lines[-1].messages.append(text)
+        elif mark == " ":
+            lines[-1].expected.append(text)
+    return lines
+
+
+@pytest.mark.parametrize("line", read_plans(), ids=lambda line: shlex.join(line.flags))
+def test_flags_become_configs_with_their_ladders_or_are_refused(line: PlanLine) -> None:
+    parser = Parser("plan")
+    add_experiment(parser)
+    experiment = read_experiment(parser.read(line.flags))
+    if line.messages:
+        with pytest.raises(InputError) as caught:
+            make_plan(experiment, line.devices)
+        assert [text for text in line.messages if text not in str(caught.value)] == []
+        return
+    made = make_plan(experiment, line.devices)
+    for text in line.expected:
+        names, _, values = text.partition(": ")
+        rows = tuple(made.ladders.values())
+        if names != "ladder":
+            rows = tuple(tuple(getattr(config, name) for name in names.split()) for config in made.configs)
+        assert ", ".join(" ".join(map(str, row)) for row in rows) == values
 
 
 @pytest.mark.parametrize(
@@ -116,72 +124,6 @@ def test_the_allocator_is_part_of_the_work_and_not_of_the_parity_check() -> None
     assert make_spec(plan(allocator="system"))["series"][0]["allocator"] == "system"
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        *(
-            ({"models": (text,)}, f"models: {text!r}: batch {text[6:]} is too small; valid: 1 or more")
-            for text in ("mnist:0", "mnist:-4")
-        ),
-        *(
-            ({"models": (text,)}, f"models: {text!r} ends with a colon; valid: NAME, NAME:BATCH or NAME:auto")
-            for text in ("mnist:", "MNIST:", "timm:resnet18:", "my_package.module:", "torchvision:")
-        ),
-        *(({"models": (text,)}, f"unknown model {text!r}") for text in ("mnist:--1", "mnist:²", "mnist:8x")),
-        ({"models": ("inceptionv3",), "image_size": 32}, "Give a larger --image-size. Inception v3 needs at least 75."),
-        ({"models": ("alexnte",)}, "unknown model 'alexnte'; did you mean 'alexnet'"),
-        ({"models": ("resnet5",)}, "unknown model 'resnet5'; did you mean 'resnet50'"),
-        ({"models": ("Inceptionv4",)}, "unknown model 'Inceptionv4'; did you mean 'inceptionv3'"),
-        ({"models": ("mnist:64", "MNIST")}, "the same model, framework and strategy is requested twice"),
-        ({"strategies": ("ps", "ps:1")}, "the same model, framework and strategy is requested twice"),
-        ({"frameworks": ("torhc",)}, "unknown framework 'torhc'; did you mean 'torch'?\n  valid: torch"),
-        *(
-            ({"strategies": (text,)}, f"strategy {text!r}: only ps and ps-async take a number of servers, 1 or more")
-            for text in ("allreduce:2", "ps:0", "ps:-1", "ps:two", "ps:²")
-        ),
-        ({"strategies": ("ps:65537",)}, "strategy 'ps:65537': too many servers; valid: 1 … 65536"),
-        ({"precision": "tf32"}, "'tf32' needs an NVIDIA GPU"),
-        ({"batch": AUTO, "scaling": "strong"}, "batch auto: under strong scaling"),
-        ({"max_batch": 64}, "max batch 64: no batch is searched; valid with --batch auto"),
-        ({"servers": 2}, "servers 2: no strategy here has servers; valid with ps, ps-async"),
-        ({"max_devices": 128}, "max devices 128: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"),
-        ({"devices": (1, 5)}, "devices 5: this machine has 4 CPU devices (4 cores, 1 each); valid: 1 … 4"),
-        (
-            {"strategies": ("ps:2",), "server_placement": "apart", "max_devices": 4},
-            "max devices 4: this machine has 4 CPU devices (4 cores, 1 each), of which the servers of ps:2 take 2;"
-            " valid: 1 … 2",
-        ),
-        (
-            {"strategies": ("ps:4",), "server_placement": "apart"},
-            "ps:4 with servers apart needs 5 devices; this machine has 4 CPU devices",
-        ),
-        (
-            {"models": ("mnist:1",), "scaling": "strong"},
-            "strong scaling: a global batch of 1 (mnist) cannot be split evenly over 2, 4 devices",
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(settings: dict[str, Any], message: str) -> None:
-    assert message in refusal(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"precision": "fp16", "strategies": ("ps",)}, "strategy 'ps' has no precision 'fp16'"),
-        ({"precision": "fp16", "strategies": ("ps-async",)}, "strategy 'ps-async' has no precision 'fp16'"),
-        ({"batch": AUTO, "ranks_per_gpu": 2}, "batch auto: 2 workers share the memory of a GPU"),
-    ],
-)
-def test_what_cannot_be_measured_on_gpus_is_refused(settings: dict[str, Any], message: str) -> None:
-    assert message in refusal(gpus(), **settings)
-
-
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
-def test_gpus_have_further_precisions(precision: str) -> None:
-    assert plan(gpus(), precision=precision).configs[0].precision == precision
-
-
 def test_what_a_framework_lacks_is_refused_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = replace(FRAMEWORKS["torch"], name="other", engines={"local": "", "allreduce": ""}, compiles=False)
     monkeypatch.setitem(FRAMEWORKS, "other", lacking)
@@ -207,31 +149,6 @@ def test_a_run_with_another_largest_batch_is_another_run() -> None:
 
 
 # ---- ladders
-
-
-@pytest.mark.parametrize(
-    ("available", "settings", "ladders"),
-    [
-        (cpus(1), {}, [(1,)]),
-        (cpus(2), {}, [(1, 2)]),
-        (cpus(3), {}, [(1, 2, 3)]),
-        (cpus(8), {}, [(1, 2, 4, 8)]),
-        (cpus(12), {}, [(1, 2, 4, 8, 12)]),
-        (cpus(6), {"max_devices": 3}, [(1, 2, 3)]),
-        (cpus(6), {"devices": (2, 5)}, [(2, 5)]),
-        (cpus(4), {"models": ("mnist:7",)}, [(1, 2, 4)]),  # weak scaling takes any batch
-        (cpus(4), {"strategies": ("local", "allreduce")}, [(1,), (1, 2, 4)]),
-        (cpus(4), {"strategies": ("ps:2",)}, [(1, 2, 4)]),
-        (
-            cpus(4),
-            {"strategies": ("ps:1", "allreduce"), "server_placement": "apart"},
-            [(1, 2, 3), (1, 2, 4)],
-        ),
-        (gpus(4), {"strategies": ("ps:2",), "server_placement": "apart"}, [(1, 2, 4)]),
-    ],
-)
-def test_ladders(available: AvailableDevices, settings: dict[str, Any], ladders: list[tuple[int, ...]]) -> None:
-    assert list(plan(available, **settings).ladders.values()) == ladders
 
 
 def test_strong_scaling_needs_a_batch_that_every_count_divides() -> None:

@@ -1,7 +1,5 @@
 """Plans of sweeps, searches, studies, explanations and training to an accuracy."""
 
-from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,106 +9,12 @@ from this_machine import cpus, gpus, plan, refusal
 
 from trainscale.measure.context import make_spec
 from trainscale.measure.submission import select_directory_settings
-from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment
 from trainscale.spec.groups import MOST_EPOCHS
 from trainscale.spec.plan import MOST_TIME, Plan, make_plan
 from trainscale.worker.config import Config
 
 LEARN: dict[str, Any] = {"data": "cifar10", "epochs": 3}
-OWN_TRAINING = {"learning_rate": 0.3, "weight_decay": 0.0, "schedule": "constant", "momentum": 0.5}
-SERVERS = {"strategies": ("allreduce", "ps:1"), "server_placement": ("beside", "apart")}
-
-
-@pytest.mark.parametrize(
-    ("settings", "names", "expected"),
-    [
-        (
-            {"batch": (4, 8), "precision": ("fp32", "bf16"), "layout": ("nchw", "nhwc")},
-            "batch precision layout",
-            list(product((4, 8), ("fp32", "bf16"), ("nchw", "nhwc"))),
-        ),
-        (
-            {"strategies": ("allreduce", "ps:2"), "batch": (4, 8)},
-            "strategy_label batch",
-            [("allreduce", 4), ("allreduce", 8), ("ps:2", 4), ("ps:2", 8)],
-        ),
-        ({"compile": (False, True)}, "compile", [False, True]),
-        (
-            {**SERVERS, "placement": ("fill", "round-robin"), "max_devices": 2},
-            "strategy server_placement placement",
-            [
-                *product(("allreduce",), ("beside",), ("fill", "round-robin")),
-                *product(("ps",), ("beside", "apart"), ("fill", "round-robin")),
-            ],
-        ),
-        # One value may be given without a list
-        (
-            {"batch": 4, "precision": "bf16", "layout": "nchw", "compile": True},
-            "batch precision layout compile",
-            [(4, "bf16", "nchw", True)],
-        ),
-        # The batch of a model is not multiplied
-        (
-            {"models": ("mnist:3", "alexnet"), "batch": (4, AUTO)},
-            "model batch",
-            [("mnist", 3), ("alexnet", 4), ("alexnet", AUTO)],
-        ),
-        # A search leaves out what a framework does not have
-        (
-            {"frameworks": ("torch", "mxnet"), "strategies": ("allreduce", "ps:1"), "search": "lists"},
-            "framework strategy",
-            [("torch", "allreduce"), ("torch", "ps"), ("mxnet", "ps")],
-        ),
-        # In the default space of a search, settings that are given stay
-        (
-            {"search": "default", "batch": 8, "strategies": ("allreduce",), "precision": "fp32", "layout": "nchw"},
-            "strategy batch precision layout compile",
-            [("allreduce", 8, "fp32", "nchw", False)],
-        ),
-        # A study has a weak and a strong ladder of each network
-        ({}, "scaling", ["weak"]),
-        (
-            {"models": ("mnist:64", "alexnet:8"), "study": True},
-            "model scaling batch",
-            [("mnist", "weak", 64), ("alexnet", "weak", 8), ("mnist", "strong", 64), ("alexnet", "strong", 8)],
-        ),
-        (
-            {"models": ("mnist:64",), "study": True, "strong_batch": 256},
-            "scaling batch",
-            [("weak", 64), ("strong", 256)],
-        ),
-        (
-            {"batch": (16, 32), "study": True, "strong_batch": 64},
-            "scaling batch",
-            [("weak", 16), ("weak", 32), ("strong", 64)],
-        ),
-        (
-            {"strategies": ("local", "allreduce"), "study": True},
-            "strategy scaling",
-            [("local", "weak"), ("allreduce", "weak"), ("allreduce", "strong")],
-        ),
-        *(
-            ({"models": (f"mnist:{batch}",), "devices": ladder, "study": True}, "batch", [batch, strong])
-            for batch, ladder, strong in ((65, (1, 2, 4), 64), (3, (1, 2, 4), 4), (32, (1, 2, 4, 6), 24))
-        ),
-        # Training to an accuracy
-        ({"models": ("inceptionv3",), **LEARN}, "classes image_size data", [(10, 299, "cifar10")]),
-        (
-            {"models": ("inception-bn-28-small",), **LEARN},
-            "learning_rate weight_decay schedule",
-            [(0.1, 5e-4, "cosine")],
-        ),
-        (
-            {"models": ("inception-bn-28-small",), **OWN_TRAINING, **LEARN},
-            " ".join(OWN_TRAINING),
-            [tuple(OWN_TRAINING.values())],
-        ),
-        ({"models": ("resnet18",), "classes": 1000, **LEARN}, "classes", [1000]),
-    ],
-)
-def test_settings_become_configs(settings: dict[str, Any], names: str, expected: list[Any]) -> None:
-    assert [attrgetter(*names.split())(config) for config in plan(cpus(8), **settings).configs] == expected
 
 
 @pytest.mark.parametrize(
@@ -118,47 +22,6 @@ def test_settings_become_configs(settings: dict[str, Any], names: str, expected:
 )
 def test_the_default_space_has_one_batch_where_it_is_given_or_that_of_all_devices(settings: dict[str, Any]) -> None:
     assert {config.batch for config in plan(cpus(8), search="default", **settings).configs} == {5}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"frameworks": ("torch", "mxnet"), "strategies": ("allreduce", "ps:1")},
-            "mxnet has no strategy 'allreduce'",
-        ),
-        # Nothing of it remains for a search
-        (
-            {"frameworks": ("torch", "mxnet"), "strategies": ("ps:1",), "precision": ("bf16",), "search": "lists"},
-            "mxnet has no precision 'bf16'",
-        ),
-        ({"strategies": ("allreduce", "independent"), "search": "lists"}, "'independent': nothing is exchanged"),
-        ({"strong_batch": 64}, "strong batch 64: valid with --study"),
-        *(
-            ({"study": True, **settings}, message)
-            for settings, message in (
-                ({"repeats": 4}, "repeats 4: a study repeats every point at least 5 times; valid: 5 or more"),
-                ({"batch": (0,)}, "batch auto: a study has a weak and a strong ladder; valid with --study: a number"),
-                ({"max_devices": 1}, "study: only one device would be used"),
-                ({"strategies": ("local",)}, "study: only one device would be used"),
-                ({"strong_batch": 6}, "strong scaling: a global batch of 6"),
-            )
-        ),
-        (
-            {"explain": True, "data": "mnist", "epochs": 2},
-            "explain: an explanation is about steps; valid without --epochs",
-        ),
-        ({"epochs": 2}, "epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR"),
-        ({"data": "mnist", "warmup_epochs": 1.0}, "warmup epochs 1: valid with --epochs"),
-        ({"loaders": 2}, "loaders 2: synthetic images need none"),
-        ({"data": "cifar10"}, "model 'mnist' takes images of 1 channels, cifar10 has 3"),
-        ({"models": ("resnet18",), "classes": 5, **LEARN}, "classes 5: cifar10 has 10; valid: 10 or more"),
-        ({"models": ("resnet18:60000",), **LEARN}, "is more than the 50000 training images of cifar10"),
-        ({"models": ("resnet18:30000",), "max_devices": 1, "data": "cifar10", "epochs": 1}, "is one step"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(settings: dict[str, Any], message: str) -> None:
-    assert message in refusal(**settings)
 
 
 def test_the_default_space_is_what_the_framework_offers_on_this_device() -> None:

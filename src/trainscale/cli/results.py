@@ -1,7 +1,6 @@
 """What a person sees when a run ends: the tables, and one line that says where all results are."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
@@ -30,7 +29,11 @@ def print_results(runs: Sequence[Run], location: str) -> None:
         if any(series.learns for series in runs[0].series):
             _print_learning(console, runs[0])
         if (runs[0].directory / "batches.json").exists():  # the batches of --batch auto
-            _print_batches(console, runs[0].directory)
+            from ..measure.batches import describe_search, read_batches
+
+            for search in read_batches(runs[0].directory).values():
+                if search.done:
+                    console.print(describe_search(search), soft_wrap=True, markup=False)
     for run in runs:
         place, prefix = (f"{run.label}/", f"{run.label}: ") if len(runs) > 1 else (location, "")
         verdicts = list_closing_verdicts(run.info, run.records)
@@ -42,14 +45,6 @@ def print_results(runs: Sequence[Run], location: str) -> None:
             console.print(f"{prefix}{line}", soft_wrap=True, markup=False)
     summary = "(open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
     console.print(f"results: {location}/  {summary}", soft_wrap=True, markup=False)
-
-
-def _print_batches(console: Console, directory: Path) -> None:
-    from ..measure.batches import describe_search, read_batches
-
-    for search in read_batches(directory).values():
-        if search.done:
-            console.print(describe_search(search), soft_wrap=True, markup=False)
 
 
 def print_summary_lines(run: Run) -> None:

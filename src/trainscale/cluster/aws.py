@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, TrainscaleError
-from ..worker.type_aliases import JsonObject
 
 MARK = "trainscale-stack"  # the tag of our stacks, which AWS also puts on all that they create
 TAG = "trainscale-cluster"  # of instances, disks and the file system; in aws_stack.yaml
@@ -228,17 +227,13 @@ def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], N
 
 def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
     with explain_errors():
-        group = {item.get("LogicalResourceId"): item.get("PhysicalResourceId") for item in _list_resources(aws, stack)}
+        resources = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
+        group = {item.get("LogicalResourceId"): item.get("PhysicalResourceId") for item in resources}
         if not group.get(_WORKERS):
             return []
         activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=group[_WORKERS])["Activities"]
     messages = [item.get("StatusMessage") for item in activities if item["StatusCode"] == "Failed"]
     return list(dict.fromkeys(filter(None, messages)))
-
-
-def _list_resources(aws: AwsClients, stack: Stack) -> list[JsonObject]:
-    resources: list[JsonObject] = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
-    return resources
 
 
 def find_first_failure(aws: AwsClients, stack_id: str) -> str:
@@ -266,9 +261,10 @@ def delete_stack(aws: AwsClients, stack: Stack) -> None:
                 return
             except WaiterError:
                 continue
+        resources = aws.cloudformation.describe_stack_resources(StackName=stack.id)["StackResources"]
         remaining = [
             f"  {item.get('LogicalResourceId')} {item.get('PhysicalResourceId')}: {item.get('ResourceStatusReason')}"
-            for item in _list_resources(aws, stack)
+            for item in resources
             if item["ResourceStatus"] == "DELETE_FAILED"
         ]
     lines = "\n".join(remaining or [f"  the stack {stack.name}"])

@@ -23,7 +23,10 @@ _KEYS = ("slots", "port", "user", "python", "setup")
 _IGNORED = ("max_slots", "max-slots")  # Open MPI has them; this project never oversubscribes
 _NAME = re.compile(r"[\w][\w.:%-]{0,252}", re.ASCII)
 _LONGEST_LINE = 4096  # characters
-_NUMBERS = {key: replace(whole(1, most), name=f"{key} 1 … {most}") for key, most in (("port", 65535), ("slots", 65536))}
+_NUMBERS = {
+    "port": replace(whole(1, 65535), name="port 1 … 65535"),
+    "slots": replace(whole(1, 65536), name="slots 1 … 65536"),
+}
 _MOST_BYTES = 1 << 24  # of a hosts file
 _ADDRESS_AND_PORT = re.compile(r"(?P<address>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 _MOST_CPU_SLOTS = 8  # by default: a ladder to 128 single cores would measure the memory bus
