@@ -25,13 +25,14 @@ def command(host: Host, settings: SshSettings | None = None, **access: Any) -> l
     return SshLauncher(HostAccess((host,), **access), settings).command(host.name)
 
 
-def test_ssh_is_called_with_the_alias_port_user_configuration_and_agent() -> None:
+def test_ssh_is_called_with_the_alias_port_user_configuration_and_agent(tmp_path: Path) -> None:
     assert command(Host("node1")) == ["ssh", *OPTIONS, "-a", "--", "node1", REMOTE]
     assert command(Host("10.0.0.1", alias="worker1"))[-3:] == ["--", "worker1", REMOTE]
-    settings = SshSettings(ssh_config="/home/me/my config", forward_agent=True)
+    (config := tmp_path / "my config").touch()
+    settings = SshSettings(ssh_config=str(config), forward_agent=True)
     argv = command(Host("10.0.0.1", port=2222, user="me"), settings, connect_seconds=3)
     assert argv == [
-        "ssh", *OPTIONS[:-1], "ConnectTimeout=3", "-A", "-F", "/home/me/my config", "-p", "2222", "-l", "me",
+        "ssh", *OPTIONS[:-1], "ConnectTimeout=3", "-A", "-F", str(config), "-p", "2222", "-l", "me",
         "--", "10.0.0.1", REMOTE,
     ]  # fmt: skip
 
