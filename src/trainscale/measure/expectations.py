@@ -26,9 +26,9 @@ from ..spec.plan import Plan
 from ..worker import models
 from ..worker.config import ALLOCATORS, TUNED
 from ..worker.frameworks.catalog import FRAMEWORKS, explain_foreign
-from ..worker.job import Measure, PluginReference, Task
+from ..worker.job import ASYNCHRONOUS, Measure, PluginReference, Task
 from ..worker.type_aliases import JsonObject
-from ..worker.witness import ASYNCHRONOUS, count_first_steps, find_exchange
+from ..worker.witness import count_first_steps
 from ..worker.witness.sketch import SIZE
 from .context import RunContext
 
@@ -91,8 +91,9 @@ class Expectations:
 
 
 def find_expectation_file(plan: Plan, trial: Trial) -> Path:
-    config, exchange = trial.config, find_exchange(trial.config.strategy)
-    pulls = exchange == ASYNCHRONOUS and FRAMEWORKS[config.framework].pulls_before_step
+    config = trial.config
+    exchange = config.strategy if config.strategy in ASYNCHRONOUS else "synchronous"
+    pulls = config.strategy == "ps-async" and FRAMEWORKS[config.framework].pulls_before_step
     model = models.resolve(config.model)
     plugins = [plugin for plugin in list_plugins(config) if model and plugin == model.plugin]
     files: list[Any] = []  # what changes when another data set lies in the same place

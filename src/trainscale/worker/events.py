@@ -250,6 +250,12 @@ _HEARTBEAT_SECONDS = 1.0
 _BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent
 _MOST_CALLS, _LONGEST_NAME = 50, 30  # of a stack, and characters of a name: they fit into a line
 _SHORTEST_TEXT = 16  # characters: a shorter text is not cut
+_TRACEBACK = "Traceback (most recent call last):"
+# Lines before the one that explains an error of TensorFlow: headings, nodes and tracebacks.
+_HEADING = re.compile(
+    r"\s*$|=+$|\s*\^|  File |Traceback|Graph execution error|Detected at node|([A-Z_]+: )?From /job:\S*$|\s*\(\d+\)"
+    r"|\d+ root error"
+)
 
 
 def encode(event: Event, rank: int | None = None, sequence: int | None = None) -> bytes:
@@ -265,6 +271,15 @@ def encode(event: Event, rank: int | None = None, sequence: int | None = None) -
         if len(texts[name]) < _SHORTEST_TEXT:
             raise ValueError(f"an event of {len(line)} bytes cannot be sent: {sorted(values)}")
         values[name] = "…" + texts[name][len(texts[name]) // 4 :]
+
+
+def find_explaining_line(text: str) -> str:
+    """Return the line of an error that explains the most."""
+    first, *others = [line for line in text.splitlines() if line.strip()] or [""]
+    if first.endswith(_TRACEBACK):
+        causes = [line for line in others if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        return first[: -len(_TRACEBACK)] + (causes or others or [""])[-1].strip()
+    return next((line for line in (first, *others) if not _HEADING.match(line)), first).strip()
 
 
 def claim_stdout() -> int:

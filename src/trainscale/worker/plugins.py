@@ -7,14 +7,12 @@ package that an environment does not have is imported from the folder that the j
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import operator
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from .frameworks import catalog as frameworks
@@ -29,7 +27,12 @@ def use(plugins: Iterable[PluginReference], python_path: Sequence[str] = ()) -> 
     sys.path[:0] = python_path
     for plugin in plugins:
         if plugin.folder and importlib.util.find_spec(plugin.package) is None:
-            sys.meta_path.append(_PackageFinder(plugin.package, plugin.folder))
+            # Not by sys.path, because a plug-in's neighbours belong to another environment.
+            spec = importlib.machinery.PathFinder.find_spec(plugin.package, [plugin.folder])
+            if spec is not None:
+                module = sys.modules[plugin.package] = importlib.util.module_from_spec(spec)
+                assert spec.loader is not None
+                spec.loader.exec_module(module)
         add(plugin)
 
 
@@ -93,17 +96,3 @@ def _check_framework(framework: frameworks.Framework) -> None:
 def _check_reference(field: str, value: Any) -> None:
     if not isinstance(value, str) or value.startswith(".") or not all(value.partition(":")):
         raise ValueError(f"{field} {value!r} must be 'module:name', with the module's full name")
-
-
-class _PackageFinder(importlib.abc.MetaPathFinder):
-    """Finds one top-level package or module in a folder."""
-
-    def __init__(self, name: str, folder: str) -> None:
-        self._name, self._folder = name, folder
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        return importlib.machinery.PathFinder.find_spec(fullname, [self._folder])

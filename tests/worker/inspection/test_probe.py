@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainscale.worker.inspection.probe import ProbeRequest, find_explaining_line, run_probes
+from trainscale.worker.events import find_explaining_line
+from trainscale.worker.inspection.probe import ProbeRequest, run_probes
 
 TENSORFLOW = """tensorflow does not import: ImportError: Traceback (most recent call last):
   File "site-packages/tensorflow/python/pywrap_tensorflow.py", line 73, in <module>

@@ -49,7 +49,7 @@ def test_pytorchs_tensors_compute_what_numpys_arrays_do(arithmetic: str) -> None
     graph = models.build("every-kind")
     samples, labels = source.make_samples(1, 0, 4, (3, 33, 33), 7)
     losses, gradients = [], []
-    for arrays in (Arrays(arithmetic), TorchArrays("fp64", "cpu").make_like(arithmetic)):
+    for arrays in (Arrays(arithmetic), TorchArrays(arithmetic, "cpu")):
         weights = {name: arrays.make_array(values) for name, values in models.initial_weights(graph, 1).items()}
         loss, by_name = ReferenceNetwork(graph, arrays).compute_gradients(weights, samples[::-1], labels[::-1])
         losses.append(loss)

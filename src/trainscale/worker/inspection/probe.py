@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 from .. import plugins
 from ..config import Config
-from ..events import MARK, FrameworkFacts, claim_stdout, encode
+from ..events import MARK, FrameworkFacts, claim_stdout, encode, find_explaining_line
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import PluginReference
 from ..start import START
@@ -84,15 +83,6 @@ def _read_answer(framework: str, code: int, output: bytes) -> FrameworkFacts:
     end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     last_line = f": {lines[-1]}" if lines else ""
     return FrameworkFacts(False, f"the Python of {framework} {end}{last_line}")
-
-
-def find_explaining_line(text: str) -> str:
-    """Return the line of a message that explains the most; it may hold a traceback."""
-    first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    if not first.endswith("Traceback (most recent call last):"):
-        return first
-    causes = [line for line in others if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return first[: -len("Traceback (most recent call last):")] + (causes or others or [""])[-1]
 
 
 def main(arguments: list[str]) -> int:

@@ -122,14 +122,14 @@ def set_usage(sample: RankSample, before: dict[str, Any]) -> None:
             setattr(sample, name, max(0, value - before[name]))
 
 
-# ---- energy; none is reported where nothing counts it
+# ---- energy
 
 
 class EnergyCounter:
-    """``read`` returns joules since some moment. ``source`` is ``nvml`` or ``rapl``."""
+    """``read`` returns joules since some moment. ``source`` is ``nvml``, ``rapl`` or empty."""
 
     def __init__(self, source: str = "", read: Callable[[], float | None] = lambda: None) -> None:
-        self.source = source
+        self.source = "" if read() is None else source
         self._read = read
         self._before: float | None = None
 
@@ -157,8 +157,7 @@ def open_counter(job: Job) -> EnergyCounter:
             except NvmlError:
                 return None
 
-        is_counted = not job.device.shared and read_gpu() is not None
-        return EnergyCounter("nvml", read_gpu) if is_counted else EnergyCounter()
+        return EnergyCounter() if job.device.shared else EnergyCounter("nvml", read_gpu)
 
     names = [name for name in os.listdir(RAPL) if _PACKAGE.fullmatch(name)] if os.path.isdir(RAPL) else []
     packages = [f"{RAPL}/{name}" for name in names]
@@ -168,5 +167,4 @@ def open_counter(job: Job) -> EnergyCounter:
         return None if None in microjoules or not packages else sum(filter(None, microjoules)) / 1e6
 
     is_first = job.addresses.index(job.addresses[job.rank]) == job.rank
-    is_counted = is_first and read_packages() is not None
-    return EnergyCounter("rapl", read_packages) if is_counted else EnergyCounter()
+    return EnergyCounter("rapl", read_packages) if is_first else EnergyCounter()

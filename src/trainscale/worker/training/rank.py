@@ -15,7 +15,16 @@ from .. import plugins
 from ..config import select_allocator_variables
 from ..data.facts import SYNTHETIC
 from ..data.source import open_source
-from ..events import Emitter, HeartbeatSender, Hello, MemoryLimit, RankError, Ready, claim_stdout
+from ..events import (
+    Emitter,
+    HeartbeatSender,
+    Hello,
+    MemoryLimit,
+    RankError,
+    Ready,
+    claim_stdout,
+    find_explaining_line,
+)
 from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..frameworks.environments import open_cache
@@ -36,7 +45,7 @@ from .rendezvous import Rendezvous
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
-_PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98")
+_PORT_TAKEN = ("address already in use", "eaddrinuse", "errno: 98", "errno 98", "could not start grpc server")
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -46,6 +55,7 @@ _NO_MEMORY = (
     "failed to allocate",
     "out_of_memory",  # CUDA_ERROR_…
     "oom when allocating",  # TensorFlow
+    "resourceexhaustederror",
     "alloc_failed",  # CUDNN_STATUS_…, CUBLAS_STATUS_…
 )
 # Errors that mean a lack of memory only if the rank's memory is limited: of threads and their
@@ -75,9 +85,7 @@ def run_job(work: Callable[[Job, Emitter], None]) -> int:
         if not isinstance(error, CannotCompute):
             traceback.print_exc()
             sys.stderr.flush()
-        text = str(error).strip() or type(error).__name__
-        lines = text.splitlines()
-        line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]  # MXNet's hold one
+        line = find_explaining_line(str(error).strip()) or type(error).__name__
         message = line if len(line) < 400 else line[:400] + "…"
         emit(RankError(classify(error, job.memory_share > 0), message))
         # A regular exit of some frameworks waits for their peers, forever if those are gone.

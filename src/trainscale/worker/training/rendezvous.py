@@ -130,13 +130,12 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
     """Return a connection on which rank 0 has welcomed this rank. Retry until the time is up:
     rank 0 may still be starting, and may have many other callers.
     """
-    deadline = time.monotonic() + _CONNECT_SECONDS
-    while True:
+    deadline, reason = time.monotonic() + _CONNECT_SECONDS, ""
+    while time.monotonic() < deadline:
         try:
             connection = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
+        except OSError as error:
+            reason = f": {error}"
         else:
             with suppress(OSError):
                 # If no process listens yet, this end may be given the very port that it calls.
@@ -148,6 +147,5 @@ def _connect(address: str, port: int, greeting: bytes) -> socket.socket:
                             connection.settimeout(None)
                             return connection
             connection.close()
-        if time.monotonic() > deadline:
-            raise ConnectionError(f"rank 0 did not admit this rank within {_CONNECT_SECONDS:.0f} s")
         time.sleep(_RETRY_SECONDS)
+    raise ConnectionError(f"rank 0 did not admit this rank within {_CONNECT_SECONDS:.0f} s{reason}")

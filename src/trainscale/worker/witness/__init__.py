@@ -13,13 +13,6 @@ if TYPE_CHECKING:
 
 STEPS = 2  # the first starts from the initial weights; the second shows momentum
 
-# How the ranks of a strategy exchange what they learn.
-SYNCHRONOUS, INDEPENDENT, ASYNCHRONOUS = "synchronous", "independent", "asynchronous"
-
-
-def find_exchange(strategy: str) -> str:
-    return {"independent": INDEPENDENT, "ps-async": ASYNCHRONOUS}.get(strategy, SYNCHRONOUS)
-
 
 def count_first_steps(config: Config) -> int:
     """Return how many steps of each rank are compared.
@@ -27,5 +20,4 @@ def count_first_steps(config: Config) -> int:
     One behind asynchronous servers, where the step of every rank is an update, so that momentum
     shows in the first round; and one of epochs, because only their first step is not timed.
     """
-    is_asynchronous = find_exchange(config.strategy) == ASYNCHRONOUS
-    return 1 if is_asynchronous or config.trains_epochs else STEPS
+    return 1 if config.strategy == "ps-async" or config.trains_epochs else STEPS

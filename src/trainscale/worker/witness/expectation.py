@@ -48,7 +48,7 @@ from ..job import Job
 from ..models import CROSS_ENTROPY, build, find_samples, initial_weights
 from ..training.rank import CannotCompute, run_job
 from ..type_aliases import NamedArrays
-from . import ASYNCHRONOUS, INDEPENDENT, STEPS, count_first_steps, find_exchange
+from . import STEPS, count_first_steps
 from .reference import (
     Arrays,
     ReferenceNetwork,
@@ -107,7 +107,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both would compute alike, another order of the samples shows how much rounding matters.
     is_same = job.config.precision == arrays.arithmetic
-    timed_arrays = arrays.make_like(job.config.precision)
+    timed_arrays = type(arrays)(job.config.precision, arrays.device)
     timed = ReferenceSteps(job, timed_arrays, batches, heartbeat, is_reversed=is_same).take([0])
 
     names, head = steps.names, steps.names.index(steps.head)
@@ -173,10 +173,10 @@ class ReferenceSteps:
         self._rate = learning_rate_schedule(job)
 
     def take_all(self) -> Outcome:
-        exchange, ranks = find_exchange(self._job.config.strategy), range(self._job.workers)
-        if exchange == ASYNCHRONOUS:
+        strategy, ranks = self._job.config.strategy, range(self._job.workers)
+        if strategy == "ps-async":
             return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
-        if exchange != INDEPENDENT:
+        if strategy != "independent":
             return self.take(ranks)
         alone = [self.take([rank]) for rank in ranks]
         steps = zip(*(outcome.losses for outcome in alone))

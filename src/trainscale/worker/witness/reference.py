@@ -43,9 +43,6 @@ class Arrays:
         self._rounds_results = arithmetic in _ROUNDS_RESULTS
         self.dtype: Any = getattr(numpy, f"float{8 * self.item_bytes}")
 
-    def make_like(self, arithmetic: str) -> Arrays:
-        return type(self)(arithmetic, self.device)
-
     def make_array(self, values: Any) -> Any:
         return self.module.array(values, dtype=self.dtype)
 

@@ -21,7 +21,7 @@ from ..models.weights import initial_weights, make_initial
 from ..sample import Report, keep_finite
 from ..training.rendezvous import Rendezvous
 from ..type_aliases import NamedArrays
-from . import ASYNCHRONOUS, count_first_steps, find_exchange
+from . import count_first_steps
 from .sketch import sketch_weights
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Witness:
         self._adapter, self._job, self._rendezvous = adapter, adapter.job, rendezvous
         self._report, self._proof = report, report.witness
         # Ranks take their first steps in turns, so that the servers' weights can be predicted.
-        self._takes_turns = find_exchange(self._job.config.strategy) == ASYNCHRONOUS
+        self._takes_turns = self._job.config.strategy == "ps-async"
         self._losses: list[float | None] = []
         self._names: list[str] = []
         self._steps_left = 0

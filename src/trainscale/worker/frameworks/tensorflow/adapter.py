@@ -6,10 +6,8 @@ A step is one tf.function. Parameter servers are in parameter_server.py.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
 import glob
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,38 +23,12 @@ from ...sample import COLD, NONE, WARM
 from ...type_aliases import NamedArrays
 from ..base import Adapter, learning_rate_schedule, list_common_versions
 from ..environments import XLA_CACHE_FLAG
-from . import find_informative_line
 from . import network as networks
 from .network import GraphNetwork, UserNetwork, count_correct, make_style
 
 _GPU_LAG = 2
 
 
-def shorten_errors(adapter: type) -> type:
-    """Have an adapter's public methods raise errors of one line, caused by the complete error."""
-    for name, method in list(vars(adapter).items()):
-        if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(adapter, name, _shorten_errors_of(method))
-    return adapter
-
-
-def _shorten_errors_of(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(*arguments: Any) -> Any:
-        try:
-            return method(*arguments)
-        except tf.errors.OpError as error:
-            message = find_informative_line(str(error))
-            if isinstance(error, tf.errors.ResourceExhaustedError):
-                raise MemoryError(message) from error
-            if "could not start grpc server" in message.lower():
-                raise OSError(errno.EADDRINUSE, f"address already in use: {message}") from error
-            raise RuntimeError(message) from error
-
-    return call
-
-
-@shorten_errors
 class TensorFlowAdapter(Adapter):
     """One device without communication. ``independent`` is this on every worker."""
 
@@ -288,7 +260,6 @@ class TensorFlowAdapter(Adapter):
         return self.network(images, self.variables, self._statistics, dropping=self._dropping)[0]
 
 
-@shorten_errors
 class TensorFlowAllreduceAdapter(TensorFlowAdapter):
     """MultiWorkerMirroredStrategy with a custom training loop; each worker has one replica."""
 

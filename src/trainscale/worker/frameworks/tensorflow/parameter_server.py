@@ -27,11 +27,10 @@ from ...type_aliases import NamedArrays
 from ..base import Adapter, learning_rate_schedule, transpose
 from ..environments import choose_inter_op_threads
 from . import network as networks
-from .adapter import TensorFlowAdapter, list_addresses, shorten_errors
+from .adapter import TensorFlowAdapter, list_addresses
 from .network import GraphNetwork
 
 
-@shorten_errors
 class ParameterServerAdapter(TensorFlowAdapter):
     """The first worker initialises what all share."""
 
