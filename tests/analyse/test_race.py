@@ -1,6 +1,6 @@
 """The race of a search: who leaves when, what comes next, and how often the truly fastest candidate is kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -62,8 +62,6 @@ def test_a_candidate_that_cannot_go_on_leaves_with_its_reason() -> None:
 
 
 # ---- the promise
-
-Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def simulate(means: Sequence[float], sigmas: Sequence[float], seed: int, runs: int = 400) -> tuple[float, float]:

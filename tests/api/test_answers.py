@@ -52,11 +52,6 @@ def test_best_has_the_choices_of_the_command(folder: Path) -> None:
     assert best.text == printed(folder, "best", "first", "second", "--by", "efficiency", "--markdown")
 
 
-def test_best_refuses_an_unknown_criterion(folder: Path) -> None:
-    with pytest.raises(ts.InputError, match="unknown criterion 'speed'"):
-        ts.best(ts.load(folder / "first"), by="speed")
-
-
 def test_compare_has_the_ratios_and_the_gate_of_the_command(folder: Path) -> None:
     one_series = f"{folder}/first:AlexNet · torch · allreduce"
     comparison = ts.compare(one_series, ts.load(folder / "second"), threshold=0.02, devices=[2])
@@ -68,15 +63,13 @@ def test_compare_has_the_ratios_and_the_gate_of_the_command(folder: Path) -> Non
     arguments = ("compare", one_series, str(folder / "second"), "--threshold", "2%", "--devices", "2", "--markdown")
     assert comparison.text == printed(folder, *arguments, code=1)
     assert "regression beyond" in comparison._repr_markdown_()
+    without_gate = ts.compare(one_series, folder / "second")
+    assert (without_gate.outcome, len(without_gate.points)) == (None, 2)
 
 
-def test_compare_without_a_gate_has_no_outcome(folder: Path) -> None:
-    comparison = ts.compare(f"{folder}/first:AlexNet · torch · allreduce", folder / "second")
-    assert comparison.outcome is None
-    assert len(comparison.points) == 2
-
-
-def test_compare_refuses_what_differs(folder: Path) -> None:
+def test_wrong_arguments_and_what_differs_are_refused(folder: Path) -> None:
+    with pytest.raises(ts.InputError, match="unknown criterion 'speed'"):
+        ts.best(ts.load(folder / "first"), by="speed")
     with pytest.raises(ts.InputError):
         ts.compare(f"{folder}/first:AlexNet · torch · ps:1", ts.load(folder / "second"))
     with pytest.raises(ts.InputError, match="unknown name 'wether'"):

@@ -25,6 +25,9 @@ def test_a_run_has_its_series_points_and_trials(run: ts.Run) -> None:
     assert len(run.trials) == 18
     assert run.series[0].headline.startswith("4 devices give 3.00×")
     assert run.series[0].config["framework"] == "torch"
+    failed = run.points[-1]
+    assert (failed.ok, failed.status, failed.samples_per_second) == (False, "oom", None)
+    assert failed.reason == "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 def test_the_statistics_are_those_of_the_analysis(run: ts.Run) -> None:
@@ -32,12 +35,6 @@ def test_the_statistics_are_those_of_the_analysis(run: ts.Run) -> None:
     for point, expected in zip(run.points, analysed, strict=True):
         assert (point.samples_per_second, point.efficiency) == (expected.samples_per_second, expected.efficiency)
         assert (point.step_seconds, point.host_peak_bytes) == (expected.step_seconds, expected.host_peak_bytes)
-
-
-def test_a_point_without_a_result_says_why(run: ts.Run) -> None:
-    failed = run.points[-1]
-    assert (failed.ok, failed.status, failed.samples_per_second) == (False, "oom", None)
-    assert failed.reason == "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 def test_intervals_of_a_run_with_a_budget_are_wider(tmp_path: Path) -> None:
@@ -51,11 +48,6 @@ def test_intervals_of_a_run_with_a_budget_are_wider(tmp_path: Path) -> None:
     assert relative[1] > 1.4 * relative[0]  # type: ignore[operator]
 
 
-def test_accuracies_of_a_point(tmp_path: Path) -> None:
-    (point,) = ts.load(write_run(tmp_path / "run", [learning_record()])).points
-    assert point.valid_accuracy == ts.Interval(0.82)
-
-
 def test_frames_have_a_row_for_each_trial(run: ts.Run) -> None:
     assert len(run.to_pandas()) == run.to_polars().height == run.to_arrow().num_rows == 18
 
@@ -66,14 +58,14 @@ def test_charts_are_valid_objects_of_altair(quantity: str, run: ts.Run) -> None:
         assert chart.to_dict()["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
 
 
-def test_the_chart_of_accuracies_needs_training_to_an_accuracy(run: ts.Run, tmp_path: Path) -> None:
+def test_an_unknown_chart_and_one_of_accuracies_that_were_not_trained_for_are_refused(
+    run: ts.Run, tmp_path: Path
+) -> None:
     learnt = ts.load(write_run(tmp_path / "learnt", [learning_record()]))
+    assert [point.valid_accuracy for point in learnt.points] == [ts.Interval(0.82)]
     assert learnt.chart("accuracy").to_dict()["$schema"]
     with pytest.raises(ts.InputError, match="nothing was trained to an accuracy"):
         run.chart("accuracy")
-
-
-def test_an_unknown_chart_is_refused(run: ts.Run) -> None:
     with pytest.raises(ts.InputError, match="unknown chart 'sped'"):
         run.chart("sped")
 

@@ -34,15 +34,10 @@ def test_every_setting_has_an_entry_with_its_key_flags_and_default(field: Settin
     assert default == (field.default_phrase or "none")
 
 
-def test_every_flag_that_is_no_setting_is_described() -> None:
-    flags = {"-o", "--output", "--fresh", "--retry-failed", "--summary-line", "--to", "--project", "--debug", "--help"}
-    assert {*flags, "--version"} <= coded(text("options.md"))
-
-
-@pytest.mark.parametrize("command", ["run", "watch", "study", "completion"])
+@pytest.mark.parametrize("command", ["run", "watch", "study", "completion", "export"])
 def test_every_flag_of_a_command_is_described(command: str) -> None:
     flags = {name for action in collect_parsers()[command].actions for name in action.option_strings}
-    assert flags <= coded(text("options.md")) | coded(text("study.md"))
+    assert flags | {"--help", "--version"} <= coded(text("options.md")) | coded(text("study.md"))
 
 
 def test_no_page_names_a_flag_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,24 +67,24 @@ def test_every_environment_has_a_row_with_its_frameworks_and_versions(name: str)
         assert version in versions.values() or version == "1.23.5", version
 
 
-def test_every_state_of_an_environment_is_explained() -> None:
-    assert {READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT} <= coded(text("environments.md"))
-
-
-def test_every_strategy_is_explained() -> None:
-    assert {f"`{name}`" for name in STRATEGIES} <= {row[0] for row in rows(text("running.md"))}
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("environments.md", {READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT}),
+        ("running.md", set(STRATEGIES)),
+        ("models.md", set(models.KINDS)),
+    ],
+)
+def test_every_state_strategy_and_kind_of_layer_is_explained(page: str, names: set[str]) -> None:
+    assert names <= coded(text(page))
 
 
 @pytest.mark.parametrize("framework", OWN_FRAMEWORKS, ids=lambda framework: framework.name)
-def test_the_table_of_strategies_is_that_of_the_code(framework: Framework) -> None:
+def test_the_tables_of_strategies_layouts_and_precisions_are_those_of_the_code(framework: Framework) -> None:
     head, _, *body = rows(under(text("running.md"), "### Which framework offers what"))
     assert head == ["framework", *(f"`{name}`" for name in STRATEGIES)]
     (row,) = (row for row in body if row[0] == f"`{framework.name}`")
     assert row[1:] == [framework.engines.get(name, "–") for name in STRATEGIES]
-
-
-@pytest.mark.parametrize("framework", OWN_FRAMEWORKS, ids=lambda framework: framework.name)
-def test_the_table_of_layouts_and_precisions_is_that_of_the_code(framework: Framework) -> None:
     table = rows(under(text("running.md"), "### NCHW or NHWC"))
     (row,) = (row for row in table if row[0] == f"`{framework.name}`")
     listed = [re.findall(r"`([^`]+)`", cell) for cell in row]
@@ -168,10 +163,6 @@ def test_every_model_is_listed_with_its_exact_counts(name: str) -> None:
     if smallest > 1:
         with pytest.raises(models.ShapeError):
             models.build(name, smallest - 1)
-
-
-def test_every_layer_kind_is_named() -> None:
-    assert set(models.KINDS) <= coded(text("models.md"))
 
 
 def test_the_table_of_defaults_is_that_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""The commands in the documentation are understood, and its links and paths lead somewhere."""
+"""The commands in the documentation are understood; its links and paths, and files that the source names, exist."""
 
 import re
 import shlex
@@ -29,6 +29,10 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.env", "spec.settings"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
     monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
+
+
+# Commands that would start a framework, ask a cluster, or look at this user's files: here only their parsers.
+ASKS = ("check", "env", "cluster", "parse-log", "data", "watch")
 
 
 class Reached(BaseException):
@@ -81,7 +85,11 @@ def test_the_commands_in_the_docs_are_understood(
     monkeypatch.setattr("trainscale.measure.measure.check_frameworks", reached)
     monkeypatch.setattr("trainscale.cli.checks.check_frameworks", reached)
     before = sorted(folder.rglob("*"))
-    if {"slurm", "yarn", "ray"} & {*argv}:  # would ask the cluster: here only its parser
+    if argv[:2] == ["env", "create"]:
+        monkeypatch.setattr("trainscale.cli.env.environments.create", reached)
+        with pytest.raises(Reached):
+            cli.main(argv)
+    elif argv[0] in ASKS or {"slurm", "yarn", "ray"} & {*argv}:
         assert cli.main([*argv, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
     elif argv[0] in ("run", "parity"):
@@ -93,22 +101,8 @@ def test_the_commands_in_the_docs_are_understood(
     elif argv[0] in ("report", "best", "explain", "export", "notebook", "predict", "study") or "--like" in argv:
         assert cli.main(argv) == 2
         assert "no run was recorded here" in capsys.readouterr().err
-    elif argv[:2] == ["env", "create"]:
-        monkeypatch.setattr("trainscale.cli.env.environments.create", reached)
-        with pytest.raises(Reached):
-            cli.main(argv)
     elif argv[0] == "launch":  # what follows its own flags is a program's
         assert cli.main(["launch", "--no-such-flag", *argv[1:]]) == 2
-        assert "unknown flag" in capsys.readouterr().err
-    elif argv[0] in (
-        "check",
-        "env",
-        "cluster",
-        "parse-log",
-        "data",
-        "watch",
-    ):  # would start the framework, or look at this user's: here only its parser
-        assert cli.main([*argv, "--no-such-flag"]) == 2
         assert "unknown flag" in capsys.readouterr().err
     else:
         assert cli.main(argv) == 0
@@ -176,3 +170,34 @@ def test_the_changelog_has_this_version() -> None:
     import trainscale
 
     assert f"## [{trainscale.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+# ---- files that comments, docstrings and pages name
+
+FILES = [path for path in ROOT.glob("[!.]*/**/*") if path.is_file() and "__pycache__" not in path.parts]
+NAMES = {path.relative_to(ROOT).as_posix() for path in FILES if path.suffix in (".py", ".md", ".sh")}
+ENDINGS = {name[start:] for name in NAMES for start in (0, *(match.end() for match in re.finditer("/", name)))}
+OTHERS = {"parse_log.py", "my_training.py", "ray.py"}  # of other projects, and examples
+
+# The folders of this project, under which a path in a page must exist; those of the package are named without it.
+TOP = ("src", "docs", "tests", "bench", "examples")
+PACKAGE = sorted(path.name for path in (ROOT / "src" / "trainscale").iterdir() if path.is_dir() and path.name[0] != "_")
+FOLDERS = "|".join((*TOP, *PACKAGE))
+
+
+def test_files_that_the_source_names_exist() -> None:
+    pattern = r"(?<![\w/.{}-])(?:[\w-]+/)*[\w-]+\.(?:py|md)\b"
+    named = {path: set(re.findall(pattern, path.read_text())) for path in sorted((ROOT / "src").rglob("*.py"))}
+    missing = {path.name: names - OTHERS - ENDINGS for path, names in named.items()}
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "bench" / "README.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    """Paths such as `tests/lab`, `bench/overhead.py` or `launch/trial/state.py`. NAME in a path stands for any name."""
+    pattern = rf"(?<![\w/.:{{}}~$-])((?:{FOLDERS})/[\w./-]*[\w/])(?!\w|…|/?\*|\{{)"
+    named = [name for name in re.findall(pattern, page.read_text()) if not re.search("[A-Z]{3}", name)]
+    package = ROOT / "src" / "trainscale"
+    assert [name for name in named if not (ROOT / name).exists() and not (package / name).exists()] == []

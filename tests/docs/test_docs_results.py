@@ -1,33 +1,26 @@
-"""The documentation describes the files of a run: columns, fields and statuses."""
+"""The documentation describes the files of a run, columns, fields and statuses, and the recipes of training."""
 
 import csv
 import json
 import re
 from dataclasses import fields
-from typing import Any
 
 import pytest
 from doc_pages import coded, rows, text, under
+from factories import learning_config, learning_record, make_record
 from this_machine import MACHINE, find_example_devices
 
 from trainscale.measure.context import make_spec
 from trainscale.record import trial
 from trainscale.record.run import RunInfo, collect_provenance
-from trainscale.record.trial import OK, OUT_OF_MEMORY, Failure, RankSample, TrialRecord
+from trainscale.record.trial import OUT_OF_MEMORY, Epoch, Failure
 from trainscale.report.csv_json import render_results_csv, render_results_json
 from trainscale.runs import Run
-from trainscale.spec.config import Config, Trial
+from trainscale.spec.config import Config
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import make_plan
-from trainscale.worker.config import OMITTED_DEFAULTS
-
-CONFIG = Config("torch", "alexnet", 8, "allreduce", 224, 1000)
-
-
-def record(**changes: Any) -> TrialRecord:
-    rank = RankSample(rank=0, host="host", samples=80, window_seconds=1.0, step_seconds=(0.1,) * 10)
-    values = {"trial": Trial(CONFIG, 1, 0), "status": OK, "started": "", "seconds": 2.0, "ranks": (rank,)}
-    return TrialRecord(**{**values, **changes})
+from trainscale.worker.config import OMITTED_DEFAULTS, SCHEDULES
+from trainscale.worker.models import MODELS, TrainingDefaults
 
 
 def test_every_column_of_results_csv_is_described() -> None:
@@ -40,21 +33,25 @@ def test_every_column_of_results_csv_is_described() -> None:
 
 
 def test_every_field_of_results_json_is_described() -> None:
-    document = json.loads(render_results_json([Run.from_records(RunInfo({}), [record()])]))
+    document = json.loads(render_results_json([Run.from_records(RunInfo({}), [make_record()])]))
     (series,) = document["series"]
     (point,) = series["points"]
     section = under(text("results.md"), "## results.json")
     assert {*document, *series, *point, *point["images_per_second_cluster"]} <= coded(section)
+    run = Run.from_records(RunInfo({}), [learning_record(learning_config(until_accuracy=0.8))])
+    learning = json.loads(render_results_json([run]))["series"][0]["points"][0]["learning"]
+    assert {*learning, *learning["to_accuracy"], *learning["epochs"][0]} <= coded(section)
 
 
 def test_every_field_of_the_journal_is_described() -> None:
-    failed = record(status=OUT_OF_MEMORY, failure=Failure(OUT_OF_MEMORY, "too large"))
+    failed = make_record(status=OUT_OF_MEMORY, failure=Failure(OUT_OF_MEMORY, "too large"))
     line = json.loads(json.dumps(failed.to_dict()))
     section = under(text("results.md"), "## trials.jsonl")
     assert {*line, *line["config"], *line["ranks"][0], *line["failure"]} <= coded(section)
     later = set(OMITTED_DEFAULTS)
     assert {field.name for field in fields(Config)} == {*line["config"], *later}
     assert later <= coded(section)
+    assert {field.name for field in fields(Epoch)} <= coded(section.partition("### Epoch")[2])
 
 
 @pytest.mark.processes
@@ -73,3 +70,14 @@ def test_every_status_is_described() -> None:
     statuses |= {trial.MISSING, trial.SKIPPED}
     section = under(text("results.md"), "## Statuses")
     assert {row[0].strip("`") for row in rows(section)} >= statuses
+
+
+def test_the_training_defaults_and_schedules_are_those_of_the_code() -> None:
+    table = rows(under(text("training.md"), "## Training defaults"))[2:]
+    cells = [[cell.strip("`") for cell in row] for row in table]
+    documented = {name: TrainingDefaults(float(rate), float(decay), schedule) for name, rate, decay, schedule in cells}
+    usual = TrainingDefaults()
+    declared = {name: info.training for name, info in MODELS.items() if info.training != usual}
+    assert documented == {**declared, "any other": usual}
+    schedules = under(text("training.md"), "## Learning rate and schedule")
+    assert all(f"| `{name}" in schedules for name in SCHEDULES)

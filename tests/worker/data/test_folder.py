@@ -12,8 +12,6 @@ from small_sets import picture, real, write_folder
 from trainscale.worker.data import folder
 from trainscale.worker.data.facts import FOLDER, TRAIN, VALID, DataError, read_facts
 
-ALL = np.array([0.999999, 0.5, 0.5, 0.5, 0.9], np.float32)  # nearly the whole photograph, as wide as high, not mirrored
-
 
 def decoded(path: Path, size: int = 32, chance: np.ndarray | None = None) -> np.ndarray:
     place = np.full((3, size, size), 77, np.uint8)
