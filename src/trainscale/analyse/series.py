@@ -275,7 +275,7 @@ def build_series(
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
             versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
             point = replace(
-                _make_point(of_point, speeds, by_budget, accuracy),
+                make_point(of_point, speeds, by_budget, accuracy),
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / devices) if speedup else None,
                 efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
@@ -320,7 +320,7 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
-def _make_point(
+def make_point(
     records: Sequence[TrialRecord], speeds: Sequence[float], by_budget: bool, accuracy: float | None
 ) -> Point:
     config, devices = records[0].trial.point

@@ -1,29 +1,19 @@
 """The tidy table: a row for each trial. Files, frames and docs/export.md are made from ``TrialRow``.
 
-Fields without a meaning have that of report/columns.py.
+Fields without a meaning are columns of report/columns.py, of a point that has this trial alone.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
-from ..analyse.series import Point, Series, column, summarise_learning, summarise_memory
-from ..analyse.throughput import (
-    compute_energy_per_sample,
-    compute_input_overhead,
-    compute_samples_per_second,
-    compute_step_jitter,
-    compute_waiting_share,
-    is_measured,
-    list_step_seconds,
-    median_over,
-)
+from ..analyse.series import Interval, Point, Series, column, make_point, summarise_memory
+from ..analyse.throughput import compute_energy_per_sample, compute_samples_per_second, is_measured
 from ..record.decoding import find_first_line
 from ..record.run import Provenance, RecordedMachine, RunInfo
-from ..record.trial import LOST, OK, TrialRecord
+from ..record.trial import TrialRecord
 from ..report.columns import COLUMN
 from ..report.documents import pick
-from ..spec.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +140,7 @@ def _make_column(name: str, declared: Any, metadata: Any) -> TableColumn:
 
 _HINTS = get_type_hints(TrialRow)
 COLUMNS = tuple(_make_column(item.name, _HINTS[item.name], item.metadata) for item in fields(TrialRow))
-_CONFIG = [item.name for item in fields(Config) if item.name in _HINTS]
+_OF_POINTS = [item.name for item in fields(TrialRow) if "meaning" not in item.metadata]
 
 
 def make_rows(
@@ -165,28 +155,27 @@ def make_rows(
 
 
 def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Series, point: Point) -> TrialRow:
-    trial, config, ranks, failure = record.trial, record.trial.config, record.ranks, record.failure
+    trial, ranks, failure = record.trial, record.ranks, record.failure
     # The machine of rank 0. Host names are not in the table, because tables are passed on.
     host = ranks[0].host if ranks else ""
     machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
+    speeds = [compute_samples_per_second(record)] if is_measured(record) else []
+    alone = make_point([record], speeds, by_budget=False, accuracy=None)
     values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
-    values |= {name: getattr(config, name) for name in _CONFIG}
-    values |= pick(trial, "devices repeat short")
-    values |= pick(record, "started hosts warmup steps unit parameters seconds")
+    for name in _OF_POINTS:
+        value = COLUMN[name].read(series, alone)
+        values[name] = value.mean if isinstance(value, Interval) else value
+    values |= pick(trial, "repeat short")
+    values |= pick(record, "started warmup steps parameters seconds")
     values |= pick(record.machine, "other_cores cpu_pressure")
     values |= pick(machine, "cpu cores memory_gib gpu_driver system")
     values |= {name: value for name, value in summarise_memory([record]).items() if name in values}
     values |= {
         "run": run,
         "trial": trial.key,
-        "series": series.title,
-        "status": failure.kind if failure else LOST,
         "reason": find_first_line(failure.message) if failure else None,
         "flags": "",
-        "batch_per_device": config.batch_per_device(trial.devices),
-        "global_batch": config.global_batch(trial.devices),
         "compilation": record.compilation or None,
-        "parity": series.parity,
         "witness": record.witness.state if record.witness else None,
         "framework_version": next(iter(record.versions.values()), None),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
@@ -197,25 +186,13 @@ def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Ser
         "gpus": len(machine.gpus),
         "gpu": machine.gpus[0] if machine.gpus else None,
     }
-    if is_measured(record):
-        speed, learning = compute_samples_per_second(record), summarise_learning([record])
+    if speeds:
         values |= {
-            "status": OK,
             "flags": "; ".join(point.flags),
             "samples": sum(rank.samples for rank in ranks),
             "window_seconds": max(rank.window_seconds for rank in ranks),
-            "step_seconds": median_over(list_step_seconds(record)),
-            "startup_seconds": max(rank.startup_seconds for rank in ranks),
-            "first_step_seconds": max(rank.first_step_seconds for rank in ranks),
-            "training_seconds": learning.training_seconds.mean if learning else None,
-            "samples_per_second": speed,
-            "samples_per_second_per_device": speed / trial.devices,
-            "jitter": compute_step_jitter(record),
-            "input_overhead": compute_input_overhead(record),
-            "waiting_share": compute_waiting_share(record),
+            "samples_per_second_per_device": speeds[0] / trial.devices,
             "energy_joules_per_sample": compute_energy_per_sample(record),
-            "train_accuracy": learning.train_accuracy.mean if learning else None,
-            "valid_accuracy": learning.valid_accuracy.mean if learning else None,
         }
     gpus = [rank.gpu for rank in ranks if rank.gpu]
     if gpus:
