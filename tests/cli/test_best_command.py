@@ -1,13 +1,12 @@
 """``trainscale best`` on journals: text, JSON, Markdown, and what is refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import trainscale
 from factories import curve, make_config
-from stored_runs import ALLREDUCE, SERVERS, write_run
+from stored_runs import ALLREDUCE, SERVERS, with_energy, write_run
 
 RECORDS = curve(ALLREDUCE, {1: 100, 2: 190, 4: 300}, 3, 0.01) + curve(SERVERS, {1: 100, 2: 150, 4: 200}, 3, 0.01)
 
@@ -41,12 +40,7 @@ def test_json_has_everything_with_full_precision(tmp_path: Path) -> None:
 
 
 def test_energy_is_shown_where_every_trial_recorded_it(tmp_path: Path) -> None:
-    records = [
-        replace(
-            record, ranks=tuple(replace(rank, energy_joules=96.0 * 3.6, energy_source="nvml") for rank in record.ranks)
-        )
-        for record in curve(make_config(device="cuda"), {2: 190}, 3, 0.01)
-    ]
+    records = [with_energy(record, 96.0 * 3.6) for record in curve(make_config(device="cuda"), {2: 190}, 3, 0.01)]
     write_run(tmp_path / "run", records)
     text = trainscale(tmp_path, "best", "run").stdout
     assert "Wh/million" in text

@@ -8,7 +8,6 @@ from stored_runs import write_run
 
 from trainscale import cli
 from trainscale.cli.report import choose_labels
-from trainscale.record.journal import open_journal
 
 SPEEDS = {"slow": 50.0, "fast": 400.0}
 
@@ -16,10 +15,8 @@ SPEEDS = {"slow": 50.0, "fast": 400.0}
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     machine = {"host": "node17", "cpu": "A CPU", "cores": 2, "gpus": []}
-    with open_journal(tmp_path / "run", make_run(machine=machine)) as journal:
-        for record in curve(make_config(), {1: 100.0, 2: 180.0}, repeats=3, spread=0.01):
-            journal.append(record)
-    return tmp_path / "run"
+    records = curve(make_config(), {1: 100.0, 2: 180.0}, repeats=3, spread=0.01)
+    return write_run(tmp_path / "run", records, make_run(machine=machine))
 
 
 def test_host_names_costs_and_files_of_charts_appear_only_on_request(directory: Path) -> None:

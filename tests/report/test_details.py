@@ -7,6 +7,7 @@ import pytest
 from factories import curve, failed_record, learning_record, make_config, make_rank, make_record, make_run, record_at
 from planted import run, small_config
 from reported import details_of, reported
+from stored_runs import with_energy
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.throughput import Price
@@ -36,12 +37,6 @@ from trainscale.report.drawing import Frame, VegaSpec, to_svg
 from trainscale.report.pages import render_report_html
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
-
-
-def with_energy(record: TrialRecord, joules: float) -> TrialRecord:
-    return replace(
-        record, ranks=tuple(replace(rank, energy_joules=joules, energy_source="nvml") for rank in record.ranks)
-    )
 
 
 def test_the_best_configuration_is_named_where_there_is_a_choice() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from factories import curve, make_config, make_run
-from reported import write_outputs
-from rich.console import Console
+from reported import print_to_text, write_outputs
 
 from trainscale.analyse.series import build_series
 from trainscale.record.parity import FAILED, PROVEN, UNPROVEN, Check, Verdict
@@ -53,10 +52,7 @@ def outputs_on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(records: list[TrialRecord], width: int = 120) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(SeriesTables(build_series(records)))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().replace("\u202f", " ").splitlines()
+    return print_to_text(SeriesTables(build_series(records)), width).splitlines()
 
 
 def texts(spec: VegaSpec) -> list[str]:
@@ -190,10 +186,7 @@ def test_without_a_verdict_about_its_network_a_run_has_no_proof_and_no_mark(tmp_
 
 
 def test_the_terminal_is_marked_and_says_why() -> None:
-    console = Console(width=120, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(SeriesTables(build_series(RECORDS, VERDICTS)))
-    text = " ".join(captured.get().split())
+    text = " ".join(print_to_text(SeriesTables(build_series(RECORDS, VERDICTS))).split())
     assert MARK in text
     assert "all points: not the same work as torch nchw: logits differ by 2.5e-01" in text
     assert "it is not proven that this is the same work as torch nchw: mxnet could not compute it" in text

@@ -1,6 +1,5 @@
 """Numbers are written for people; the terminal tables fit the terminal and hide nothing that matters."""
 
-import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +7,8 @@ from typing import Any
 
 import pytest
 from factories import curve, make_config, mxnet_records
+from reported import print_to_text
 from rich.cells import cell_len
-from rich.console import Console
 
 from trainscale.analyse.series import build_series
 from trainscale.analyse.statistics import Interval
@@ -19,10 +18,7 @@ from trainscale.report.documents import SeriesTables
 
 
 def shown(records: list[TrialRecord], width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False, color_system=None)
-    console.print(SeriesTables(build_series(records)))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().replace("\u202f", " ")
+    return print_to_text(SeriesTables(build_series(records)), width)
 
 
 MIXED = [

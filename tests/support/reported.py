@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 from factories import make_run
+from rich.console import Console, RenderableType
 
 from trainscale.analyse.series import Series
 from trainscale.analyse.throughput import Price
@@ -22,6 +24,13 @@ from trainscale.runs import Run
 def reported(run: RunInfo, all_series: Sequence[Series], records: Sequence[TrialRecord] = ()) -> list[Run]:
     """Return the only run of a report."""
     return [Run.from_records(run, records, all_series=all_series)]
+
+
+def print_to_text(table: RenderableType, width: int = 120) -> str:
+    """Return what a terminal of this width shows, with plain spaces."""
+    file = StringIO()
+    Console(file=file, width=width, color_system=None).print(table)
+    return file.getvalue().replace("\u202f", " ")
 
 
 def details_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from factories import curve, make_config, make_run
@@ -19,6 +20,12 @@ def write_run(directory: Path, records: Sequence[TrialRecord], info: RunInfo | N
         for record in records:
             journal.append(record)
     return directory
+
+
+def with_energy(record: TrialRecord, joules: float) -> TrialRecord:
+    """Return the record with this energy of every rank."""
+    ranks = (replace(rank, energy_joules=joules, energy_source="nvml") for rank in record.ranks)
+    return replace(record, ranks=tuple(ranks))
 
 
 def two_series() -> list[TrialRecord]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..analyse.series import Interval, find_common_unit, find_host_boundary
+from ..analyse.series import Interval, Series, find_common_unit, find_host_boundary
 from ..analyse.titles import find_model_title
 from ..record.decoding import remove_unprintable
 from ..record.parity import Verdict
 from ..runs import Run
 from ..spec.config import STRONG
-from . import numbers, run_tables, wording
+from . import numbers, run_tables
 from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
@@ -23,23 +23,21 @@ from .documents import Grid, escape, load_template, make_scaling_grid, select_se
 from .drawing import IDEAL, Frame, choose_styles, to_svg
 from .drawing_process import ChartsUnavailable, load_vega_bundle
 from .options import Overlay
-from .run_tables import make_datasets_grid, make_difference_grid, make_machines_grid, make_versions_grid
 
 # The CSS classes of the figures.
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
 
 
 def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
-    overlay, details = overlay or Overlay(), details or PageDetails()
     in_full = [select_series_in_full(run) for run in runs]
     all_series = [series for of_run in in_full for series in of_run]
-    learns = any(series.learns for series in all_series)
+    page = _make_context(runs, all_series, overlay, details)
     columns = choose_shown(all_series, PAGE)
     charted = choose_charted(runs)
     styles = zip(charted, choose_styles(charted), strict=True)
     colours = {series.title: colour for series, (colour, _) in styles}
     figures: dict[str, list[dict[str, Any]]] = {LEADING: [], FURTHER: [], TIME: [], STRIPS: []}
-    for chart in (*list_charts(charted, overlay), *details.charts):
+    for chart in (*list_charts(charted, page["overlay"]), *page["details"].charts):
         if chart.section:
             sizes = {"half": chart.name}
             if chart.is_wide:
@@ -52,32 +50,23 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
             if series.verdict:
                 model = run.add_label(find_model_title(series.config.model))
                 verdicts.setdefault(model, {})[series.verdict] = None
-        grids = [make_machines_grid(run.info), make_versions_grid(run.info)]
-        grids.append(make_datasets_grid(run.info, of_run))
+        grids = [run_tables.make_machines_grid(run.info), run_tables.make_versions_grid(run.info)]
+        grids.append(run_tables.make_datasets_grid(run.info, of_run))
         origins.append((run, [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]))
     try:
         vega = load_vega_bundle()
     except ChartsUnavailable:
         vega = ""  # the page says why there are no pictures
     return load_template(__package__, "report.html.j2", _FILTERS, autoescape=True).render(
-        title=wording.make_title(all_series),
-        summary=wording.list_summary_parts(runs, all_series),
-        differences=make_difference_grid(runs) if len(runs) > 1 else None,
+        page,
         cards=[(series, colours[series.title]) for series in charted],
         figures=figures,
-        published=overlay.sentences,
-        details=details,
         strong=[series.title for series in charted if series.config.scaling == STRONG],
         tables=[(series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series],
         headed=[column for column in columns if not column.beside],
         small={column.beside: column for column in columns},
         verdicts=verdicts,
-        devices=run_tables.make_device_grids(all_series) if learns else [],
-        epochs=run_tables.make_epoch_grids(all_series) if learns else [],
-        systems=[grid for run in runs for grid in run_tables.make_system_grids(run)] if learns else [],
         origins=origins,
-        definitions=wording.make_definitions(find_common_unit(all_series)),
-        unit=find_common_unit(all_series),
         vega=Markup(vega),
     )
 
@@ -123,28 +112,24 @@ _FILTERS = (
 
 
 def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
-    all_series = [series for run in runs for series in run.series]
-    learning = {}
-    if any(series.learns for series in all_series):
-        learning = {
-            "System performance": [grid for run in runs for grid in run_tables.make_system_grids(run)],
-            "By device count": run_tables.make_device_grids(all_series),
-            "Every epoch": run_tables.make_epoch_grids(all_series),
-        }
-    origins = []
-    for run in runs:
-        for grid in (make_machines_grid(run.info), make_datasets_grid(run.info, run.series)):
-            if grid:
-                origins.append(replace(grid, title=run.add_label(grid.title)))
     filters = (("escape", escape), ("points", make_scaling_grid), ("table", Grid.to_markdown))
-    text = load_template(__package__, "report.md.j2", filters).render(
-        runs=runs,
-        all_series=all_series,
-        differences=make_difference_grid(runs) if len(runs) > 1 else None,
-        learning=learning,
-        origins=origins,
-        details=details or PageDetails(),
-        overlay=overlay or Overlay(),
-        unit=find_common_unit(all_series),
-    )
+    page = _make_context(runs, [series for run in runs for series in run.series], overlay, details)
+    text = load_template(__package__, "report.md.j2", filters).render(page, run_tables=run_tables)
     return text.rstrip() + "\n"
+
+
+def _make_context(
+    runs: Sequence[Run], all_series: Sequence[Series], overlay: Overlay | None, details: PageDetails | None
+) -> dict[str, Any]:
+    """Return what both templates show."""
+    return {
+        "runs": runs,
+        "all_series": all_series,
+        "overlay": overlay or Overlay(),
+        "details": details or PageDetails(),
+        "differences": run_tables.make_difference_grid(runs) if len(runs) > 1 else None,
+        "devices": run_tables.make_device_grids(all_series),
+        "epochs": run_tables.make_epoch_grids(all_series),
+        "systems": [grid for run in runs for grid in run_tables.make_system_grids(run)],
+        "unit": find_common_unit(all_series),
+    }

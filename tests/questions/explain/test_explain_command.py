@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from planted import REPEATS, change_rank, give_cores, run, small_config, trials
+from stored_runs import write_run
 
 from trainscale import cli
 from trainscale.analyse.statistics import Interval
 from trainscale.questions.explain.explain import explain_records
 from trainscale.questions.explain.text import COLUMNS, format_share, render_document, round_to_percents
-from trainscale.record.journal import open_journal
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import BatchTime, ExchangeTime, MachineLoad, TrialRecord
 
@@ -182,10 +182,7 @@ def test_percentages_add_up_to_100_and_a_share_does_not_reach_beyond_all() -> No
 def journal(
     folder: Path, records: list[TrialRecord], command: str = "trainscale run --models mnist:64", **series: int
 ) -> str:
-    with open_journal(folder, RunInfo({"series": [series]}, {"command": command})) as opened:
-        for record in records:
-            opened.append(record)
-    return str(folder)
+    return str(write_run(folder, records, RunInfo({"series": [series]}, {"command": command})))
 
 
 def explain(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
