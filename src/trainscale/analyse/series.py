@@ -17,10 +17,10 @@ from .checks import find_point_flags
 from .statistics import Interval, mean_interval, ratio_interval
 from .throughput import (
     compute_input_overhead,
-    compute_samples_per_second,
     compute_step_jitter,
     compute_waiting_share,
     is_measured,
+    list_speeds,
     list_step_seconds,
     median_over,
 )
@@ -256,7 +256,7 @@ def build_series(
     for record in drop_superseded({record.trial: record for record in records}.values()):
         groups[record.trial.config][record.trial.devices].append(record)
     rates = {
-        (config, devices): [compute_samples_per_second(record) for record in of_point if is_measured(record)]
+        (config, devices): list_speeds(of_point)
         for config, points in groups.items()
         for devices, of_point in points.items()
     }
@@ -275,7 +275,7 @@ def build_series(
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
             versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
             point = replace(
-                make_point(of_point, speeds, by_budget, accuracy),
+                make_point(of_point, by_budget, accuracy),
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / devices) if speedup else None,
                 efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
@@ -320,11 +320,9 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
     return Interval(1.0) if rates is baseline else ratio_interval(rates, baseline, by_budget)
 
 
-def make_point(
-    records: Sequence[TrialRecord], speeds: Sequence[float], by_budget: bool, accuracy: float | None
-) -> Point:
+def make_point(records: Sequence[TrialRecord], by_budget: bool = False, accuracy: float | None = None) -> Point:
     config, devices = records[0].trial.point
-    sequential = by_budget or any(record.trial.short for record in records)
+    speeds, sequential = list_speeds(records), by_budget or any(record.trial.short for record in records)
     good = [record for record in records if is_measured(record)]
     overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
     waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]

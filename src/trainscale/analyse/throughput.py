@@ -32,6 +32,11 @@ def compute_samples_per_second(record: TrialRecord) -> float:
     return _add_up(record, [(rank.samples, rank.window_seconds) for rank in record.ranks])
 
 
+def list_speeds(records: Iterable[TrialRecord]) -> list[float]:
+    """Return the samples per second of the trials that have a result."""
+    return [compute_samples_per_second(record) for record in records if is_measured(record)]
+
+
 def _add_up(record: TrialRecord, ranks: Sequence[tuple[int, float]]) -> float:
     if is_synchronous(record.trial.config):  # they share their steps, so the longest window counts
         return sum(samples for samples, _ in ranks) / max(seconds for _, seconds in ranks)

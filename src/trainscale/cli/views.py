@@ -12,7 +12,7 @@ from typing import Any
 
 from ..analyse.checks import OTHER_CORES
 from ..analyse.statistics import Interval, mean_interval
-from ..analyse.throughput import compute_samples_per_second, is_measured
+from ..analyse.throughput import compute_samples_per_second, is_measured, list_speeds
 from ..analyse.titles import make_strategy_labels
 from ..launch.trial.state import TrialState
 from ..measure.measure import RunListener, RunView
@@ -109,7 +109,7 @@ class RunProgress(RunListener):
 
     def compute_speed(self, records: Sequence[TrialRecord]) -> Interval | None:
         """Return the cluster-wide samples per second; None if no trial has a result."""
-        speeds = [compute_samples_per_second(record) for record in records if is_measured(record)]
+        speeds = list_speeds(records)
         return mean_interval(speeds, self.plan.experiment.measurement.is_sequential) if speeds else None
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from ..analyse.series import Interval, Point, Series, column, make_point, summarise_memory
-from ..analyse.throughput import compute_energy_per_sample, compute_samples_per_second, is_measured
+from ..analyse.throughput import compute_energy_per_sample, list_speeds
 from ..record.decoding import find_first_line
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import TrialRecord
@@ -159,8 +159,7 @@ def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Ser
     # The machine of rank 0. Host names are not in the table, because tables are passed on.
     host = ranks[0].host if ranks else ""
     machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
-    speeds = [compute_samples_per_second(record)] if is_measured(record) else []
-    alone = make_point([record], speeds, by_budget=False, accuracy=None)
+    alone, speeds = make_point([record]), list_speeds([record])
     values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
     for name in _OF_POINTS:
         value = COLUMN[name].read(series, alone)

@@ -20,7 +20,7 @@ from ..analyse.statistics import Interval
 from ..errors import InputError
 from ..record.run import RunInfo
 from ..report.documents import Grid, Section, encode_json, escape, pick, print_sections
-from ..report.numbers import THIN, format_limits, format_number, format_percent
+from ..report.numbers import THIN, format_limits, format_mean, format_number, format_percent
 from ..spec.config import Config
 
 if TYPE_CHECKING:
@@ -257,8 +257,7 @@ def _make_section(predicted: PredictedSeries) -> Section:
             if share and share.low is not None and share.high is not None:
                 limits = f"{share.low * 100:.0f}–{share.high * 100:.0f}{THIN}%"
             percent = format_percent(share.mean if share else None)
-            rate = format_number(speed.mean if speed else None)
-            rows.append((f"{item.devices}{mark}", rate, format_limits(speed), percent, limits))
+            rows.append((f"{item.devices}{mark}", format_mean(speed), format_limits(speed), percent, limits))
     series = predicted.series
     header = ("devices", f"{series.unit}/s", "95 % interval", "efficiency", "95 % interval")
     title = f"{series.title} (* predicted)" if predicted.predictions else series.title

@@ -9,7 +9,7 @@ from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.sample import NONE
 from . import numbers
-from .numbers import format_efficiency, format_integer, format_milliseconds, format_size, format_times
+from .numbers import format_efficiency, format_integer, format_mean, format_milliseconds, format_size, format_times
 
 _POINT = {item.name: item.metadata for item in fields(Point)}
 
@@ -96,10 +96,6 @@ def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) ->
     return Column(name, meaning, unit, f"learning.{get}", in_json=False, **others)
 
 
-def _format_mean_rate(rate: Interval | None) -> str:
-    return numbers.format_number(rate.mean if rate else None)
-
-
 def _format_two_digits(value: float | None) -> str:
     return numbers.format_number(value, 2)  # more would be noise
 
@@ -152,7 +148,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_point("unit", in_csv=False, in_json=False),
     _of_point(
         "samples_per_second", in_files="{unit}_per_second_cluster", ends=True,
-        heading=("{unit}/s", "cluster"), format=_format_mean_rate, style="bold",
+        heading=("{unit}/s", "cluster"), format=format_mean, style="bold",
     ),
     Column(
         "plus_minus", "half the interval of the throughput, relative to it", "share",
@@ -163,7 +159,7 @@ COLUMNS: tuple[Column, ...] = (
         "samples_per_second_per_device", "throughput divided by devices", "samples/s",
         lambda _, point: point.samples_per_second.scaled(1 / point.devices) if point.samples_per_second else None,
         in_files="{unit}_per_second_per_device",
-        heading=("{unit}/s", "per device"), format=_format_mean_rate, rank=7,
+        heading=("{unit}/s", "per device"), format=format_mean, rank=7,
     ),
     _of_point(
         "jitter", in_files="jitter_{unit}_per_second_cluster",

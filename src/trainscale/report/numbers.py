@@ -2,7 +2,7 @@
 
 import math
 
-from ..analyse.statistics import Interval
+from ..analyse.statistics import Estimate, Interval
 
 THIN = "\u202f"  # narrow no-break space: holds a number and its unit together
 MISSING = "–"
@@ -16,6 +16,10 @@ def format_number(value: float | None, digits: int = 4) -> str:
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     decimals = max(0, digits - 1 - magnitude)
     return f"{value:,.{decimals}f}"
+
+
+def format_mean(interval: Interval | Estimate | None) -> str:
+    return format_number(interval.mean if interval else None)
 
 
 def format_integer(value: int | None) -> str:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from ..analyse.race import Departure, Race, replay_races_of_run
 from ..analyse.series import Point, Series
 from ..analyse.statistics import mean_interval
-from ..analyse.throughput import compute_samples_per_second, is_measured
+from ..analyse.throughput import list_speeds
 from ..analyse.titles import describe_differences, find_model_title
 from ..record.run import Provenance, RecordedMachine, RunInfo
 from ..record.trial import IMAGES, TrialRecord
 from ..runs import Run
-from ..spec.config import WEAK, Config
+from ..spec.config import WEAK
 from . import numbers, wording
 from .documents import Grid
 
@@ -300,10 +300,7 @@ def make_search_grids(run: Run) -> list[Grid]:
 def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
     parts = describe_differences(race.configs)
     short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
-    speeds: dict[Config, list[float]] = {config: [] for config in race.configs}
-    for record in short:
-        if is_measured(record):
-            speeds[record.trial.config].append(compute_samples_per_second(record))
+    speeds = {config: list_speeds(r for r in short if r.trial.config == config) for config in race.configs}
     departures = [*reversed(race.departures), *race.not_started]
     fates = {departure.key: describe_departure(departure) for departure in departures}
     for config in race.running:
@@ -320,7 +317,7 @@ def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
         own = [config.framework, config.strategy_label]
         name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
         interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
-        speed = numbers.format_number(interval.mean if interval else None)
+        speed = numbers.format_mean(interval)
         rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
     unit = short[0].unit if short else IMAGES
     title = f"Search: {find_model_title(race.configs[0].model)} on {wording.format_device_count(race.devices)}"

@@ -58,7 +58,7 @@ def describe_scaling(series: Series) -> str:
         return ""
     point = series.good[-1]
     rate = point.samples_per_second
-    speed = f"{numbers.format_number(rate.mean if rate else None)} {point.unit}/s"
+    speed = f"{numbers.format_mean(rate)} {point.unit}/s"
     devices = format_devices_and_hosts(point)
     if point.devices > 1 and point.speedup:
         share = numbers.format_efficiency(point.efficiency)

@@ -34,8 +34,8 @@ from ...analyse.throughput import (
     MILLION,
     Price,
     average_energy_per_sample,
-    compute_samples_per_second,
     is_measured,
+    list_speeds,
 )
 from ...analyse.titles import describe_differences, find_model_title
 from ...analyse.witness import find_point_verdict
@@ -126,7 +126,7 @@ class Candidate:
 
     @property
     def speeds(self) -> list[float]:
-        return [compute_samples_per_second(record) for record in self.good]
+        return list_speeds(self.records)
 
     @property
     def samples_per_second(self) -> Interval:
@@ -414,7 +414,7 @@ def estimate_value(candidate: Candidate, question: Question, memory_count: str) 
     if question.by == EFFICIENCY:
         if candidate.devices == 1:
             return "the efficiency of one device is 1 by definition"
-        baseline = [compute_samples_per_second(record) for record in candidate.baseline if is_measured(record)]
+        baseline = list_speeds(candidate.baseline)
         if not baseline:
             return "its point on one device was not measured, so it has no efficiency"
         return Quantity(speed.numerators, estimate_mean(baseline, is_sequential).numerators, 1 / candidate.devices)

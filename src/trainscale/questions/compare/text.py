@@ -140,7 +140,7 @@ def make_curve_grid(curve: Curve, comparison: RunComparison) -> Grid:
         values, repeats = [], []
         for value in (point.a, point.b):
             is_share = value is not None and curve.b.has_efficiencies
-            rate = numbers.format_number(value.mean if value else None)
+            rate = numbers.format_mean(value)
             values.append(f"{value.mean * 100:.1f}{_PERCENT}" if value and is_share else rate)
             repeats.append("0" if value is None else "exact" if value.repeats is None else str(value.repeats))
         word = _name_verdict(point.verdict, curve) if point.ratio else f"{'B' if point.a else 'A'} failed"
