@@ -112,15 +112,11 @@ def test_those_who_wait_are_closed_with_the_server() -> None:
     assert server.take("7", 0) is None or server.take("8", 0) is None
 
 
-def test_a_leased_host_may_call_again_and_again() -> None:
-    """As the hosts of a whole run do: without an expected number, a name is free once its caller was taken."""
-    server = CallbackServer(TOKEN, lambda caller: str(caller.index))
-    try:
-        for _ in range(3):
-            with call(server, f"{TOKEN} 7 here and more\n".encode()), accepted(server, "7") as caller:
-                assert caller.details == ("and", "more")
-    finally:
-        server.close()
+def test_a_caller_may_state_the_address_by_which_others_reach_it(server: CallbackServer) -> None:
+    with call(server, f"{TOKEN} 0 here\n".encode()), accepted(server, "host0") as caller:
+        assert caller.address == "127.0.0.1"
+    with call(server, f"{TOKEN} 1 here 10.0.0.7\n".encode()), accepted(server, "host1") as caller:
+        assert caller.address == "10.0.0.7"
 
 
 def test_keepers_are_accepted_among_more_strangers_than_are_tolerated(server: CallbackServer) -> None:

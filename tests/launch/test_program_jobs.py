@@ -9,7 +9,6 @@ import pytest
 from trainscale.errors import InputError
 from trainscale.launch.programs import (
     Program,
-    ProgramCommand,
     ProgramRequest,
     assign_roles,
     build_program_jobs,
@@ -44,9 +43,10 @@ def places(request: ProgramRequest, usable_hosts: list[Host]) -> dict[str, list[
 
 
 def set_up(request: ProgramRequest, usable_hosts: list[Host]) -> dict[str, ProgramJob]:
+    request = replace(request, command=["train"], folder="/")
     programs = assign_roles(request, usable_hosts)
     free = {host: list(range(1000 * n, 1000 * n + count)) for n, (host, count) in enumerate(wanted(programs), 1)}
-    made = build_program_jobs(request, programs, free, ProgramCommand(["train"], "/", {}))
+    made = build_program_jobs(request, programs, free)
     return {program.name: setting for program, setting in zip(programs, made, strict=True)}
 
 

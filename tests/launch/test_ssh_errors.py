@@ -64,12 +64,12 @@ PYTHON = "install Python 3.9 or newer there"
 )  # fmt: skip
 def test_output_is_explained(output: str, reason: str, remedy: str) -> None:
     error = explain_ssh_error(output, "node1", "/scratch")
-    assert error.reason.startswith(reason)
+    assert error.why.startswith(reason)
     assert remedy in error.remedy
     assert bool(error.remedy) == bool(remedy)
 
 
 def test_text_of_others_may_have_braces_in_it() -> None:
     error = explain_ssh_error("set-up line failed: export A={x}", "node{1}")
-    assert error.reason == "set-up line failed: export A={x}"
+    assert error.why == "set-up line failed: export A={x}"
     assert "ssh node{1}" in error.remedy

@@ -33,14 +33,6 @@ def main(argv: list[str]) -> int:
         del options.command[0]
     if not options.command or not options.command[0]:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
-    request = launching.ProgramRequest(
-        workers=options.num_workers,
-        servers=options.num_servers,
-        scheduler=options.num_servers > 0 if options.scheduler is None else options.scheduler,
-        placement=options.deal,
-        shows_own_gpus=options.gpus == "own",
-        chief=options.chief,
-    )
     names = [
         name
         for text in options.env
@@ -54,6 +46,17 @@ def main(argv: list[str]) -> int:
     # A path that does not depend on where a keeper starts.
     folder, base = (options.copy, "~") if options.copy else (options.folder or "", str(Path.cwd()))
     folder = folder if folder.startswith("~") else str(Path(base, folder))
+    request = launching.ProgramRequest(
+        workers=options.num_workers,
+        servers=options.num_servers,
+        scheduler=options.num_servers > 0 if options.scheduler is None else options.scheduler,
+        placement=options.deal,
+        shows_own_gpus=options.gpus == "own",
+        chief=options.chief,
+        command=options.command,
+        folder=folder,
+        variables=variables,
+    )
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
         example = "salloc --nodes 2 trainscale launch -n 2 …"
@@ -74,9 +77,8 @@ def main(argv: list[str]) -> int:
             slots = experiment.resources.gpus_per_host
             usable_hosts = [replace(host, slots=slots or host.slots) for host in usable_hosts]
             programs = launching.assign_roles(request, usable_hosts)
-            command = launching.ProgramCommand(options.command, folder, variables)
             run = launching.ProgramRun(programs, print_line, print_note, request.chief)
-            return launching.run_programs(host_launcher, run, request, command, options.limit)
+            return launching.run_programs(host_launcher, run, request, options.limit)
     finally:
         host_launcher.close()
 

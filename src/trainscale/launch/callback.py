@@ -19,6 +19,7 @@ from .connection import describe_exit
 
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
+_TERMINATE_SECONDS = 5.0  # for a command to end after SIGTERM
 # Have the system find out within seconds that the other machine lost its power.
 _LOST_PEER_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # Has the system end a command when this process dies, as by kill -9. If it died before setpriv asked for the signal,
@@ -109,14 +110,14 @@ class LauncherProcess:
             time.sleep(_POLL_SECONDS)
         return True
 
-    def stop(self, patience_seconds: float = 10.0, terminate_seconds: float = 5.0) -> int:
+    def stop(self, patience_seconds: float = 10.0) -> None:
         """Wait for the end, then ask for it, then force it, for all that it started on this machine."""
         with self._lock:
             if self._popen.returncode is not None:
-                return self._popen.returncode
+                return
             if not self.wait(patience_seconds):
                 self._popen.terminate()
-                self.wait(max(patience_seconds, terminate_seconds))
+                self.wait(max(patience_seconds, _TERMINATE_SECONDS))
             # No other process can have the number of its session before it is reaped.
             for entry in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError, IndexError, ValueError):  # the process ended meanwhile
@@ -124,9 +125,8 @@ class LauncherProcess:
                     if session == self._popen.pid:
                         os.kill(int(entry.name), signal.SIGKILL)
             self._popen.kill()
-            code = self._popen.wait()
+            self._popen.wait()
         self._reader.join(5.0)
-        return code
 
     def _read_output(self) -> None:
         """Keep reading, because a full pipe would block the command."""
@@ -142,15 +142,14 @@ class Caller:
 
     index: int  # among those that one command started
     hostname: str
-    details: tuple[str, ...]  # whatever else its launcher needs to know
-    address: str  # the address it calls from
+    address: str  # that it stated, else from which it calls
     called: str  # the address of this machine that it called
     connection: socket.socket
 
 
 class CallbackServer:
-    """Admits callers that know the token. ``identify`` returns which host a caller is, or raises LookupError. If
-    ``expected`` is given, that many hosts are accepted, each once.
+    """Admits callers that know the token, each host once, at most as many as are ``expected``. ``identify`` returns
+    which host a caller is, or raises LookupError.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class CallbackServer:
         self._identify = identify
         self._expected = expected
         self._server = listen(address)
-        self.address, self.port = self._server.getsockname()[:2]
+        self.port = self._server.getsockname()[1]
         self._waiting: dict[str, Caller] = {}
         self._accepted: set[str] = set()
         self._changed = threading.Condition()
@@ -200,14 +199,13 @@ class CallbackServer:
     def _admit(self, greeting: Greeting) -> bool:
         connection = greeting.connection
         try:
-            token, index, hostname, *details = greeting.received.split()
+            token, index, hostname, *stated = greeting.received.split()
             if not hmac.compare_digest(token, self._token):
                 return False
             caller = Caller(
                 int(index),
                 hostname.decode(),
-                tuple(detail.decode() for detail in details),
-                connection.getpeername()[0],
+                stated[0].decode() if stated else connection.getpeername()[0],
                 connection.getsockname()[0],
                 connection,
             )
@@ -221,8 +219,7 @@ class CallbackServer:
         except (OSError, ValueError, LookupError):
             return False
         with self._changed:
-            is_known = host in self._accepted and self._expected is not None
-            if is_known or host in self._waiting or self._is_closed:
+            if host in self._accepted or self._is_closed:
                 return False
             self._waiting[host] = caller
             self._accepted.add(host)

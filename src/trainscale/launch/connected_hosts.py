@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import TrainscaleError
 from ..worker.events import End
@@ -34,6 +34,9 @@ from .connection import (
     select_causes,
     stop_all,
 )
+
+if TYPE_CHECKING:
+    from .launchers.base import Launcher
 
 POLL_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
@@ -51,25 +54,15 @@ Answer = TypeVar("Answer")
 
 
 class ConnectedHosts:
-    """Return a context manager; ``open_connections`` starts the keepers. See Launcher.connect."""
+    """A context manager; see Launcher.connect."""
 
-    def __init__(
-        self,
-        open_connections: Callable[[Sequence[str]], Sequence[KeeperConnection]],
-        hosts: Sequence[str],
-        seconds: float,
-        tolerates_errors: bool,
-        *,
-        is_local: bool,
-        idle: IdleKeepers | None = None,
-    ) -> None:
-        """``idle`` gets the connections that can be used again."""
+    def __init__(self, launcher: Launcher, hosts: Sequence[str], seconds: float, tolerates_errors: bool) -> None:
         self.hosts = list(hosts)
         self.errors: dict[str, HostError] = {}
-        self._open = open_connections
+        self._launcher = launcher
         self._seconds, self._tolerates_errors = seconds, tolerates_errors
-        self._is_local = is_local
-        self._idle = idle
+        # Gets the connections that can be used again.
+        self._idle = launcher.idle if launcher.reuses_keepers and not launcher.local else None
         self._connections: dict[str, KeeperConnection] = {}
         self._reader = EventReader([])
         self._keep_alive: KeepAlive | None = None
@@ -77,7 +70,7 @@ class ConnectedHosts:
 
     def __enter__(self) -> ConnectedHosts:
         allow_open_files(len(self.hosts))
-        connections = self._open(self.hosts)
+        connections = self._launcher.open(self.hosts)
         self._connections = {connection.host: connection for connection in connections}
         try:
             self._note_errors(ask_all(connections, lambda each, deadline: each.become_ready(deadline), self._seconds))
@@ -105,11 +98,9 @@ class ConnectedHosts:
         return self._connections[host]
 
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
-        def ask(connection: KeeperConnection, deadline: float) -> list[int]:
-            return connection.find_ports(counts[connection.host], deadline)
-
         connections = [self._connections[host] for host in counts if host not in self.errors]
-        return self._note_errors(ask_all(connections, ask, self._seconds))
+        ports = ask_all(connections, lambda each, deadline: each.find_ports(counts[each.host], deadline), self._seconds)
+        return self._note_errors(ports)
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
         """Return the other answers. Unless errors are tolerated, raise the first that is a cause."""
@@ -131,11 +122,11 @@ class ConnectedHosts:
         stays, task_count = self._idle is not None, sum(map(len, by_host.values()))
         self._reader = EventReader(connections, task_count, keepers_stay=stays)
         self._started = set(by_host)
-        silence_seconds = None if self._is_local else _SILENCE_SECONDS
+        silence_seconds = None if self._launcher.local else _SILENCE_SECONDS
         for host, host_tasks in by_host.items():
             request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, stays)
             self._connections[host].write(encode_request(request))
-        if not self._is_local:
+        if not self._launcher.local:
             self._keep_alive = KeepAlive(connections)
             self._keep_alive.start()
 
@@ -179,7 +170,7 @@ class EventReader:
         self._received: deque[ReceivedEvent] = deque()
         self.ended: set[str] = set()  # hosts whose keeper has sent its last event
         self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
-        self._task_count = self._polled_events = task_count
+        self._gather_seconds = task_count * _GATHER_SECONDS_PER_TASK
         self._next_poll = 0.0
         for connection in connections:
             for received in connection.take_pending():
@@ -194,9 +185,8 @@ class EventReader:
 
     def poll(self) -> list[ReceivedEvent]:
         """Return the events that arrive next. Wait for a moment for the first of them."""
-        # Callers look at all tasks each time: gather events for a moment, unless there are many already.
-        if self._polled_events < self._task_count:
-            time.sleep(max(0.0, self._next_poll - time.monotonic()))
+        # Callers look at all tasks each time: gather events for a moment.
+        time.sleep(max(0.0, self._next_poll - time.monotonic()))
         for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
             connection: KeeperConnection = key.data
             if key.fileobj is connection.output:
@@ -219,8 +209,7 @@ class EventReader:
                     self._selector.unregister(stream)
         events = list(self._received)
         self._received.clear()
-        self._polled_events = len(events)
-        self._next_poll = time.monotonic() + self._task_count * _GATHER_SECONDS_PER_TASK
+        self._next_poll = time.monotonic() + self._gather_seconds
         return events
 
     def read(self, seconds: float) -> Iterator[ReceivedEvent]:

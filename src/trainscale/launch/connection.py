@@ -98,32 +98,22 @@ def describe_exit(code: int) -> str:
 
 class HostError(TrainscaleError):
     """A host cannot be used, for which reason, and with which remedy. A ``consequence`` follows from the failure of
-    another host.
+    another host. Without a host, the command that starts the keepers of all hosts failed by itself.
     """
 
-    exit_code = 1
-
     def __init__(self, host: str, message: str, consequence: bool = False, remedy: str = "") -> None:
-        super().__init__(f"{host}: {message}{f'; {remedy}' if remedy else ''}")
+        super().__init__("; ".join(filter(None, (f"{host}: {message}" if host else message, remedy))))
         self.host, self.why, self.remedy = host, message, remedy
         self.consequence = consequence
-
-
-class CommandError(HostError):
-    """The command that starts the keepers of all hosts failed by itself: no host is named."""
-
-    def __init__(self, host: str, message: str, remedy: str = "") -> None:
-        super().__init__(host, message, remedy=remedy)
-        self.args = (f"{message}{f'; {remedy}' if remedy else ''}",)
 
 
 class NoFreePorts(HostError): ...
 
 
 def select_causes(errors: Iterable[HostError]) -> list[HostError]:
-    """Return the errors without consequences of others, unless there is nothing else."""
-    all_errors = list(errors)
-    return [error for error in all_errors if not error.consequence] or all_errors
+    """Return the errors without consequences of others, unless there is nothing else. Each text is there once."""
+    by_text = {str(error): error for error in errors}
+    return [error for error in by_text.values() if not error.consequence] or list(by_text.values())
 
 
 # ---- connections
@@ -162,8 +152,8 @@ class KeeperConnection(ABC):
         """Ask the keeper to end. Its last events can still be read."""
 
     @abstractmethod
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
-        """End the keeper and wait for it. Return an exit code if there is one."""
+    def stop(self, patience_seconds: float = 10.0) -> None:
+        """End the keeper and wait for it."""
 
     @abstractmethod
     def cut(self) -> None:
@@ -276,8 +266,7 @@ class KeeperConnection(ABC):
     def _explain(self, message: str) -> HostError:
         from .ssh_errors import explain_ssh_error
 
-        error = explain_ssh_error(message, self.host, self.remote_dir or "its folder")
-        return HostError(self.host, error.reason, remedy=error.remedy)
+        return explain_ssh_error(message, self.host, self.remote_dir or "its folder")
 
 
 class PipeConnection(KeeperConnection):
@@ -372,19 +361,18 @@ class PipeConnection(KeeperConnection):
         if self._process is not None:
             self._process.kill()
 
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
+    def stop(self, patience_seconds: float = 10.0) -> None:
         if self._process is None:
-            return None
+            return
+        assert self.error_output is not None
         self.close()
         try:
-            return self._process.wait(patience_seconds)
+            self._process.wait(patience_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()  # the system ends its ranks with it
-            return self._process.wait()
-        finally:
-            self.output.close()
-            if self.error_output is not None:
-                self.error_output.close()
+            self._process.wait()
+        self.output.close()
+        self.error_output.close()
 
 
 class SocketConnection(KeeperConnection):
@@ -393,12 +381,9 @@ class SocketConnection(KeeperConnection):
     def __init__(self, host: str, connection: socket.socket | None, remote_dir: str | None = None) -> None:
         """Without a connection, the keeper has not called yet."""
         super().__init__(host, remote_dir)
-        self._connection: socket.socket | None = None
+        self._connection = connection
         if connection is not None:
-            self._connect(connection)
-
-    def _connect(self, connection: socket.socket) -> None:
-        self._connection = self.output = connection
+            self.output = connection
 
     def write(self, data: bytes) -> None:
         if self._connection is not None:
@@ -416,10 +401,10 @@ class SocketConnection(KeeperConnection):
             with suppress(OSError):
                 self._connection.shutdown(direction)
 
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
+    def stop(self, patience_seconds: float = 10.0) -> None:
         self.close()
         if self._connection is None:
-            return None
+            return
         deadline = time.monotonic() + patience_seconds
         with suppress(OSError):
             while (seconds := deadline - time.monotonic()) > 0:  # it may go on sending
@@ -427,7 +412,6 @@ class SocketConnection(KeeperConnection):
                 if not self._connection.recv(65536):
                     break
         self._connection.close()
-        return None
 
 
 def wait_for_readable(files: Sequence[Readable], seconds: float) -> list[Readable]:

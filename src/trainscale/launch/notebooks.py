@@ -121,9 +121,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
                 errors.seek(0)
                 text = errors.read().decode(errors="replace")
                 if host:
-                    cause = explain_ssh_error(text, host.name)
-                    lines = [f"{host.name}: {cause.reason}", *filter(None, [cause.remedy])]
-                    raise TrainscaleError("\n  ".join(lines))
+                    raise explain_ssh_error(text, host.name)
                 lines = [f"Jupyter could not be started{target.name}:", *text.strip().splitlines()[-_TAIL:]]
                 raise TrainscaleError("\n  ".join(lines))
             time.sleep(_POLL_SECONDS)

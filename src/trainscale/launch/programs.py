@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..cluster.hosts import get_machine
@@ -50,7 +50,7 @@ _FOREVER_SECONDS = 10 * 365 * 86400.0
 
 @dataclass(frozen=True)
 class ProgramRequest:
-    """Which processes to run."""
+    """Which processes to run, and what each runs."""
 
     workers: int
     servers: int = 0
@@ -58,6 +58,9 @@ class ProgramRequest:
     placement: str = ""  # FILL, else dealt out
     shows_own_gpus: bool = False  # a worker sees only its share of the host's GPUs, else all
     chief: bool = False  # worker 0 is the chief in TF_CONFIG, which leads while the others serve
+    command: Sequence[str] = ()
+    folder: str = ""
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the user, by role and for ALL_ROLES
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,6 @@ class Program:
     @property
     def label(self) -> str:
         return f"{self.name} {self.host.name}"
-
-
-@dataclass(frozen=True)
-class ProgramCommand:
-    """What every process runs."""
-
-    command: list[str]
-    folder: str
-    variables: Mapping[str, Mapping[str, str]]  # of the user, by role and for ALL_ROLES
 
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
@@ -128,7 +122,7 @@ def count_ports(programs: Sequence[Program]) -> dict[str, int]:
 
 
 def build_program_jobs(
-    request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]], command: ProgramCommand
+    request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]]
 ) -> list[ProgramJob]:
     """Return the job of every program, in their order. ``ports``: as ``count_ports`` says."""
     is_distributed = len({program.host.name for program in programs}) > 1
@@ -198,7 +192,7 @@ def build_program_jobs(
             if request.scheduler:
                 environment["DMLC_INTERFACE"] = interface
         for role in (ALL_ROLES, program.role):
-            environment |= command.variables.get(role, {})
+            environment |= request.variables.get(role, {})
         defaults = {"PYTHONUNBUFFERED": "1"}
         if program.local_count > 1:  # no more threads than the host has cores, in all its workers
             defaults["OMP_NUM_THREADS"] = str(max(1, len(machine.cores) // program.local_count))
@@ -207,7 +201,7 @@ def build_program_jobs(
             visible_gpus = []  # TensorFlow would take the memory of all
         elif machine.gpus and request.shows_own_gpus:
             visible_gpus = share
-        jobs.append(ProgramJob(command.command, command.folder, environment, defaults, visible_gpus))
+        jobs.append(ProgramJob([*request.command], request.folder, environment, defaults, visible_gpus))
     return jobs
 
 
@@ -348,16 +342,12 @@ class ProgramRun:
 
 
 def run_programs(
-    launcher: Launcher,
-    run: ProgramRun,
-    request: ProgramRequest,
-    command: ProgramCommand,
-    timeout_seconds: float | None = None,
+    launcher: Launcher, run: ProgramRun, request: ProgramRequest, timeout_seconds: float | None = None
 ) -> int:
     """Return the exit code of the first program that failed, or 0."""
     port_counts = count_ports(run.programs)
     with launcher.connect(list(port_counts)) as connected:
-        jobs = build_program_jobs(request, run.programs, connected.find_ports(port_counts), command)
+        jobs = build_program_jobs(request, run.programs, connected.find_ports(port_counts))
         tasks = [
             Task(program.host.name, rank, [ITS_PYTHON, ITS_START, "program"], json.dumps(vars(job)))
             for rank, (program, job) in enumerate(zip(run.programs, jobs, strict=True))

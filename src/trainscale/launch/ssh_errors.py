@@ -4,7 +4,8 @@ The part of a reason before its first colon is short enough for a table.
 """
 
 import re
-from dataclasses import dataclass
+
+from .connection import HostError
 
 _PYTHON = "install Python 3.9 or newer there, or name one: --remote-python PATH, or python=PATH in the hosts file"
 _FOLDER = "name another folder of the hosts: --remote-dir DIR"
@@ -77,13 +78,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SshError:
-    reason: str
-    remedy: str = ""
-
-
-def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> SshError:
+def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> HostError:
     """Explain the ``output`` in place of a keeper's answer. ``folder`` gets the copy of the worker."""
     for pattern, reason, remedy in _KNOWN:
         match = re.search(pattern, output)
@@ -91,8 +86,8 @@ def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> Ssh
             before = _find_last_line(output[: match.start()])
             names = {name: value or "" for name, value in match.groupdict().items()}
             values = {"host": host, "folder": folder, "before": f" ({before})" if before else "", **names}
-            return SshError(reason.format(**values), remedy.format(**values))
-    return SshError(_find_last_line(output) or "the connection ended without a message")
+            return HostError(host, reason.format(**values), remedy=remedy.format(**values))
+    return HostError(host, _find_last_line(output) or "the connection ended without a message")
 
 
 def _find_last_line(text: str) -> str:

@@ -19,6 +19,7 @@ from .connection import HostError
 from .hosts import add_facts, visit_hosts
 from .launchers.base import Launcher
 from .tasks import make_role_task, run_host_tasks
+from .trial.state import join_names
 
 _FACTS_SECONDS = 30.0
 _PROBE_SECONDS = 150.0  # where frameworks are imported
@@ -31,7 +32,6 @@ _SLOW = 3.0  # times slower than the median of all pairs
 _LATE_SECONDS = 0.001  # a shorter round trip is never too long
 _LITTLE_DISK = 500_000_000  # bytes
 _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core
-_MOST_NAMES = 4  # a finding lists so many hosts, and says how many more there are
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
     """Return all problems. ``given``: the interpreters that the person named, by framework."""
     usable, problems = survey.usable, []
     # Hosts with the same error are reported together, with the remedy for the first of them.
-    by_reason = _group((error.why, error.host) for error in survey.errors.values())
+    by_reason = _group((error.why, host) for host, error in survey.errors.items())
     for reason, names in by_reason.items():
         hosts = describe_hosts(names, len(survey.hosts))
         problems.append(Finding(f"{hosts}: {reason}", survey.errors[names[0]].remedy))
@@ -227,11 +227,10 @@ def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def describe_hosts(names: Sequence[str], total: int | None = None) -> str:
-    """Return "node1, node2, node3, node4 and 12 more", or "all 16 hosts"."""
+    """Return the names, or "all 16 hosts"."""
     if total is not None and len(names) == total and total > 1:
         return f"all {total} hosts" if total > 2 else "both hosts"
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
+    return join_names(names)
 
 
 def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[str]]]:

@@ -83,8 +83,6 @@ def run_host_tasks(
 
 # ---- numbers that one process computes
 
-OnConnect = Callable[[ConnectedHosts], None]
-
 
 @dataclass(frozen=True)
 class EncodedNumbers:
@@ -104,12 +102,10 @@ def compute_numbers(
     host: str,
     make_task: Callable[[ConnectedHosts], Task],
     seconds: float,
-    on_connect: OnConnect = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers, or raise NumbersFailed. ``on_connect`` gets the connection."""
+    """Return the numbers, or raise NumbersFailed."""
     try:
         with launcher.connect([host]) as connected:
-            on_connect(connected)
             answer = run_host_tasks(connected, {host: [make_task(connected)]}, seconds)[host]
     except HostError as error:
         raise NumbersFailed(str(error)) from None
@@ -145,9 +141,11 @@ def compute_parity_numbers(
     config: Config,
     device: Device,
     seed: int,
-    on_connect: OnConnect = lambda _: None,
+    on_connect: Callable[[ConnectedHosts], None] = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers of one framework in the config's precision, or raise NumbersFailed."""
+    """Return the numbers of one framework in the config's precision, or raise NumbersFailed. ``on_connect`` gets the
+    connection.
+    """
     config = replace(
         config.reset_training(),
         strategy="local",
@@ -158,6 +156,7 @@ def compute_parity_numbers(
     )
 
     def make_task(connected: ConnectedHosts) -> Task:
+        on_connect(connected)
         slots, settings = [Slot(site, device)], TrialSettings(Measure(0, STEPS), seed, {})
         ports = connected.find_ports(count_ports(slots))
         (job,) = build_jobs(Trial(config, 1, 0), slots, ports, settings)
@@ -165,4 +164,4 @@ def compute_parity_numbers(
         command = [site.pythons.get(config.framework) or python, ITS_START, "parity"]
         return Task(site.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
 
-    return compute_numbers(launcher, site.name, make_task, PARITY_SECONDS, on_connect)
+    return compute_numbers(launcher, site.name, make_task, PARITY_SECONDS)

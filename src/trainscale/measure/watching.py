@@ -330,9 +330,7 @@ def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[
                 raise TrainscaleError(f"{host.name}: {silence}; the run there is not affected") from None
             ssh.wait()
             errors.seek(0)
-            error = explain_ssh_error(errors.read().decode(errors="replace"), host.name)
-            remedy = f"\n  {error.remedy}" if error.remedy else ""
-            raise TrainscaleError(f"{host.name}: {error.reason}{remedy}")
+            raise explain_ssh_error(errors.read().decode(errors="replace"), host.name)
 
         read_round()
         yield JournalSource(copy, read_round)

@@ -15,6 +15,7 @@ import pytest
 from keepers import Here, events_of, opened, read_until, ready
 from processes import marked, program, until
 
+from trainscale.launch import callback
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import HostLost, KeeperConnection, ReceivedEvent
 from trainscale.worker.events import LogLine
@@ -143,7 +144,7 @@ def test_a_command_does_not_start_when_its_controller_was_killed_a_moment_before
     (folder / "go").touch()
 
 
-def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> None:
+def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stubborn = (
         "import os, signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -154,6 +155,7 @@ def test_a_stubborn_command_is_ended_with_all_that_it_started(folder: Path) -> N
     process = LauncherProcess([sys.executable, "-c", stubborn], os.environ)
     until(lambda: "started" in process.output, "the command to start its child")
     assert not process.has_ended
-    assert process.stop(0.0, 0.2) == -signal.SIGKILL
-    assert process.has_ended
+    monkeypatch.setattr(callback, "_TERMINATE_SECONDS", 0.2)
+    process.stop(0.0)
+    assert process.exit_code == -signal.SIGKILL
     assert process.explain_exit().endswith("was ended by SIGKILL")

@@ -161,7 +161,7 @@ def test_word_of_a_first_process_that_is_gone_is_not_believed() -> None:
 
 
 def make_caller(index: int, name: str, address: str, called: str = "10.0.0.1") -> Caller:
-    return Caller(index, name, (), address, called, socket.socket())
+    return Caller(index, name, address, called, socket.socket())
 
 
 def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_ranks() -> None:

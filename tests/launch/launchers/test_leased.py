@@ -80,7 +80,7 @@ class Lender(LeasedHostsLauncher):
         return f"ask the lender about {host}"
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        self.code = process.stop(10.0 if complete else 0.0)
+        process.stop(10.0 if complete else 0.0)
 
 
 def find_keeper(lender: Lender, host: str) -> int:
@@ -146,7 +146,7 @@ def test_what_a_keeper_started_ends_with_the_connections(lender: Lender) -> None
     lender.hosts()
     interrupt_tasks(lender, KeyboardInterrupt())
     lender.close()
-    assert lender.code == 0
+    assert lender.process.exit_code == 0
     assert marked(lender.mark) == []
 
 

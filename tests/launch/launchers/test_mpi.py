@@ -44,8 +44,9 @@ def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launcher(*hosts: Host, mpi: MpiImplementation | None = None, agent: str = "/a/agent", **where: Any) -> MpiLauncher:
-    names = hosts or (Host("node1"), Host("node2"))
-    return MpiLauncher(HostAccess(names, **where), None, mpi or OpenMpi("mpirun", 4), agent)
+    made = MpiLauncher(HostAccess(hosts or (Host("node1"), Host("node2")), **where))
+    made.mpi, made.ssh_wrapper = mpi or OpenMpi("mpirun", 4), agent
+    return made
 
 
 # ---- commands
@@ -255,7 +256,8 @@ def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) 
 def test_the_wrappers_file_is_gone_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program(tmp_path, "mpirun", "exit 3")
-    ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)), None, OpenMpi(str(tmp_path / "mpirun"), 4))
+    ours = MpiLauncher(HostAccess((Host("127.0.0.1", "node1"),)))
+    ours.mpi = OpenMpi(str(tmp_path / "mpirun"), 4)
     keepers = ours.open(["node1"])
     (agent,) = tmp_path.glob("trainscale-mpi-*/ssh-wrapper")
     assert agent.stat().st_mode & 0o777 == 0o700
@@ -337,7 +339,7 @@ def test_what_a_keeper_says_is_its_hosts_though_it_has_a_number_only(mpi: MpiImp
     output = f"{tag}{line}\n{tag}the keeper ended with exit code 127\n"
     report = launcher(mpi=mpi).read_output(output, ["node1", "node2"])
     assert report.failed == ["node2"]
-    assert explain_ssh_error(report.by_host["node2"], "node2").reason == "no Python: /no/python cannot be started there"
+    assert explain_ssh_error(report.by_host["node2"], "node2").why == "no Python: /no/python cannot be started there"
 
 
 def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for_ever() -> None:
@@ -346,5 +348,5 @@ def test_mpich_gives_a_host_up_whose_ssh_ended_however_because_it_would_wait_for
     report = ours.read_output(output, ["node1"])
     assert report.failed == []
     assert ours.read_output(output + "node1: ssh ended with exit code 5\n", ["node1"]).failed == ["node1"]
-    reason = explain_ssh_error(report.by_host["node1"], "node1").reason
+    reason = explain_ssh_error(report.by_host["node1"], "node1").why
     assert reason == "cannot call this machine: Network is unreachable"

@@ -67,8 +67,7 @@ class Launcher(ABC):
         """Start a keeper on every host and wait for all; the context manager ends them. Errors that are tolerated are
         in its ``errors``.
         """
-        idle = self.idle if self.reuses_keepers and not self.local else None
-        return ConnectedHosts(self.open, hosts, seconds, tolerates_errors, is_local=self.local, idle=idle)
+        return ConnectedHosts(self, hosts, seconds, tolerates_errors)
 
     def find_end(self) -> str:
         """Return why the cluster has taken the hosts back, if it has. Called when a trial has failed."""

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import socket
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from functools import lru_cache
 
 from ...worker.inspection.host import list_addresses
 from ..callback import CallbackServer, LauncherProcess
-from ..connection import CommandError, HostError, KeeperConnection, SocketConnection
+from ..connection import HostError, KeeperConnection, SocketConnection
 from ..ssh_errors import OTHER_ADDRESS, explain_ssh_error
 from ..worker_archive import RUN_FIRST_LINE
 from .base import Launcher
@@ -43,7 +42,7 @@ class CallbackEndpoint:
         return f"{self.address},{self.port},{self.token}"
 
 
-def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '"-"') -> str:
+def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '""') -> str:
     """Return the program with which a host becomes a keeper that has called back. The arguments are expressions of
     Python, for the host. Ranks must not see the token.
     """
@@ -72,6 +71,7 @@ class CommandReport:
 
 class CallbackLauncher(Launcher):
     index = "0"  # a Python expression for the number of a keeper
+    hostname = "socket.gethostname()"  # and for the name of its host
 
     @abstractmethod
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]: ...
@@ -81,7 +81,7 @@ class CallbackLauncher(Launcher):
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     def keeper_command(self, host_python: str) -> list[str]:
-        return [host_python, "-c", make_callback_program(self.index)]
+        return [host_python, "-c", make_callback_program(self.index, self.hostname)]
 
     def start(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> LauncherProcess:
         return LauncherProcess(self.command(hosts, endpoint), self.environment(endpoint))
@@ -133,7 +133,6 @@ class CallbackSession:
         self._not_stopped = set(hosts)
         self._report_deadline: float | None = None  # None until a keeper is lost
         self._read_output = lru_cache(1)(lambda output: launcher.read_output(output, hosts))
-        self._lock = threading.Lock()
 
     @property
     def report(self) -> CommandReport:
@@ -154,8 +153,7 @@ class CallbackSession:
                 break
             if time.monotonic() > deadline:
                 raise self._explain_late_call(host)
-        with self._lock:
-            self._not_called.pop(host, None)
+        self._not_called.pop(host, None)
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
@@ -170,9 +168,9 @@ class CallbackSession:
         if reason := self._find_own_failure():
             return "", reason
         has_ended, report = process.has_ended, self.report
-        with self._lock:
-            candidates = [host, *self._not_called] if host in self._not_called else [*report.failed, host]
-        for other in (*candidates, *self._not_called, *(self._hosts if has_ended else ())):
+        not_called = list(self._not_called)  # a copy: other threads take hosts out
+        candidates = [host] if host in not_called else [*report.failed, host]
+        for other in (*candidates, *not_called, *(self._hosts if has_ended else ())):
             if other in report.by_host:
                 return other, report.by_host[other]
         if has_ended:
@@ -185,11 +183,11 @@ class CallbackSession:
         """Explain why this host has no keeper, or no longer, perhaps because of another host."""
         cause, reason = self.find_cause(host)
         if not cause:
-            return CommandError(host, reason)
+            return HostError("", reason)
         error = explain_ssh_error(reason, cause, self._launcher.access.remote_dir)
         if cause != host:
-            return HostError(host, f"not started because of {cause}: {error.reason}", consequence=True)
-        return HostError(host, error.reason, remedy=error.remedy)
+            return HostError(host, f"not started because of {cause}: {error.why}", consequence=True)
+        return error
 
     def _find_own_failure(self) -> str:
         """Say that somebody ended or stopped the command itself; empty if nobody did."""
@@ -203,29 +201,27 @@ class CallbackSession:
 
     def _explain_late_call(self, host: str) -> HostError:
         if reason := self._find_own_failure():
-            return CommandError(host, reason)
+            return HostError("", reason)
         seconds, endpoint = time.monotonic() - self._started, self._endpoint
         within = f"within {seconds:.0f} s on {endpoint.address}:{endpoint.port}"
         lines = self.report.by_host.get(host, "").splitlines()
         if not lines and len(self._not_called) == len(self._hosts):
             message = f"no keeper that {self._process.program} should start called {within}"
-            return CommandError(host, message, OTHER_ADDRESS)
+            return HostError("", message, remedy=OTHER_ADDRESS)
         message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
         return HostError(host, message, remedy=OTHER_ADDRESS)
 
     def cancel(self, host: str) -> bool:
         """Wait for this host no longer. Return whether it was the last one."""
-        with self._lock:
-            self._not_stopped.discard(host)
-            return not self._not_stopped
+        self._not_stopped.discard(host)
+        return not self._not_stopped
 
-    def release(self, host: str, patience_seconds: float) -> int | None:
-        """With the last connection, end the command and return its exit code."""
-        if not self.cancel(host):
-            return None
-        self._server.close()
-        is_broken = self._not_called or self._report_deadline
-        return self._process.stop(1.0 if is_broken else patience_seconds)
+    def release(self, host: str, patience_seconds: float) -> None:
+        """With the last connection, end the command."""
+        if self.cancel(host):
+            self._server.close()
+            is_broken = self._not_called or self._report_deadline
+            self._process.stop(1.0 if is_broken else patience_seconds)
 
 
 class CallbackConnection(SocketConnection):
@@ -236,7 +232,7 @@ class CallbackConnection(SocketConnection):
         self._session = session
 
     def become_ready(self, deadline: float) -> None:
-        self._connect(self._session.wait_for(self.host, deadline))
+        self._connection = self.output = self._session.wait_for(self.host, deadline)
         super().become_ready(deadline)
 
     def stderr_text(self) -> str:
@@ -252,20 +248,18 @@ class CallbackConnection(SocketConnection):
         self._session.cancel(self.host)
         super().cut()
 
-    def stop(self, patience_seconds: float = 10.0) -> int | None:
+    def stop(self, patience_seconds: float = 10.0) -> None:
         super().stop(patience_seconds)
-        return self._session.release(self.host, patience_seconds)
+        self._session.release(self.host, patience_seconds)
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
     """Return this machine's address towards the first other machine, or the default route."""
     own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
-    outward = [address for address in own if not address.startswith("127.")]
-    if outward or own[0]:
-        return outward[0] if outward else own[0]
-    others = [address for address in list_addresses().values() if not address.startswith("127.")]
-    return others[0] if others else socket.gethostname()
+    candidates = own if own[0] else [*list_addresses().values()]
+    default = own[0] or socket.gethostname()
+    return next((address for address in candidates if not address.startswith("127.")), default)
 
 
 def _find_own_address(host: str) -> str:

@@ -95,14 +95,10 @@ class RendezvousFile:
     def read(self) -> list[CallbackEndpoint]:
         """Return an endpoint for each address of rank 0; none while there is no valid file."""
         for path in self.paths:
-            try:
-                with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-                    if os.fstat(file.fileno()).st_uid != os.getuid():
-                        continue  # a common folder holds files of other users too
+            with suppress(OSError, ValueError, KeyError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+                if os.fstat(file.fileno()).st_uid == os.getuid():  # a common folder holds files of other users too
                     content = json.load(file)
-                return [CallbackEndpoint(a, content["port"], content["token"]) for a in content["addresses"]]
-            except (OSError, ValueError, KeyError):
-                continue
+                    return [CallbackEndpoint(a, content["port"], content["token"]) for a in content["addresses"]]
         return []
 
 

@@ -6,8 +6,8 @@ called. A lost connection is a lost host; closing the connections ends everythin
 
 from __future__ import annotations
 
-import ipaddress
 import os
+import re
 import secrets
 import socket
 import time
@@ -89,19 +89,20 @@ class LeasedHostsLauncher(Launcher):
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """Return the hosts to use, sorted by address. Containers of one machine get unique names."""
-        names = Counter(caller.hostname for caller in callers)
-        taken = set(names)
-        candidates = []
-        for caller in callers:
-            stated = caller.details[0] if caller.details and caller.details[0] != "-" else ""
-            candidates.append((Host(stated or caller.address, alias=caller.hostname), caller))
-        candidates.sort(key=lambda pair: (*_make_address_key(pair[0].address), pair[0].name, pair[1].index))
-        for position, (host, caller) in enumerate(candidates):
-            if names[host.name] > 1:
-                alias = next(alias for number in count(1) if (alias := f"{host.name}-{number}") not in taken)
-                taken.add(alias)
-                candidates[position] = replace(host, alias=alias), caller
-        return candidates
+
+        def make_key(caller: Caller) -> tuple[list[int], str, int]:
+            """Return a sort key by which 10.0.0.9 comes before 10.0.0.10."""
+            return [int(number) for number in re.findall(r"\d+", caller.address)], caller.hostname, caller.index
+
+        counts = Counter(caller.hostname for caller in callers)
+        taken, chosen = set(counts), []
+        for caller in sorted(callers, key=make_key):
+            name = caller.hostname
+            if counts[name] > 1:
+                name = next(alias for number in count(1) if (alias := f"{name}-{number}") not in taken)
+                taken.add(name)
+            chosen.append((Host(caller.address, alias=name), caller))
+        return chosen
 
     def hosts(self) -> tuple[Host, ...]:
         if self._process is None:
@@ -194,12 +195,3 @@ class LeasedConnection(SocketConnection):
 def _identify(caller: Caller) -> str:
     """Return a key: a second caller with the same number and name is the same host again."""
     return f"{caller.index} {caller.hostname}"
-
-
-def _make_address_key(text: str) -> tuple[int, int, str]:
-    """Return a sort key by which 10.0.0.9 comes before 10.0.0.10."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return (9, 0, text)
-    return (address.version, int(address), text)

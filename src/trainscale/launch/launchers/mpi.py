@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
 from ...errors import InputError
 from ...spec.devices import Host
-from ...spec.settings import SettingGroup
 from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
@@ -197,37 +197,28 @@ def identify_mpi(program: str, version: str) -> MpiImplementation | None:
 
 class MpiLauncher(UsesSsh, CallbackLauncher):
     name = "mpi"
+    _folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __init__(
-        self,
-        access: HostAccess | None = None,
-        settings: SettingGroup | None = None,
-        mpi: MpiImplementation | None = None,
-        ssh_wrapper: str | None = None,
-    ) -> None:
-        """``mpi`` is found, and ``ssh_wrapper`` written, when they are first needed."""
-        super().__init__(access, settings)
-        self._mpi, self._ssh_wrapper = mpi, ssh_wrapper
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    @property
+    @cached_property
     def mpi(self) -> MpiImplementation:
-        if self._mpi is None:
-            self._mpi = find_mpi()
-        return self._mpi
+        return find_mpi()
+
+    @cached_property
+    def ssh_wrapper(self) -> str | None:
+        """Write the script that mpirun calls in place of ssh; inside a Slurm job, mpirun calls srun."""
+        if is_inside_slurm(os.environ):
+            return None
+        folder = tempfile.gettempdir()
+        # Open MPI splits the path at spaces.
+        folder = "/tmp" if " " in folder else folder
+        self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir=folder)
+        path = Path(self._folder.name) / "ssh-wrapper"
+        path.write_text(make_ssh_wrapper_script(self.access, self.settings))
+        path.chmod(0o700)
+        return str(path)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        self._mpi = self.mpi  # raises an error if there is none, before anything is written
-        # Inside a Slurm job mpirun starts its own parts by srun.
-        if self._ssh_wrapper is None and not is_inside_slurm(os.environ):
-            folder = tempfile.gettempdir()
-            # Open MPI splits the path at spaces.
-            folder = "/tmp" if " " in folder else folder
-            self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir=folder)
-            path = Path(self._folder.name) / "ssh-wrapper"
-            path.write_text(make_ssh_wrapper_script(self.access, self.settings))
-            path.chmod(0o700)
-            self._ssh_wrapper = str(path)
+        _ = self.mpi, self.ssh_wrapper  # an error is raised before anything is started
         return super().open(hosts)
 
     def close(self) -> None:
@@ -251,7 +242,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 address, _ = choose_network(Host("this machine"), list_addresses(), network)
             except InputError:  # this machine is not on it: it connects the hosts only
                 network = ""
-        return self.mpi.make_command(keepers, address, self._ssh_wrapper, network)
+        return self.mpi.make_command(keepers, address, self.ssh_wrapper, network)
 
     def keeper_command(self, host_python: str) -> list[str]:
         """Return a command that drops all MPI variables, because ranks are not part of this job."""

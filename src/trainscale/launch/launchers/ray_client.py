@@ -48,16 +48,16 @@ class ActorLost(Exception):
 
 
 def main(request: Request) -> int:
-    controller = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    end_with_parent()  # the controller
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     group = None
     try:
-        address = connect(request["address"], controller)
+        address = connect(request["address"])
         bundles = choose_bundles(ray.nodes(), request)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
-        wait_for_group(group, bundles, controller)
-        wait_for_actors(start_actors(group, bundles, request, address), controller)
+        wait_for_group(group, bundles)
+        wait_for_actors(start_actors(group, bundles, request, address))
     except Exception as error:
         is_input = isinstance(error, RequestError)
         message = str(error) if is_input or isinstance(error, ActorLost) else summarise_error(error)
@@ -85,7 +85,7 @@ def summarise_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(words)[:400]}"
 
 
-def connect(wanted: str, controller: int) -> str:
+def connect(wanted: str) -> str:
     """Join a running cluster and return its address. Never start a cluster."""
     address = wanted or os.environ.get("RAY_ADDRESS") or "auto"
     if address.startswith("http"):
@@ -107,7 +107,6 @@ def connect(wanted: str, controller: int) -> str:
         except ConnectionAbortedError:  # the cluster could not start what this client needs
             if attempt == _ATTEMPTS:
                 raise
-            exit_without_controller(controller)
             time.sleep(_POLL_SECONDS)
         except ConnectionError as error:
             reason = summarise_error(error)
@@ -138,11 +137,10 @@ def choose_bundles(nodes: list[dict[str, Any]], request: Request) -> list[Bundle
     return sorted(bundles, key=lambda bundle: (bundle.get("GPU", 0), bundle["CPU"]), reverse=True)[:count]
 
 
-def wait_for_group(group: Any, bundles: list[Bundle], controller: int) -> None:
+def wait_for_group(group: Any, bundles: list[Bundle]) -> None:
     """Wait until the resources are free. Report what is missing if that takes long."""
     report_at: float | None = time.monotonic() + 5 * _POLL_SECONDS
     while not group.wait(_POLL_SECONDS):
-        exit_without_controller(controller)
         if report_at is not None and time.monotonic() > report_at:
             report_at = None
             available = ray.available_resources()
@@ -171,7 +169,7 @@ class HostActor:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-                preexec_fn=end_with_actor,
+                preexec_fn=end_with_parent,
             )
         finally:
             timer = threading.Timer(_LAST_ANSWER_SECONDS, os._exit, (0,))
@@ -181,8 +179,8 @@ class HostActor:
         return output[-_OUTPUT_CHARACTERS:] or f"exit code {done.returncode}"
 
 
-def end_with_actor() -> None:
-    """Have Linux end this process when its actor ends, even by kill -9."""
+def end_with_parent() -> None:
+    """Have Linux end this process when its parent ends, even by kill -9."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -234,11 +232,10 @@ def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_addres
     return results
 
 
-def wait_for_actors(results: dict[Any, Any], controller: int) -> None:
+def wait_for_actors(results: dict[Any, Any]) -> None:
     """Wait until all actors have ended; report each that does."""
     running = dict(results)
     while running:
-        exit_without_controller(controller)
         for reference in ray.wait(list(running), timeout=_POLL_SECONDS)[0]:
             address, _ = running.pop(reference)
             try:
@@ -246,12 +243,6 @@ def wait_for_actors(results: dict[Any, Any], controller: int) -> None:
             except Exception as error:
                 message = summarise_error(error)
             print_event(kind="ray", lost_address=address, lost=message)
-
-
-def exit_without_controller(controller: int) -> None:
-    """Exit if the controller was killed."""
-    if os.getppid() != controller:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...cluster.allocation import read_gpus_per_host
 from ..connection import KeeperConnection
 from .base import SlurmSettings
-from .callback import CallbackEndpoint, CallbackLauncher, CommandReport, make_callback_program
+from .callback import CallbackEndpoint, CallbackLauncher, CommandReport
 from .ssh import make_shell_command
 
 # srun would take these options of salloc or sbatch for options of this step.
@@ -41,6 +41,7 @@ class SlurmLauncher(CallbackLauncher):
     settings_type = SlurmSettings
     no_hosts = "no allocation here; name --nodes to submit a job"
     index = 'os.environ["SLURM_PROCID"]'
+    hostname = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'  # Slurm's name of the node
 
     gpus: int | None = None  # that the job has on every host; None until Slurm was asked
 
@@ -57,11 +58,6 @@ class SlurmLauncher(CallbackLauncher):
         if self.access.setup or python.startswith("~/"):
             keeper = ["/bin/sh", "-c", make_shell_command(keeper, self.access.setup)]
         return [*argv, *keeper]
-
-    def keeper_command(self, host_python: str) -> list[str]:
-        """Return a command that sends Slurm's name of the node, not the host's own."""
-        name = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'
-        return [host_python, "-c", make_callback_program(self.index, name)]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         environment = super().environment(endpoint)

@@ -59,7 +59,6 @@ class YarnLauncher(LeasedHostsLauncher):
         self._is_incomplete = False  # whether containers were missing at the last check
         self._has_lost_containers = False
         self._has_copied = False  # whether the client has written files
-        self._reported_maxima: set[str] = set()
 
     @cached_property
     def client(self) -> YarnClient:
@@ -116,15 +115,16 @@ class YarnLauncher(LeasedHostsLauncher):
     def read_output(self, process: LauncherProcess) -> None:
         """Read the application's id, and print of what containers get less than was requested."""
         output = process.output
-        if not self.id and (match := _APPLICATION_ID.search(output)):
-            self.id = match[0]
         self._has_copied = self._has_copied or _COPIES_FILES in output
-        for name, most in _MAXIMUM.findall(output):
+        match = _APPLICATION_ID.search(output)
+        if self.id or match is None:
+            return
+        self.id = match[0]
+        for name, most in _MAXIMUM.findall(output):  # which the client prints before the id
             option = "container_memory" if name == "mem" else "container_vcores"
             values = [value for key, value in pairwise(process.command) if key.lstrip("-") == option]
             is_number = values and re.fullmatch(r"\d{1,18}", values[0])
-            if is_number and int(values[0]) > int(most) and option not in self._reported_maxima:
-                self._reported_maxima.add(option)
+            if is_number and int(values[0]) > int(most):
                 limit = f"a container gets {most} {_UNITS[option]}, not {values[0]}"
                 _print(f"{limit}: this is the cluster's maximum")
 

@@ -43,7 +43,7 @@ PORT_TAKEN = "port"
 TAIL_LINES = 20
 # Events that different hosts send at the same moment may arrive in any order.
 _SAME_MOMENT_SECONDS = 1.0
-_NAMED_RANKS = 4  # that a note or a message lists
+_MOST_NAMES = 4  # of ranks or hosts, that a message lists
 # A rank that fails makes the others fail too. Their messages contain these words.
 _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left the rendezvous", "connection refused",
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
@@ -165,7 +165,6 @@ class TrialState:
     measured_at: float | None = None  # when the last worker had sent its result
     last_leave: float = 0.0  # when a rank sent its result or exited
     notes: list[str] = field(default_factory=list)  # of what happened after all results were in
-    _reports: int = 0
 
     @classmethod
     def begin(
@@ -248,14 +247,12 @@ class TrialState:
                 self.notes.append(f"{rank.name} failed after the results of all workers were in")
             else:
                 self.failed_ranks.append(rank.rank)
-        if has_reported and isinstance(rank.result, Report):
-            self._reports += 1
-            if self._reports == self.trial.devices and not self.has_failed:
-                self.measured_at = now
+        if has_reported and not self.has_failed and all(worker.result is not None for worker in self.workers):
+            self.measured_at = self.measured_at or now
 
     def note_stayed_ranks(self) -> None:
         stayed = [f"{rank.name} in {rank.position}" for rank in self.ranks if rank.exit_code is None]
-        note = f"ended by force after all results were in: {_join_names(stayed)}"
+        note = f"ended by force after all results were in: {join_names(stayed)}"
         if note not in self.notes:  # several hosts may have reported that the time is over
             self.notes.append(note)
 
@@ -270,9 +267,10 @@ class TrialState:
         self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
 
 
-def _join_names(names: Sequence[str]) -> str:
-    others = len(names) - _NAMED_RANKS
-    return ", ".join(names[:_NAMED_RANKS]) + (f" and {others} more" if others > 0 else "")
+def join_names(names: Sequence[str]) -> str:
+    """Return "node1, node2, node3, node4 and 12 more"."""
+    others = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {others} more" if others > 0 else "")
 
 
 # ---- ranks that hang
@@ -307,11 +305,11 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
         message = f"{problem} in {first.position}; which of them hangs is unknown"
         return Failure(HANG, message + hint)
     if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.place.host == host]:
-        numbers = _join_names([str(rank.rank) for rank in suspects])
+        numbers = join_names([str(rank.rank) for rank in suspects])
         message = f"{host} with its ranks {numbers} {problem.replace('were', 'was')} in {first.position}"
         return Failure(HANG, message + hint, host=host)
     where = f" at {first.calls[-1]}" if first.calls else ""
-    message = f"{_join_names([rank.name for rank in suspects])} {problem} in {first.position}{where}"
+    message = f"{join_names([rank.name for rank in suspects])} {problem} in {first.position}{where}"
     return Failure(HANG, message + hint, first.rank if len(suspects) == 1 else None, host=host)
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from ...worker.frameworks.catalog import FRAMEWORKS, WITH_SERVERS
 from ...worker.job import SCHEDULER, SERVER, WORKER, Device, Job, Measure, PluginReference, Task
 from ...worker.sample import Report
 from ..connected_hosts import ConnectedHosts
-from ..connection import READY_SECONDS, CommandError, HostError, NoFreePorts, ReceivedEvent
+from ..connection import READY_SECONDS, HostError, NoFreePorts, ReceivedEvent
 from ..launchers.base import ITS_START, Launcher
 from .state import RankPlace, TrialState, find_failure, find_hang
 
@@ -198,8 +198,7 @@ def supervise_trial(
                         _process(received, state, logs)
     except HostError as error:
         kind = REFUSED if isinstance(error, NoFreePorts) else LOST
-        is_named = not launcher.local and not isinstance(error, CommandError)
-        failure = Failure(kind, str(error), host=error.host if is_named else "")
+        failure = Failure(kind, str(error), host="" if launcher.local else error.host)
         seconds = time.monotonic() - began
         return TrialRecord(trial, kind, started, seconds, hosts=len(port_counts), failure=failure)
     if state.is_port_taken:
@@ -287,7 +286,7 @@ class RankLogs:
         self._trial = trial
         self.notes: tuple[str, ...] = ()
         self._begun: set[int] = set()  # ranks that have a file
-        self._files: OrderedDict[int, IO[str]] = OrderedDict()  # open, the longest unused first
+        self._files: dict[int, IO[str]] = {}  # those that are open
 
     def __enter__(self) -> RankLogs:
         return self
@@ -305,7 +304,7 @@ class RankLogs:
         try:
             if rank not in self._files:
                 if len(self._files) >= _MOST_OPEN:
-                    self._files.popitem(last=False)[1].close()
+                    self._files.pop(next(iter(self._files))).close()
                 if not self._begun:
                     self._folder.mkdir(parents=True, exist_ok=True)
                 # A link in its place may lead out of the run's folder: do not follow it.
@@ -313,7 +312,6 @@ class RankLogs:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | mode
                 self._files[rank] = os.fdopen(os.open(path, flags, 0o666), "w", buffering=1)
                 self._begun.add(rank)
-            self._files.move_to_end(rank)
             self._files[rank].write(text + "\n")
         except OSError as error:
             self.notes = (f"the logs end early: {path}: {error.strerror}",)
