@@ -14,7 +14,7 @@ from trainscale.worker.frameworks.catalog import FRAMEWORKS
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(hosts, "_is_installed", lambda module: module == "torch")
+    monkeypatch.setattr(hosts, "is_installed", lambda module: module == "torch")
     return tmp_path
 
 
@@ -58,6 +58,6 @@ def test_a_folder_without_code_is_no_module(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "only_a_folder").mkdir()
     (tmp_path / "a_module.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert not hosts._is_installed("only_a_folder")
-    assert hosts._is_installed("a_module")
-    assert not hosts._is_installed("not_there_at_all")
+    assert not hosts.is_installed("only_a_folder")
+    assert hosts.is_installed("a_module")
+    assert not hosts.is_installed("not_there_at_all")

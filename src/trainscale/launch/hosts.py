@@ -167,7 +167,7 @@ def find_interpreter(framework: str, given: Mapping[str, str]) -> Interpreter:
     if framework in given:
         return Interpreter(given[framework], GIVEN)
     modules = FRAMEWORKS[framework].imports
-    if all(_is_installed(module) for module in modules):
+    if all(is_installed(module) for module in modules):
         return Interpreter(sys.executable, HERE)
     from ..cluster.environments import list_environments  # here: an ordinary run does without it
 
@@ -185,7 +185,7 @@ def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[
     return {name: find_interpreter(name, given).python for name in names if name in FRAMEWORKS}
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Return whether this Python has the module, and not only a folder of that name."""
     try:
         spec = importlib.util.find_spec(module)

@@ -22,14 +22,10 @@ class LocalLauncher(PipeLauncher):
             raise InputError(
                 f"launcher {cls.name}: it uses only this machine, and {hosts} names hosts; valid: --launcher ssh"
             )
-        _check_pythons(experiment)
+        for _, path in experiment.resources.python or ():
+            if not Path(path).exists():
+                raise InputError(f"--python: there is no Python at {path}")
         return HostList()
 
     def command(self, host: str) -> list[str]:
         return [sys.executable, str(START), "keeper"]
-
-
-def _check_pythons(experiment: Experiment) -> None:
-    for _, path in experiment.resources.python or ():
-        if not Path(path).exists():
-            raise InputError(f"--python: there is no Python at {path}")

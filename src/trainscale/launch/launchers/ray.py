@@ -2,7 +2,6 @@
 node; the actors serve as leased hosts (leased.py).
 """
 
-import importlib.util
 import json
 import os
 import shlex
@@ -16,6 +15,7 @@ from ...errors import InputError, TrainscaleError
 from ...worker.events import RayReport
 from ..callback import LauncherProcess
 from ..connection import decode_line
+from ..hosts import is_installed
 from .base import RaySettings
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
@@ -87,8 +87,7 @@ class RayLauncher(LeasedHostsLauncher):
 
 def find_python(environment: Mapping[str, str] = os.environ) -> str:
     """Return this Python if it has Ray, else the Python of the program ``ray`` on the PATH."""
-    spec = importlib.util.find_spec("ray")
-    if spec is not None and spec.origin:  # a folder of that name is not a module
+    if is_installed("ray"):
         return sys.executable
     program = shutil.which("ray", path=environment.get("PATH"))
     if program:
