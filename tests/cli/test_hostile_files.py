@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from stored_runs import two_series, write_run
+from watched_runs import begin, records
 
 from trainscale import cli
 
@@ -33,15 +34,29 @@ def arguments(command: str, directory: str, other: str) -> list[str]:
     return [command, directory, *further.get(command, [])]
 
 
+@pytest.mark.parametrize("command", ["export --to csv", "watch"])
 @pytest.mark.parametrize("file", ["run.json", "trials.jsonl", "parity.json"])
-def test_a_fifo_in_the_directory_of_a_run_is_refused(file: str, run: Callable[..., Outcome], tmp_path: Path) -> None:
-    write_run(tmp_path / "out", two_series())
+def test_a_fifo_in_the_directory_of_a_run_is_refused(
+    file: str, command: str, run: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    begin(tmp_path / "out", *records()).close()
     (tmp_path / "out" / file).unlink(missing_ok=True)
     os.mkfifo(tmp_path / "out" / file)
-    code, _, message = run("explain", "out") if file != "parity.json" else run("export", "out", "--to", "csv")
+    code, _, message = run(*command.split(), "out")
     assert code == 2
     assert f"out/{file}: " in message
     assert "this is a FIFO; valid: a file" in message
+
+
+def test_absurd_numbers_in_run_json_cost_neither_time_nor_memory(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    begin(tmp_path / "out").close()
+    path = tmp_path / "out" / "run.json"
+    document = json.loads(path.read_text())
+    document["spec"]["repeats"] = 10**9
+    path.write_text(json.dumps(document))
+    code, out, message = run("watch", "out")
+    assert (code, out) == (2, "")
+    assert "out/run.json: cannot be read as a run: repeats: Expected `int` <= 10000" in message
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from ..spec.plan import Plan
 from ..spec.settings import SEARCH_LISTS, SettingValues
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts
 from ..worker.job import Device
+from ..worker.regular_files import open_regular
 from .batches import FILE as BATCHES
 from .batches import apply_searches, read_batches
 from .context import select_configs
@@ -55,7 +56,7 @@ class FollowedRun:
         self._current: NextTrial | None = None  # that a listener knows of
         self._next: NextTrial | None = None
         self._planned = planned
-        self._size = 0
+        self._size = -1  # read even an empty journal once: it may be no regular file
         self._to_repeat: set[str] = set()  # failed trials that are not repeated yet
         self.read_new_records()
         if retry_failed:
@@ -87,7 +88,7 @@ class FollowedRun:
     def _read_size(self) -> int:
         """Return the size of the journal. Opening it makes a shared file system ask its server."""
         try:
-            with (self.directory / TRIALS).open("rb") as file:
+            with open_regular(self.directory / TRIALS) as file:
                 return os.fstat(file.fileno()).st_size
         except OSError:
             return 0

@@ -11,9 +11,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from .. import __version__
+from ..spec.groups import MOST_REPEATS
 from ..worker.config import ALLOCATORS, TUNED, compute_digest, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
@@ -73,7 +76,7 @@ class RecordedSpec:
     series: tuple[JsonObject, ...] = ()  # configs, each with its ladder
     warmup: int | None = None
     steps: int | None = None
-    repeats: int | None = None
+    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] | None = None
     budget: float | None = None
     until_interval: float | None = None
     search: JsonObject | None = None

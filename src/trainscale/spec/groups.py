@@ -36,6 +36,7 @@ from .settings import (
 rare = partial(setting, is_rare=True)  # --help only names it
 
 MOST_EPOCHS = 100  # the limit where only an accuracy is given
+MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ class MeasurementSettings(SettingGroup):
     warmup: int = setting(whole(2), "number of steps before the measured window", default=10)
     steps: int = setting(whole(2), "number of steps in the measured window", default=100)
     repeats: int = setting(
-        whole(1),
+        whole(1, MOST_REPEATS),
         "number of trials per point, each in fresh processes",
         default=5,
         default_text="{}, or 1 with --epochs",
