@@ -11,9 +11,10 @@ from doc_pages import DOCS, IDS, PAGES, ROOT, blocks
 from this_machine import MACHINE, find_example_devices
 
 from trainscale import cli
-from trainscale.cluster.hosts import find_devices
+from trainscale.cluster.hosts import HostList, find_devices
 from trainscale.launch.hosts import Cluster as AllReached
 from trainscale.launch.launchers.base import Launcher
+from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
@@ -28,7 +29,7 @@ def paths_in_the_docs_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     # In this order, because the import of the first module copies the function of the second.
     for module in ("cli.env", "spec.settings"):
         monkeypatch.setattr(f"trainscale.{module}.find_python", lambda text: text)
-    monkeypatch.setattr("trainscale.launch.launchers.local._check_pythons", lambda _: None)
+    monkeypatch.setattr(LocalLauncher, "find_hosts", lambda experiment, environment: HostList())
 
 
 # Commands that would start a framework, ask a cluster, or look at this user's files: here only their parsers.
