@@ -41,7 +41,7 @@ def main() -> int:
         print(outcome_line(scenario, outcome, seconds), flush=True)
 
     seconds = options.minutes * 60
-    settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, report)
+    settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, options.patience, report)
     outcomes = run_campaign(_seeds(options), settings)
     text = markdown(outcomes, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
     if options.report:
@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--launchers", default=",".join(LAUNCHERS), help="a list (default: %(default)s)")
     parser.add_argument("--faults", default="*", help="patterns, such as 'rank:*,host: power-off'")
     parser.add_argument("--at-once", type=int, default=2, help="runs at the same time (default: 2)")
+    parser.add_argument(
+        "--patience", type=int, default=1, metavar="N", help="multiply the time limits of runs, on a busy machine"
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table to this file")
     return parser
 

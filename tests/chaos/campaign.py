@@ -45,6 +45,7 @@ class CampaignSettings:
     at_once: int = 2
     seconds: float | None = None
     most_faults: int | None = None  # that happen altogether
+    patience: int = 1  # multiplies the time limits of runs
     report: Callable[[Scenario, Outcome, float], None] = lambda *_: None
 
 
@@ -53,13 +54,14 @@ class Worker:
     """Performs scenarios, and keeps a place for each launcher until a lab fails."""
 
     interrupted: threading.Event
+    patience: int = 1
     places: dict[str, Place] = field(default_factory=dict)
 
     def perform(self, scenario: Scenario) -> Outcome | None:
         """Return None if the campaign was interrupted meanwhile."""
         try:
             if scenario.launcher not in self.places:
-                self.places[scenario.launcher] = Place(scenario.launcher)
+                self.places[scenario.launcher] = Place(scenario.launcher, self.patience)
             performance = Performance(scenario, self.places[scenario.launcher], self.interrupted)
             try:
                 outcome = judge(scenario, performance.run())
@@ -102,7 +104,7 @@ def run_campaign(seeds: Iterator[int], settings: CampaignSettings) -> list[Outco
         return settings.most_faults is not None and count_faults(outcomes) >= settings.most_faults
 
     def work() -> None:
-        worker = Worker(interrupted)
+        worker = Worker(interrupted, settings.patience)
         try:
             while True:
                 with lock:

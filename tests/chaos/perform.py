@@ -22,7 +22,7 @@ from .judge import CLEAN_SECONDS, Hit, Observation, complete_lines, rank_hosts_o
 from .places import EXIT_CODE, Place, Target
 from .scenario import PlannedFault, Scenario
 
-_LONGEST_RUN = 400.0  # seconds
+_LONGEST_RUN = 400.0  # in seconds, times the patience of the place
 _POLL_SECONDS = 0.1
 _DISK_BYTES = 24 << 20
 _AFTER_THE_END = float("inf")
@@ -113,7 +113,7 @@ class Performance:
 
     def _wait(self, condition: Callable[[], bool]) -> bool:
         """Return whether the condition holds before the run ends."""
-        deadline = time.monotonic() + _LONGEST_RUN
+        deadline = time.monotonic() + _LONGEST_RUN * self.place.patience
         while self._is_running() and time.monotonic() < deadline:
             self._end_faults(time.monotonic())
             if condition():

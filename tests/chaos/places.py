@@ -56,10 +56,12 @@ def unavailable(launcher: str) -> str | None:
 
 
 class Place:
-    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind."""
+    """A lab with two hosts. Ray has a lab of its own, because its services look like what a run leaves behind.
+    ``patience`` multiplies the time limits of runs: on a busy machine a process may take long to start.
+    """
 
-    def __init__(self, launcher: str) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: str, patience: int = 1) -> None:
+        self.launcher, self.patience = launcher, patience
         self.lab = Lab(len(_HOSTS))
         try:
             self.plugin = install_plugin(self.lab.shared / "plugin")
@@ -90,7 +92,8 @@ class Place:
         common = [
             sys.executable, "-m", "trainscale", "run", "--models", "nap", "-b", batches, "--frameworks", "sleepy",
             "--no-parity", "--no-witness", "--strategies", strategy, "--devices", "2", "--warmup", "2", "--steps", "60",
-            "--repeats", "1", "--stall-timeout", "15s", "--timeout", "60s", "-o", "out",
+            "--repeats", "1", "--stall-timeout", f"{self.patience * 15}s", "--timeout", f"{self.patience * 60}s",
+            "-o", "out",
         ]  # fmt: skip
         hosts = ["--hosts", "nodes", "-g", "1"]
         more = {

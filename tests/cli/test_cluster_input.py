@@ -48,7 +48,10 @@ def changed(**flags: str) -> list[str]:
         ([*changed(zone="us-west-2q"), *HERE, "--yes"], "--zone: unknown zone 'us-west-2q'; did you mean"),
         ([*changed(image="ami-00000000"), *HERE, "--yes"], "--image: there is no image 'ami-00000000' in us-west-2"),
         ([*changed(image="/my/parameter"), *HERE, "--yes"], "--image: us-west-2 has no parameter /my/parameter"),
-        ([*changed(type="p2.xlarge"), *HERE, "--yes"], "--image: no image is known for p2.xlarge; name one (ami-…)"),
+        *(
+            ([*changed(type=name), *HERE, "--yes"], f"--image: no image is known for {name}; name one (ami-…)")
+            for name in ("p2.xlarge", "g2.2xlarge", "p3.2xlarge")
+        ),
         ([*changed(type="p2.xlarge", image=IMAGE), *HERE, "--yes"], "p2.xlarge is not offered in us-west-2"),
         (["cluster", "status", *HERE], "there is no cluster 'trainscale' in us-west-2"),
         (["cluster", "hosts", *HERE, "--name", "other"], "there is no cluster 'other' in us-west-2"),

@@ -59,8 +59,14 @@ def test_it_is_a_command_of_the_package() -> None:
             "--models Inceptionv3:16,Alexnet:256 --hosts nodes -n 2 --gpu-per-host 4",
             "--models Inceptionv3:16,Alexnet:256 --hosts nodes --hosts-count 2 -g 4 --strategies ps:each",
         ),
-        ("-h nodes -t p2.8xlarge", "--models alexnet:512,inceptionv3:32 --hosts nodes -g 8 --strategies ps:each"),
-        ("-h nodes -t g2.2xlarge", "--models alexnet:128,inceptionv3:8 --hosts nodes -g 1 --strategies ps:each"),
+        *(
+            (f"-h nodes -t {name}", f"--models {models} --hosts nodes -g {gpus} --strategies ps:each")
+            for models, types in {
+                "alexnet:512,inceptionv3:32": {"p2.xlarge": 1, "p2.8xlarge": 8, "p2.16xlarge": 16},
+                "alexnet:128,inceptionv3:8": {"g2.2xlarge": 1, "g2.8xlarge": 4},
+            }.items()
+            for name, gpus in types.items()
+        ),
         ("-h nodes -t p5.48xlarge", "--models alexnet,inceptionv3 --hosts nodes -g 8 --strategies ps:each"),
         ("-h nodes -t c7i.xlarge", "--models alexnet,inceptionv3 --hosts nodes --strategies ps:each"),
         (

@@ -117,3 +117,9 @@ def test_damaged_hosts_files(content: bytes) -> None:
     path.write_bytes(content)
     message = refusal(lambda: read_hosts(path))
     assert not message or str(path) in message
+
+
+def test_a_coverage_guided_fuzzer_may_give_any_bytes() -> None:
+    """As ``python -m tests.fuzz`` does with each of these tests."""
+    for data in (b"", b"\0" * 100, bytes(range(256)) * 8):
+        test_hosts_files.hypothesis.fuzz_one_input(data)
