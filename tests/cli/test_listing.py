@@ -46,6 +46,12 @@ def test_run_help_names_every_setting_and_no_line_is_wider_than_the_terminal(tmp
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_run_help_begins_with_what_most_users_set_and_ends_with_what_few_do(tmp_path: Path) -> None:
+    text = output("run", "--help", cwd=tmp_path)
+    order = ["--models", "--repeats", "--max-devices", "--hosts", "--epochs", "--queue", "--debug", "Rarely set"]
+    assert sorted(order, key=lambda name: text.index(f"{name} " if name[0] == "-" else name)) == order
+
+
 def test_run_help_describes_what_is_usually_set_with_its_default(tmp_path: Path) -> None:
     text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
     for setting in collect_settings(list_launcher_groups()).values():

@@ -61,6 +61,11 @@ class Parser(argparse.ArgumentParser):
         self.by_action[name] = parser
         return parser
 
+    def format_help(self) -> str:
+        """Show settings, which users type most, before flags such as --debug."""
+        self._action_groups.sort(key=lambda group: group is self._optionals)
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')}\n  see: {self.prog} --help")
 
