@@ -11,9 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from .. import __version__
 from ..spec.groups import MOST_REPEATS
@@ -76,7 +74,7 @@ class RecordedSpec:
     series: tuple[JsonObject, ...] = ()  # configs, each with its ladder
     warmup: int | None = None
     steps: int | None = None
-    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] | None = None
+    repeats: int | None = None
     budget: float | None = None
     until_interval: float | None = None
     search: JsonObject | None = None
@@ -119,7 +117,9 @@ class RunInfo:
     def from_dict(cls, values: JsonObject) -> RunInfo:
         """Raise DecodingError for a value that is missing or wrong."""
         run = convert(values, cls)
-        run.read_spec()
+        repeats = run.read_spec().repeats
+        if repeats is not None and not 1 <= repeats <= MOST_REPEATS:
+            raise DecodingError(f"repeats: Expected a number from 1 to {MOST_REPEATS}, got {repeats}")
         provenance = run.read_provenance()
         try:
             shlex.split(provenance.command or "")
