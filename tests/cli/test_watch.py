@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from command import call
 from watched_runs import begin, records
 
 from lab import Lab
-from trainscale import cli
 from trainscale.measure import watching
 from trainscale.record.journal import Journal
 from trainscale.record.trial import TrialRecord
@@ -22,12 +22,6 @@ LAB_HOSTS = 1
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_POLL_SECONDS", 0.01)
     monkeypatch.setenv("COLUMNS", "120")
-
-
-def watch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["watch", *argv])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def finished(folder: Path, trials: list[TrialRecord] | None = None) -> str:
@@ -55,7 +49,7 @@ def test_a_run_that_goes_on_is_shown_until_it_is_complete(tmp_path: Path, capsys
     all_records = records()
     journal = begin(tmp_path / "run", all_records[0])
     thread = measured_meanwhile(journal, all_records[1:])
-    code, out, err = watch(capsys, str(tmp_path / "run"), "--wait")
+    code, out, err = call(capsys, "watch", str(tmp_path / "run"), "--wait")
     thread.join()
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -80,7 +74,7 @@ def test_trials_that_end_are_lines(
         return step is not None
 
     monkeypatch.setattr("trainscale.cli.watch.is_being_measured", inspect)
-    code, out, _ = watch(capsys, str(tmp_path / "run"))
+    code, out, _ = call(capsys, "watch", str(tmp_path / "run"))
     journal.close()
     assert code == 0
     assert out.splitlines()[:4] == [
@@ -98,7 +92,7 @@ def test_ctrl_c_leaves_the_run_alone(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("trainscale.cli.watch.is_being_measured", interrupted)
-    code, _, err = watch(capsys, finished(tmp_path))
+    code, _, err = call(capsys, "watch", finished(tmp_path))
     assert code == 130
     assert err == "the run goes on; the same command watches it again\n"
 

@@ -10,13 +10,12 @@ from typing import Any
 import altair as alt
 import pytest
 from factories import curve, learning_config, learning_record, make_config, make_run, mxnet_records
-from reported import reported, write_outputs
+from reported import render_page, write_outputs
 
 from trainscale.analyse.series import Series, build_series
 from trainscale.record.trial import TrialRecord
 from trainscale.report.charts import draw_accuracy, draw_efficiency, draw_speedup, draw_throughput
 from trainscale.report.drawing import VegaSpec, choose_styles, to_svg
-from trainscale.report.pages import render_report_html
 
 SVG = "{http://www.w3.org/2000/svg}"
 CURVE = curve(make_config(), {1: 10.0, 2: 19.0})
@@ -206,7 +205,7 @@ def test_a_short_training_has_a_tick_at_every_epoch_and_one_epoch_is_drawn() -> 
 
 
 def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_there_is_any() -> None:
-    page = render_report_html(reported(make_run(), two()))
+    page = render_page(make_run(), two())
     assert page.index('id="accuracy"') < page.index('id="time"') < page.index('id="speedup"')
     assert "How does Inception-BN 28 small learn cifar10?" in page
     for heading in (
@@ -217,7 +216,7 @@ def test_the_page_of_a_training_shows_accuracy_first_and_scaling_only_where_ther
         "Machines",
     ):
         assert heading in page
-    alone = render_report_html(reported(make_run(), build_series([learning_record()])))
+    alone = render_page(make_run(), build_series([learning_record()]))
     assert 'id="accuracy"' in alone
     assert 'id="speedup"' not in alone
 

@@ -6,7 +6,7 @@ import altair as alt
 import pytest
 from factories import curve, failed_record, learning_record, make_config, make_rank, make_record, make_run, record_at
 from planted import run, small_config
-from reported import details_of, reported
+from reported import details_of, render_page
 from stored_runs import with_energy
 
 from trainscale.analyse.series import build_series
@@ -34,7 +34,6 @@ from trainscale.report.details import (
     thin_out,
 )
 from trainscale.report.drawing import Frame, VegaSpec, to_svg
-from trainscale.report.pages import render_report_html
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
@@ -109,7 +108,7 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
     records = [record for n in range(1, 41) for record in curve(make_config(batch=n), {1: 10.0 * n, 2: 19.0 * n})]
     runs = [Run.from_records(make_run(), records)]
     assert [series.config.batch for series in choose_charted(runs)] == list(range(17, 41))
-    page = render_report_html(runs, details=details_of(records))
+    page = render_page(make_run(), runs[0].series, details=details_of(records))
     assert page.count('<section class="series">') == 40
     assert page.count('<li class="card"') == MOST_SERIES
     assert "show the 24 fastest series. 16 more are in the tables below" in page
@@ -117,8 +116,8 @@ def test_of_many_series_the_fastest_are_drawn_and_all_are_in_the_tables() -> Non
 
 def test_a_section_without_content_has_no_heading() -> None:
     few, many = curve(make_config(), {1: 40.0}), curve(make_config(), {1: 40.0, 2: 70.0, 4: None})
-    without = render_report_html(reported(make_run(), build_series(few)))
-    page = render_report_html(reported(make_run(), build_series(many)), details=details_of(many))
+    without = render_page(make_run(), build_series(few))
+    page = render_page(make_run(), build_series(many), details=details_of(many))
     for heading in ("Where the time went", "Step times by rank", "What failed and why"):
         assert f"<h2>{heading}" not in without
         assert f"<h2>{heading}" in page
@@ -127,7 +126,7 @@ def test_a_section_without_content_has_no_heading() -> None:
 def test_the_command_and_the_versions_are_there() -> None:
     run = make_run(frameworks={"torch": {"torch": "2.9.1", "cuda": "13.0"}}, trainscale="0.1.0", commit="abc123")
     records = curve(make_config(), {1: 40.0})
-    page = render_report_html(reported(run, build_series(records)), details=details_of(records))
+    page = render_page(run, build_series(records), details=details_of(records))
     assert "<code>trainscale run --models alexnet:32</code>" in page
     assert "torch 2.9.1, cuda 13.0" in page
     assert "0.1.0, commit abc123" in page

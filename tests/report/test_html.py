@@ -6,11 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 from factories import curve, failed_record, make_config, make_run, mxnet_records
-from reported import reported
+from reported import render_page
 
 from trainscale.analyse.series import build_series
 from trainscale.record.run import RunInfo
-from trainscale.report.pages import render_report_html
 
 
 class Page(HTMLParser):
@@ -50,7 +49,7 @@ def small() -> Page:
         *curve(make_config(strategy="local"), {1: 39.1}, repeats=5, spread=0.01),
         *curve(make_config(model="vgg16", batch=64), {1: 4.2, 2: None}),
     ]
-    return Page(render_report_html(reported(make_run(), build_series(records))))
+    return Page(render_page(make_run(), build_series(records)))
 
 
 def test_nothing_is_loaded_from_anywhere(small: Page) -> None:
@@ -102,13 +101,13 @@ def test_a_local_series_is_not_held_against_itself(small: Page) -> None:
     heading = "vslocal"
     assert heading in small.text
     alone = curve(make_config(strategy="local"), {1: 39.1}, repeats=5, spread=0.01)
-    assert heading not in Page(render_report_html(reported(make_run(), build_series(alone)))).text
+    assert heading not in Page(render_page(make_run(), build_series(alone))).text
 
 
 @pytest.fixture(scope="module")
 def published_text() -> str:
     """The page of the curves that MXNet published."""
-    return render_report_html(reported(make_run(), build_series(mxnet_records())))
+    return render_page(make_run(), build_series(mxnet_records()))
 
 
 def test_hostile_text_stays_text(published_text: str) -> None:
@@ -117,7 +116,7 @@ def test_hostile_text_stays_text(published_text: str) -> None:
         *curve(make_config(model=hostile), {1: 1.0}),
         failed_record(make_config(model=hostile), 2, message=hostile, tail=(hostile, "\x1b[31mred\x00")),
     ]
-    page = Page(render_report_html(reported(make_run(command=hostile, **{hostile: hostile}), build_series(records))))
+    page = Page(render_page(make_run(command=hostile, **{hostile: hostile}), build_series(records)))
     scripts, of_clean = ([each for each in p.all("script") if not each] for p in (page, Page(published_text)))
     assert len(scripts) == len(of_clean) == 2
     assert not page.all("img")
@@ -132,18 +131,18 @@ def test_one_vega_bundle_serves_all_charts(published_text: str) -> None:
 
 
 def test_a_run_without_any_result_still_has_a_report() -> None:
-    page = Page(render_report_html(reported(RunInfo(spec={}), build_series(curve(make_config(), {1: None, 2: None})))))
+    page = Page(render_page(RunInfo(spec={}), build_series(curve(make_config(), {1: None, 2: None}))))
     assert "no result" in page.text
     assert "1 device: out of memory; 2 devices: out of memory" in page.text
     assert "recorded nothing about itself" in page.text
-    empty = Page(render_report_html(reported(RunInfo(spec={}), [])))
+    empty = Page(render_page(RunInfo(spec={}), []))
     assert "Nothing was measured" in empty.text
 
 
 def test_a_single_device_count_has_no_speed_up_and_no_memory_to_draw() -> None:
     series = build_series(curve(make_config(), {1: 100.0}, repeats=3, spread=0.01))
     run = make_run(**{"load at start": {"runnable": 3.02, "cpu pressure %": 0.63, "memory GiB": 23.5}})
-    text = render_report_html(reported(run, series))
+    text = render_page(run, series)
     assert [figure["id"] for figure in Page(text).all("figure")] == ["images"]
     for value in ("3.02", "0.63", "23.5"):
         assert f">{value}</dd>" in text, "numbers of the provenance have no needless digits"

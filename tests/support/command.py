@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from forked_frameworks import server_for_commands
 from forked_keepers import ForkedProcess, ForkServer, has_other_python_settings
 from processes import MARK, marked, read_arguments
+
+from trainscale import cli
 
 SUPPORT = Path(__file__).parent
 SECONDS = 240.0
@@ -52,6 +55,12 @@ class Command:
     def finish(self, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
         out, err = self.popen.communicate(timeout=seconds)
         return subprocess.CompletedProcess(self.popen.args, self.popen.returncode, out, err)
+
+
+def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """Run a command in this process. Return its exit code and what it printed to standard output and error."""
+    code = cli.main([*argv])
+    return code, *capsys.readouterr()
 
 
 @functools.cache

@@ -15,15 +15,19 @@ from trainscale.record.parity import Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.report.details import PageDetails, choose_charted, make_details
-from trainscale.report.options import ReportOptions
+from trainscale.report.options import Overlay, ReportOptions
 from trainscale.report.outputs import write_report
+from trainscale.report.pages import render_report_html
 from trainscale.report.redaction import Redaction
 from trainscale.runs import Run
 
 
-def reported(run: RunInfo, all_series: Sequence[Series], records: Sequence[TrialRecord] = ()) -> list[Run]:
-    """Return the only run of a report."""
-    return [Run.from_records(run, records, all_series=all_series)]
+def render_page(
+    info: RunInfo, all_series: Sequence[Series], overlay: Overlay | None = None, details: PageDetails | None = None
+) -> str:
+    """Return the page of one run."""
+    runs = [Run.from_records(info, (), all_series=all_series)]
+    return render_report_html(runs, overlay or Overlay(), details or PageDetails())
 
 
 def print_to_text(table: RenderableType, width: int = 120) -> str:

@@ -28,16 +28,15 @@ from .options import Overlay
 _FRAMES = {"wide": Frame(960, 430), "half": Frame(430, 320), "narrow": Frame(310, 270)}
 
 
-def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
+def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetails) -> str:
     in_full = [select_series_in_full(run) for run in runs]
     all_series = [series for of_run in in_full for series in of_run]
-    page = _make_context(runs, all_series, overlay, details)
     columns = choose_shown(all_series, PAGE)
     charted = choose_charted(runs)
     styles = zip(charted, choose_styles(charted), strict=True)
     colours = {series.title: colour for series, (colour, _) in styles}
     figures: dict[str, list[dict[str, Any]]] = {LEADING: [], FURTHER: [], TIME: [], STRIPS: []}
-    for chart in (*list_charts(charted, page["overlay"]), *page["details"].charts):
+    for chart in (*list_charts(charted, overlay), *details.charts):
         if chart.section:
             sizes = {"half": chart.name}
             if chart.is_wide:
@@ -58,7 +57,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay | None = None, deta
     except ChartsUnavailable:
         vega = ""  # the page says why there are no pictures
     return load_template(__package__, "report.html.j2", _FILTERS, autoescape=True).render(
-        page,
+        _make_context(runs, all_series, overlay, details),
         cards=[(series, colours[series.title]) for series in charted],
         figures=figures,
         strong=[series.title for series in charted if series.config.scaling == STRONG],
@@ -111,7 +110,7 @@ _FILTERS = (
 )
 
 
-def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, details: PageDetails | None = None) -> str:
+def render_report_md(runs: Sequence[Run], overlay: Overlay, details: PageDetails) -> str:
     filters = (("escape", escape), ("points", make_scaling_grid), ("table", Grid.to_markdown))
     page = _make_context(runs, [series for run in runs for series in run.series], overlay, details)
     text = load_template(__package__, "report.md.j2", filters).render(page, run_tables=run_tables)
@@ -119,14 +118,14 @@ def render_report_md(runs: Sequence[Run], overlay: Overlay | None = None, detail
 
 
 def _make_context(
-    runs: Sequence[Run], all_series: Sequence[Series], overlay: Overlay | None, details: PageDetails | None
+    runs: Sequence[Run], all_series: Sequence[Series], overlay: Overlay, details: PageDetails
 ) -> dict[str, Any]:
     """Return what both templates show."""
     return {
         "runs": runs,
         "all_series": all_series,
-        "overlay": overlay or Overlay(),
-        "details": details or PageDetails(),
+        "overlay": overlay,
+        "details": details,
         "differences": run_tables.make_difference_grid(runs) if len(runs) > 1 else None,
         "devices": run_tables.make_device_grids(all_series),
         "epochs": run_tables.make_epoch_grids(all_series),

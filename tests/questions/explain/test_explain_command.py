@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command import call
 from planted import REPEATS, change_rank, give_cores, run, small_config, trials
 from stored_runs import write_run
 
-from trainscale import cli
 from trainscale.analyse.statistics import Interval
 from trainscale.questions.explain.explain import explain_records
 from trainscale.questions.explain.text import COLUMNS, format_share, render_document, round_to_percents
@@ -185,25 +185,19 @@ def journal(
     return str(write_run(folder, records, RunInfo({"series": [series]}, {"command": command})))
 
 
-def explain(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["explain", *argv])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_it_prints_text_markdown_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = journal(tmp_path / "run", run(CONFIG, 0.06, 0.09, 0.1))
-    code, out, err = explain(capsys, folder)
+    code, out, err = call(capsys, "explain", folder)
     assert (code, err) == (0, "")
     (line,) = (line for line in out.splitlines() if line.strip().startswith("contention"))
     assert "30\u202f%" in line
     assert line.count("█") == 9
     assert "…" in line
-    markdown = explain(capsys, folder, "--markdown")[1]
+    markdown = call(capsys, "explain", folder, "--markdown")[1]
     assert markdown.startswith("## ")
     assert markdown.count("| part | share |") == 1
     assert "| contention | 30\u202f% |" in markdown
-    (point,) = json.loads(explain(capsys, folder, "--json")[1])["points"]
+    (point,) = json.loads(call(capsys, "explain", folder, "--json")[1])["points"]
     assert [part["causes"] for part in point["parts"]] == [["work"], ["contention"], ["stragglers"], ["communication"]]
     assert sum(part["share"] for part in point["parts"]) == pytest.approx(1)
     assert point["parts"][1]["measured"]["low"] < 0.3 < point["parts"][1]["measured"]["high"]
@@ -231,5 +225,5 @@ def test_it_prints_text_markdown_and_json(tmp_path: Path, capsys: pytest.Capture
 def test_it_says_which_command_measures_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, epochs: int, hint: str
 ) -> None:
-    _, out, _ = explain(capsys, journal(tmp_path / "run", WITHOUT_APART, command, epochs=epochs))
+    _, out, _ = call(capsys, "explain", journal(tmp_path / "run", WITHOUT_APART, command, epochs=epochs))
     assert out.endswith(f"This command measures what is missing:\n  {hint}\n")

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from command import call
 from factories import make_config, make_run, record_at
 from studied_runs import STRONG_CONFIG, STRONG_SPEEDS, WEAK_CONFIG, WEAK_SPEEDS, ladder_records, write_study
 
-from trainscale import cli
 from trainscale.analyse.series import Series, build_series
 from trainscale.questions.predict import (
     Prediction,
@@ -147,16 +147,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_study(tmp_path_factory.mktemp("predict") / "run", records))
 
 
-def predict(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["predict", *argv])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_it_prints_measured_and_predicted_points_the_test_and_the_method(
     run: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = predict(capsys, run)
+    code, out, err = call(capsys, "predict", run)
     assert (code, err) == (0, "")
     flat = " ".join(out.split())
     assert "32 *" in flat
@@ -167,7 +161,7 @@ def test_it_prints_measured_and_predicted_points_the_test_and_the_method(
 
 
 def test_json_has_the_numbers_and_markdown_the_table(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = predict(capsys, run, "--devices", "32", "--json")
+    code, out, _ = call(capsys, "predict", run, "--devices", "32", "--json")
     weak, strong = json.loads(out)["series"]
     assert code == 0
     assert [item["devices"] for item in weak["measured"]] == [1, 2, 4, 8, 16]
@@ -176,17 +170,17 @@ def test_json_has_the_numbers_and_markdown_the_table(run: str, capsys: pytest.Ca
     assert interval["mean"] == pytest.approx(2800 * 1400 / 1440)
     assert interval["low"] < interval["mean"] < interval["high"]
     assert strong["refusals"][0]["measure"] == [16]
-    assert "| 32 * |" in predict(capsys, run, "--devices", "32", "--markdown")[1]
+    assert "| 32 * |" in call(capsys, "predict", run, "--devices", "32", "--markdown")[1]
 
 
 def test_a_run_that_allows_no_prediction_ends_with_1_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_study(tmp_path / "run", ladder_records(WEAK_CONFIG, {1: 100.0, 2: 190.0}))
-    code, out, _ = predict(capsys, str(run), "--devices", "8")
+    code, out, _ = call(capsys, "predict", str(run), "--devices", "8")
     flat = " ".join(out.split())
     assert code == 1
     assert "a trend needs results on 3 device counts, and this series has 2; results on 4 devices" in flat
     assert "predicted" not in flat
     assert "published" not in flat
-    assert "predicted" not in predict(capsys, str(run), "--devices", "8", "--markdown")[1]
+    assert "predicted" not in call(capsys, "predict", str(run), "--devices", "8", "--markdown")[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories import make_run
 from published_runs import gpu_run, make_curve, make_series
-from reported import reported
+from reported import render_page
 from rich.cells import cell_len
 
 from trainscale.errors import InputError
@@ -46,9 +46,11 @@ from trainscale.questions.published.text import (
     write_curve_chart,
 )
 from trainscale.report.charts import FULL, list_charts
+from trainscale.report.details import PageDetails
 from trainscale.report.drawing import VegaSpec
 from trainscale.report.options import Overlay
-from trainscale.report.pages import render_report_html, render_report_md
+from trainscale.report.pages import render_report_md
+from trainscale.runs import Run
 
 
 def standing(*curves: PublishedCurve, run_of: str = "NVIDIA A100-SXM4-80GB", **changes: Any) -> NeighbourComparison:
@@ -379,13 +381,15 @@ def test_the_reader_chooses_how_curves_are_normalised(normalise: str, is_shown: 
 def test_the_page_and_the_text_have_the_curve_and_its_source() -> None:
     curve, series = make_curve(0.9, data="real"), make_series()
     overlay = overlay_curves([(gpu_run(), [series])], [curve])
-    page = render_report_html(reported(gpu_run(), [series]), overlay=overlay)
+    page = render_page(gpu_run(), [series], overlay=overlay)
     assert page.count(curve.title) > 3
     assert f'<a href="{curve.source.url}">' in page
-    assert "Beside published curves" not in render_report_html(reported(gpu_run(), [series]))
-    assert "\n## Beside published curves\n\n- " in render_report_md(reported(gpu_run(), [series]), overlay)
-    assert curve.source.url in render_report_md(reported(gpu_run(), [series]), overlay)
-    assert "Beside published curves" not in render_report_md(reported(gpu_run(), [series]))
+    assert "Beside published curves" not in render_page(gpu_run(), [series])
+    runs = [Run.from_records(gpu_run(), (), all_series=[series])]
+    text, without = (render_report_md(runs, shown, PageDetails()) for shown in (overlay, Overlay()))
+    assert "\n## Beside published curves\n\n- " in text
+    assert curve.source.url in text
+    assert "Beside published curves" not in without
 
 
 # ---- curves as series

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from command import call
 from factories import failed_record, make_run
 from studied_runs import STRONG_CONFIG, STRONG_SPEEDS, WEAK_CONFIG, both_ladders, ladder_records, write_study
 
@@ -18,14 +19,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_study(tmp_path_factory.mktemp("study") / "run", both_ladders()))
 
 
-def study(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["study", *argv])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_it_prints_a_text_for_a_proposal(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = study(capsys, run, "--for", "proposal", "--epochs", "90", "--data-size", "1281167")
+    code, out, err = call(capsys, "study", run, "--for", "proposal", "--epochs", "90", "--data-size", "1281167")
     assert (code, err) == (0, "")
     for heading in ("Weak scaling: batch 32 per device", "Strong scaling: batch 64 over all devices", "Method"):
         assert f"\n{heading}\n{'-' * len(heading)}\n" in out
@@ -40,7 +35,7 @@ def test_a_size_that_was_not_measured_is_predicted_and_says_so(
     weak = {1: 100.0, 2: 196.0, 4: 384.0, 8: 750.0, 16: 1460.0}  # two points on several hosts
     records = [*ladder_records(WEAK_CONFIG, weak), *ladder_records(STRONG_CONFIG, STRONG_SPEEDS)]
     directory = str(write_study(tmp_path / "run", records))
-    code, out, err = study(capsys, directory, "--devices", "32", "--epochs", "90", "--data-size", "1281167")
+    code, out, err = call(capsys, "study", directory, "--devices", "32", "--epochs", "90", "--data-size", "1281167")
     text = " ".join(out.split())
     assert (code, err) == (0, "")
     for said in (
@@ -54,7 +49,7 @@ def test_a_size_that_was_not_measured_is_predicted_and_says_so(
         assert said in text
     assert "none is extrapolated" not in text
     assert max(map(len, out.splitlines())) <= 80
-    _, out, _ = study(capsys, directory, "--devices", "32", "--format", "json")
+    _, out, _ = call(capsys, "study", directory, "--devices", "32", "--format", "json")
     weak_ladder, strong_ladder = json.loads(out)["studies"][0]["ladders"]
     assert weak_ladder["predicted"]["prediction"]["devices"] == 32
     assert "only one point" in strong_ladder["predicted"]["reason"]
@@ -63,12 +58,12 @@ def test_a_size_that_was_not_measured_is_predicted_and_says_so(
 def test_it_can_be_written_to_a_file_and_knows_the_size_of_the_data_set(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = study(capsys, run, "-o", str(tmp_path / "study.txt"))
+    code, out, _ = call(capsys, "study", run, "-o", str(tmp_path / "study.txt"))
     assert (code, out) == (0, f"{tmp_path / 'study.txt'}: written\n")
     assert (tmp_path / "study.txt").read_text().startswith("Scaling of AlexNet")
-    assert study(capsys, run, "-o", str(tmp_path / "study.txt" / "inside"))[0] == 2
+    assert call(capsys, "study", run, "-o", str(tmp_path / "study.txt" / "inside"))[0] == 2
     with_data = write_study(tmp_path / "run", both_ladders(), data={"name": "cifar10", "train": 50_000})
-    assert "2 epochs of 50,000 images" in study(capsys, str(with_data), "--epochs", "2")[1]
+    assert "2 epochs of 50,000 images" in call(capsys, "study", str(with_data), "--epochs", "2")[1]
 
 
 def test_a_full_disk_leaves_the_document_that_was_there(
@@ -79,7 +74,7 @@ def test_a_full_disk_leaves_the_document_that_was_there(
 
     (tmp_path / "study.txt").write_text("whole")
     monkeypatch.setattr(os, "fsync", fail)
-    code, _, err = study(capsys, run, "-o", str(tmp_path / "study.txt"))
+    code, _, err = call(capsys, "study", run, "-o", str(tmp_path / "study.txt"))
     assert code == 2
     assert "No space left on device" in err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["whole"]
@@ -89,7 +84,7 @@ def test_one_ladder_whose_largest_size_failed(tmp_path: Path, capsys: pytest.Cap
     """The size is the largest with a result, and the command for the other ladder is named."""
     records = [record for record in ladder_records(STRONG_CONFIG, STRONG_SPEEDS) if record.trial.devices < 8]
     directory = write_study(tmp_path / "run", [*records, failed_record(STRONG_CONFIG, 8)])
-    _, out, _ = study(capsys, str(directory))
+    _, out, _ = call(capsys, "study", str(directory))
     assert "Efficiency on 4 devices" in out
     assert "Not measured. This command measures it:\n\n  trainscale run -m alexnet:32 --study\n" in out
 

@@ -9,7 +9,6 @@ from 1 (or from the bound of the gate) that what those programs used does not ex
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from ...record.decoding import remove_unprintable
 from ...record.parity import PROVEN, REFUTED, UNPROVEN
 from ...report.documents import load_template
 from ...spec.config import Config
+from ...spec.settings import share
 from .sides import (
     BY_BUDGET,
     EFFICIENCY,
@@ -183,14 +183,9 @@ def compare_runs(
 
     gate = None
     if threshold is not None:
-        loss = _read_share(threshold, "--threshold")
-        if not 0 < loss < 1:
-            raise InputError(f"--threshold {threshold}: valid: more than 0 and less than 100%, such as 2%")
-        gate = Gate(THRESHOLD, 1 - loss)
+        gate = Gate(THRESHOLD, 1 - _read_share(threshold, "--threshold", 0.99))
     elif at_least is not None:
-        gate = Gate(AT_LEAST, _read_share(at_least, "--at-least"))
-        if not 0 < gate.bound <= 10:
-            raise InputError(f"--at-least {at_least}: valid: more than 0 and at most 1000%, such as 95%")
+        gate = Gate(AT_LEAST, _read_share(at_least, "--at-least", 10.0))
     for name in despite:
         if name not in NAMES:
             raise explain_unknown("name", name, NAMES, "--despite")
@@ -233,14 +228,11 @@ def _select(sides: list[Side], names: Sequence[str]) -> list[Side]:
     return [select_series(sides, name) for name in names] or sides
 
 
-def _read_share(value: float | str, flag: str) -> float:
-    """Read ``95%`` or ``0.95``."""
-    if not isinstance(value, str):
-        return float(value)
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", value)
-    if match is None:
-        raise InputError(f"{flag} {value}: this is not a share; valid: such as 2% or 0.02")
-    return float(match[1]) / (100 if match[2] else 1)
+def _read_share(value: float | str, flag: str, most: float) -> float:
+    try:
+        return float(share(most).parse(value))
+    except ValueError as error:
+        raise InputError(f"{flag}: {error}") from None
 
 
 # ---- verdicts
