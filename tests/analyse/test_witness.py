@@ -1,5 +1,6 @@
 """The verdict on a trial: what is proven, what is refuted and with which words, and what stays unproven."""
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -98,6 +99,7 @@ def test_a_trial_that_computed_what_is_expected_is_proven() -> None:
     record = apply_verdict(trial(witness(0), witness(1)), EXPECTATION)
     again = TrialRecord.from_dict({**record.to_dict(), "key": "ignored"})
     assert again == replace(record, sketches={}, closing_sketches={})
+    assert json.dumps(again.to_dict()) == json.dumps(record.to_dict())  # a whole number is written as 0.0, too
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class _Trial:
     def add(
         self, name: str, rank: int | None, difference: float, tolerance: float, message: str, group: str = ""
     ) -> None:
-        finite = difference if math.isfinite(difference) else None
+        finite = float(difference) if math.isfinite(difference) else None
         size = f"by {difference:.1e}" if finite is not None else "without bound"
         words = f"{message} (differs {size}, tolerance {tolerance:.1e})"
         self.add_check(Check(name, finite, tolerance, words), rank, group)
