@@ -38,7 +38,7 @@ def test_the_command_is_installed() -> None:
     assert script.value == "trainscale.cli:main"
 
 
-def test_every_module_can_be_imported_and_has_a_docstring() -> None:
+def test_every_module_can_be_imported_and_has_a_docstring_and_the_names_in_its_all() -> None:
     problems = {}
     for name in WITHOUT_A_FRAMEWORK:
         try:
@@ -48,13 +48,6 @@ def test_every_module_can_be_imported_and_has_a_docstring() -> None:
             continue
         if module.__file__ and Path(module.__file__).read_text().strip() and not module.__doc__:
             problems[name] = "has no docstring"
-    assert problems == {}
-
-
-def test_the_names_in_all_exist() -> None:
-    problems = {}
-    for name in WITHOUT_A_FRAMEWORK:
-        module = importlib.import_module(name)
         exported = getattr(module, "__all__", [])
         missing = [each for each in exported if not hasattr(module, each)]
         if missing or len(set(exported)) < len(exported):
@@ -135,17 +128,9 @@ def test_the_message_for_an_unknown_name_has_near_and_valid_names(value: str, me
     error = explain_unknown("model", value, ["alexnet", "vgg16", "vgg19"])
     assert isinstance(error, InputError)
     assert str(error) == message
-
-
-def test_the_message_for_an_unknown_name_has_its_location() -> None:
-    assert str(explain_unknown("key", "stepz", ["steps"], "a.toml:3")).startswith(
-        "a.toml:3: unknown key 'stepz'; did you mean"
-    )
-
-
-def test_three_near_names_are_joined_with_commas_and_or() -> None:
-    message = str(explain_unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
-    assert re.search(r"did you mean 'aaa[bcd]', 'aaa[bcd]' or 'aaa[bcd]'\?\n", message)
+    assert str(explain_unknown("key", "stepz", ["steps"], "a.toml:3")).startswith("a.toml:3: unknown key 'stepz'; did")
+    three = str(explain_unknown("x", "aaaa", ["aaab", "aaac", "aaad"]))
+    assert re.search(r"did you mean 'aaa[bcd]', 'aaa[bcd]' or 'aaa[bcd]'\?\n", three)
 
 
 def test_every_finding_that_the_audit_explains_is_in_a_file_that_exists() -> None:

@@ -41,7 +41,6 @@ def hosts_file(folder: Path, lines: list[str]) -> str:
 
 
 @pytest.mark.framework
-@pytest.mark.framework
 @pytest.mark.hosts
 def test_hosts_that_are_well(lab: Lab, tmp_path: Path) -> None:
     nodes = hosts_file(tmp_path, [f"{lab.address(name)} {name}" for name in lab.hosts[:3]])
@@ -170,15 +169,13 @@ def test_every_trouble_is_told_with_its_remedy(troubled: subprocess.CompletedPro
 
 
 @pytest.mark.hosts
-def test_the_others_are_looked_at_all_the_same(troubled: subprocess.CompletedProcess[str]) -> None:
+def test_the_others_are_looked_at_and_a_slow_pair_a_wrong_clock_and_another_version_are_told(
+    troubled: subprocess.CompletedProcess[str],
+) -> None:
     rows = {line.split()[1]: line[0] for line in troubled.stdout.splitlines() if re.match("[✓✗]  ", line)}
     assert [name for name, mark in rows.items() if mark == "✓"] == ["node1", "node2", "node3", "node4"]
     assert "4 of 15 hosts can be used" in troubled.stdout
     assert max(map(len, troubled.stdout.splitlines())) <= 80
-
-
-@pytest.mark.hosts
-def test_a_slow_pair_a_wrong_clock_and_another_version_are_told(troubled: subprocess.CompletedProcess[str]) -> None:
     text = plain(troubled.stdout)
     assert re.search(r"the slowest pair is (node1 → node2|node2 → node3): 0\.0\d\d Gbit/s", text)
     for pair in ("node1 → node2", "node2 → node3"):

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from command import SUPPORT, trainscale
 
+from trainscale.worker.config import ALLOCATORS
+
 pytestmark = pytest.mark.framework
 
 QUICK = ("--steps", "5", "--warmup", "2", "--repeats", "2")
@@ -176,3 +178,44 @@ def test_a_network_that_cannot_be_built_is_refused_before_anything_is_written(
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+# ---- --allocator: what the ranks have, and what the run records
+
+ONE_TRIAL = ("--models", "mnist:4", "--devices", "1", "--steps", "2", "--warmup", "2", "--repeats", "1", "-o", "out")
+
+
+def measured(folder: Path, *flags: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what run.json says about the allocator, and the trial's record."""
+    done = trainscale(folder, "run", *ONE_TRIAL, *flags)
+    assert done.returncode == 0, done.stderr
+    (line,) = (folder / "out" / "trials.jsonl").read_text().splitlines()
+    return json.loads((folder / "out" / "run.json").read_text())["provenance"]["allocator"], json.loads(line)
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GLIBC_TUNABLES", "LD_PRELOAD", *ALLOCATORS["tuned"]):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_ranks_have_the_tuned_settings_except_where_the_host_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "131072")
+    provenance, record = measured(tmp_path)
+    assert record["allocator"] == {**ALLOCATORS["tuned"], "MALLOC_TOP_PAD_": "131072"}
+    assert provenance == {"setting": "tuned", **record["allocator"]}
+    assert "allocator" not in record["config"]
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_ranks_have_the_systems_settings_on_request_and_that_is_another_run(tmp_path: Path) -> None:
+    provenance, record = measured(tmp_path, "--allocator", "system")
+    assert record["allocator"] == {}
+    assert provenance == {"setting": "system"}
+    assert record["config"]["allocator"] == "system"
+    refused = trainscale(tmp_path, "run", *ONE_TRIAL)
+    assert refused.returncode == 2
+    assert "allocator" in refused.stderr

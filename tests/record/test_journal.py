@@ -87,23 +87,17 @@ def test_an_empty_directory_is_as_good_as_a_new_one_and_keeps_the_first_provenan
     assert read_trials(tmp_path) == []
 
 
-def test_records_come_back_as_they_were_appended(directory: Path) -> None:
+def test_each_append_is_one_line_on_the_disk_at_once_and_records_come_back(directory: Path) -> None:
     records = [record(0), record(0, devices=2), record(1, status="crash")]
     with open_journal(directory, RUN_INFO) as journal:
-        for appended in records:
+        for count, appended in enumerate(records, 1):
             journal.append(appended)
+            text = (directory / TRIALS).read_bytes()
+            assert (text.count(b"\n"), text[-1:]) == (count, b"\n")
+            assert json.loads(text.splitlines()[-1])["key"] == appended.trial.key
         assert journal.records == records
     with open_journal(directory, RUN_INFO) as again:
         assert again.records == records
-
-
-def test_each_append_is_one_line_on_the_disk_at_once(journal: Journal, directory: Path) -> None:
-    for count in (1, 2, 3):
-        journal.append(record(count))
-        text = (directory / TRIALS).read_bytes()
-        assert text.count(b"\n") == count
-        assert text.endswith(b"\n")
-        assert json.loads(text.splitlines()[-1])["repeat"] == count
 
 
 def test_the_last_record_of_a_repeated_trial_counts(journal: Journal, directory: Path) -> None:

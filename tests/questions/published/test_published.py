@@ -221,13 +221,10 @@ def test_batches_of_weak_and_strong_scaling_are_not_set_against_each_other() -> 
     assert Trait("batch over all devices", "512", "64") in list_traits(work, strong)
 
 
-# ---- in words
+# ---- in words: the list and a curve
 
 DOCS = Path(__file__).parents[3] / "docs" / "published.md"
 MXNET = find_curve("mxnet2016-p2-resnet152-b32")
-
-
-# ---- the list and a curve
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -286,13 +283,8 @@ def test_a_curve_is_drawn_into_a_file(name: str, title: str, tmp_path: Path) -> 
 # ---- am I normal?
 
 
-def place(*curves: PublishedCurve, **changes: str) -> NeighbourComparison:
-    series = make_series(**changes)
-    return compare_with_neighbours(describe_work(series, gpu_run()), series.points[-1], curves)
-
-
 def test_the_answer_is_one_sentence() -> None:
-    comparison = place(*(make_curve(share / 100, f"c{share}") for share in (80, 90, 92, 94, 96)))
+    comparison = standing(*spread(80, 90, 92, 94, 96))
     assert describe_comparison(comparison) == (
         "ResNet-50 · torch · allreduce on 8 devices is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is in the"
         " lowest quarter of 5 near published points of ResNet-50 on A100 from 1 source"
@@ -303,7 +295,7 @@ def test_the_answer_is_one_sentence() -> None:
 
 
 def test_a_few_points_and_an_interval_that_spans_places_read_well() -> None:
-    comparison = place(make_curve(0.9, data="real"))
+    comparison = standing(make_curve(0.9, data="real"))
     text = describe_comparison(comparison)
     assert "is low: its efficiency of 87.5\u202f±\u202f0.2\u202f% is below all 1 near published point from 1" in text
     assert text.endswith("; so few points are weak evidence.")
@@ -312,7 +304,7 @@ def test_a_few_points_and_an_interval_that_spans_places_read_well() -> None:
 
 
 def test_where_nothing_is_near_the_sentence_says_why() -> None:
-    comparison = place(make_curve(0.9), device="cpu")
+    comparison = standing(make_curve(0.9), device="cpu")
     assert "nothing published is near" in describe_comparison(comparison)
     assert "differs too much in hardware (no published point is of CPUs)" in describe_comparison(comparison)
     assert make_heading(comparison).startswith("The nearest published points, none of them near")
@@ -320,7 +312,7 @@ def test_where_nothing_is_near_the_sentence_says_why() -> None:
 
 
 def test_a_long_list_is_cut_and_the_page_describes_every_field_of_the_json() -> None:
-    comparison = place(*(make_curve(0.9, f"c{i}", data="real") for i in range(15)))
+    comparison = standing(*(make_curve(0.9, f"c{i}", data="real") for i in range(15)))
     assert len(list_neighbours(comparison)) == 12
     assert "(3 more: --json has all)" in make_heading(comparison)
     coded = set(re.findall(r"`([^`\n]+)`", DOCS.read_text()))

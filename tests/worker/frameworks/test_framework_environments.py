@@ -58,7 +58,7 @@ def test_threads_are_as_many_as_the_cores_of_the_rank(cores: tuple[int, ...], th
     assert make_mxnet_variables("mxnet", job).get("OMP_NUM_THREADS") == threads
 
 
-@pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("", "1"), ("4,7", "7"), ("GPU-aa,GPU-bb", "GPU-bb")])
+@pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("", "1"), ("4,7", "7"), ("GPU-aa, GPU-bb", "GPU-bb")])
 @pytest.mark.parametrize("make", [make_tensorflow_variables, make_mxnet_variables, make_jax_variables])
 def test_a_rank_sees_its_own_gpu_among_those_it_was_given(
     monkeypatch: pytest.MonkeyPatch, make: object, given: str | None, seen: str

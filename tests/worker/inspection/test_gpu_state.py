@@ -1,13 +1,17 @@
 """Clocks, power and traffic of a GPU in a rank's window. The driver's library is a stand-in that the tests compile."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_nvml import Driver
+from trials import run_trial
 
-from trainscale.worker.inspection.gpus import GpuSample, Nvml, find_visible_gpu, read_sample, summarise
+from trainscale.worker.inspection.gpus import GpuSample, Nvml, read_sample, summarise
+from trainscale.worker.inspection.host import read_machine
+from trainscale.worker.job import Measure
 from trainscale.worker.sample import GpuState
 
 NAMES = ("sm_mhz", "memory_mhz", "watts", "celsius", "pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
@@ -128,18 +132,42 @@ def test_a_rank_without_a_window_or_without_a_driver_has_no_state(driver: Driver
     assert list_states(driver.keeps("import time; time.sleep(0.6)")) == [None]
 
 
-# ---- which GPU a rank has
+# ---- a real GPU
+
+GPUS = len(read_machine().gpus) if shutil.which("nvidia-smi") else 0
 
 
-@pytest.mark.parametrize(
-    ("shown", "index", "name"), [("", 2, "2"), ("3,5", 1, "5"), ("GPU-a, GPU-b", 1, "GPU-b"), ("7", 0, "7")]
-)
-def test_an_index_counts_among_the_gpus_that_are_shown(
-    shown: str, index: int, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    assert find_visible_gpu(index) == name
-    if shown:  # one that is not shown is an error, not another GPU
-        names = shown.replace(" ", "")
-        with pytest.raises(ValueError, match=f"GPU 2 is not among CUDA_VISIBLE_DEVICES={names}"):
-            find_visible_gpu(2)
+def on_a_gpu(test: Any) -> Any:
+    return pytest.mark.framework(pytest.mark.skipif(GPUS == 0, reason="there is no NVIDIA GPU here")(test))
+
+
+@on_a_gpu
+def test_the_driver_tells_the_state_of_a_gpu() -> None:
+    values = read_sample(Nvml(), "0").values
+    assert {"memory_mhz", "watts", "celsius", "pcie_sent", "watts_limit"} <= values.keys()
+    assert 0 < values["sm_mhz"] <= values["sm_mhz_limit"]
+    print(values)
+
+
+@on_a_gpu
+def test_a_trial_records_its_gpu(tmp_path: Path) -> None:
+    outcome = run_trial(
+        tmp_path,
+        strategies=("local",),
+        device="cuda",
+        models=("resnet50:64",),
+        image_size=224,
+        classes=1000,
+        measure=Measure(3, 100),
+    )
+    assert outcome.record.ok, outcome.record.failure
+    (rank,) = outcome.record.ranks
+    assert rank.gpu is not None
+    assert rank.gpu.samples >= 2
+    assert rank.gpu.samples <= rank.window_seconds / 0.5 + 2
+    assert rank.gpu.sm_mhz_mean
+    assert rank.gpu.sm_mhz_limit
+    assert rank.gpu.sm_mhz_mean <= rank.gpu.sm_mhz_limit
+    assert rank.gpu.watts_mean
+    assert rank.gpu.watts_mean > 100  # it trains
+    print(rank.gpu, rank.energy_joules, rank.window_seconds)

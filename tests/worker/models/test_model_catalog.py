@@ -51,8 +51,11 @@ def test_building_an_unknown_model_names_the_nearest_and_all_others() -> None:
         build("resnet51")
 
 
-def test_graphs_carry_the_canonical_name_and_the_sizes_of_the_catalog() -> None:
+def test_every_model_is_described_and_its_graph_has_its_name_and_sizes() -> None:
     for name, info in MODELS.items():
+        assert info.title
+        assert info.description
+        assert "\n" not in info.description
         graph = build(name)
         assert graph.name == name
         assert graph.input_shape == (info.channels, info.image_size, info.image_size)
@@ -91,13 +94,6 @@ def test_what_fits_one_size_fits_the_sizes_above(name: str) -> None:
 def test_zero_is_not_taken_for_the_default(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         build("mnist", **sizes)
-
-
-def test_every_model_is_described_for_people() -> None:
-    for info in MODELS.values():
-        assert info.title
-        assert info.description
-        assert "\n" not in info.description
 
 
 @pytest.mark.processes

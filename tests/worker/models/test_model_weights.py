@@ -48,7 +48,7 @@ def test_values_depend_on_seed_and_name_but_not_on_the_rest_of_the_network() -> 
         assert numpy.array_equal(values, deep[name]), name
 
 
-def test_hidden_layers_are_he_normal_and_biases_zero() -> None:
+def test_hidden_layers_are_he_normal_biases_zero_and_batch_norms_the_identity() -> None:
     weights = initial_weights(build("mnist"), seed=1)
     dense = weights["fc1.weight"].astype(numpy.float64)
     he = math.sqrt(2 / 3136)
@@ -59,6 +59,9 @@ def test_hidden_layers_are_he_normal_and_biases_zero() -> None:
     assert abs(dense).max() < 3.47 * he
     assert not weights["fc1.bias"].any()
     assert not weights["conv1.bias"].any()
+    normed = initial_weights(chain(1), seed=1)
+    assert (normed["bn1.scale"] == 1).all()
+    assert (normed["bn1.shift"] == 0).all()
 
 
 def test_neighbouring_values_are_independent() -> None:
@@ -66,12 +69,6 @@ def test_neighbouring_values_are_independent() -> None:
     for distance in (1, 2, 4, 1 << 16):
         correlation = numpy.corrcoef(values[:-distance], values[distance:])[0, 1]
         assert abs(correlation) < 0.003, distance
-
-
-def test_batch_norm_starts_as_the_identity() -> None:
-    weights = initial_weights(chain(1), seed=1)
-    assert (weights["bn1.scale"] == 1).all()
-    assert (weights["bn1.shift"] == 0).all()
 
 
 @pytest.mark.framework

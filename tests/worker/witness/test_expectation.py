@@ -2,15 +2,19 @@
 
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import graph_nets
 import numpy as np
 import pytest
+import small_sets
 from jobs import make_config, make_job
 
 from trainscale.worker import models
-from trainscale.worker.data import dataset, source
+from trainscale.worker.data import dataset, loader, source
+from trainscale.worker.data.facts import KNOWN
+from trainscale.worker.data.source import Normalization
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
 from trainscale.worker.job import Job
 from trainscale.worker.training.rank import CannotCompute
@@ -210,3 +214,35 @@ def test_pytorch_in_fp32_is_as_near_as_the_spreads_say(model: str) -> None:
     assert losses == pytest.approx(list(expected["losses"][:, 0]), rel=1e-5)
     difference = np.linalg.norm(total - expected["totals"]) / np.linalg.norm(expected["totals"])
     assert difference < 10 * float(expected["spread/total"])
+
+
+# ---- the reference trains on the samples that each rank trains on
+
+
+def test_synthetic_samples_are_those_of_the_rank_in_every_step() -> None:
+    config = make_config("allreduce", channels=1)
+    job = make_job(config=config, workers=3, addresses=("127.0.0.1",) * 3)
+    rank_batches = RankBatches(job)
+    for rank in range(3):
+        placed = source.make_batch(replace(job, rank=rank), lambda *arrays: arrays)
+        for step in range(2):
+            for seen, expected in zip(rank_batches.make_batch(rank, step), placed, strict=True):
+                assert (seen == expected).all()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("augment", [False, True])
+def test_real_images_are_those_of_the_rank_and_step(tmp_path: Path, augment: bool) -> None:
+    folder = small_sets.write_cifar10(tmp_path / "cifar10")
+    config = make_config("allreduce", model="resnet50-cifar", data="cifar10", image_size=32, augment=augment)
+    job = make_job(config=config, workers=2, addresses=("127.0.0.1",) * 2, data_dir=str(folder), batch=6)
+    rank_batches = RankBatches(job)
+    images, labels = small_sets.pictures(500, 3, 32, seed=1)
+    order = loader.shuffle_epoch(500, job.seed, 0)
+    normalization = Normalization(KNOWN["cifar10"].mean, KNOWN["cifar10"].deviation)
+    for rank, step in ((1, 0), (0, 0), (0, 1), (1, 1)):
+        chosen = loader.select_rank_batch(order, step, 6, rank, 2)
+        samples, truth = rank_batches.make_batch(rank, step)
+        assert (truth == labels[chosen]).all()
+        assert samples.shape == (6, 3, 32, 32)
+        assert np.array_equal(samples, normalization(images[chosen])) is not augment
