@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from trainscale.launch.connection import HostLost, ReceivedEvent, decode_line
-from trainscale.launch.trial.state import RankPlace, TrialState, find_hang
+from trainscale.launch.trial.state import TrialState, find_hang
 from trainscale.launch.trial.trial import build_record
 from trainscale.record.trial import Failure, TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -23,7 +23,7 @@ class SimulatedTrial:
         config = Config("torch", "mnist", 8, strategy, 28, 10, servers=servers)
         self.now = 0.0
         ranks = devices + servers
-        places = [RankPlace(f"node{rank * hosts // ranks + 1}", f"GPU {rank}") for rank in range(ranks)]
+        places = [(f"node{rank * hosts // ranks + 1}", f"GPU {rank}") for rank in range(ranks)]
         self.state = TrialState.begin(Trial(config, devices, 0), ranks, hosts, self.now, places)
         self._sequence: dict[int, int] = {}
 

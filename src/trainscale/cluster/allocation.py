@@ -39,7 +39,7 @@ def find_allocated_hosts(environment: Mapping[str, str]) -> HostList | None:
     if is_inside_slurm(environment):
         nodes = environment["SLURM_JOB_NODELIST"]
         purpose = f"read the nodes of this job, {nodes}"
-        names = _run_scontrol(["show", "hostnames", nodes], purpose).split()
+        names = run_scontrol(["show", "hostnames", nodes], purpose).split()
         if not names:
             raise InputError(f"scontrol cannot {purpose}: it names none")
         return HostList(tuple(map(Host, names)), f"Slurm job {environment['SLURM_JOB_ID']}")
@@ -65,7 +65,7 @@ def read_gpus_per_host(environment: Mapping[str, str]) -> int:
     number = environment.get("SLURM_JOB_ID")
     if not number:
         return 0
-    job = _run_scontrol(["show", "job", "--details", "--oneliner", number], f"show job {number}")
+    job = run_scontrol(["show", "job", "--details", "--oneliner", number], f"show job {number}")
     return min(map(count_gpus, re.findall(r" GRES=(\S*)", job)), default=0)
 
 
@@ -73,7 +73,7 @@ def count_gpus(gres: str) -> int:
     return sum(map(int, _GPU.findall(gres)))
 
 
-def _run_scontrol(arguments: list[str], purpose: str) -> str:
+def run_scontrol(arguments: list[str], purpose: str) -> str:
     try:
         command = ["scontrol", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS)
@@ -215,7 +215,7 @@ def _query_status(number: str) -> JobStatus | None:
         if attempt:
             time.sleep(_SILENT_PAUSE)
         try:
-            return parse_status(_run_scontrol(["show", "job", "--oneliner", number], f"show job {number}"))
+            return parse_status(run_scontrol(["show", "job", "--oneliner", number], f"show job {number}"))
         except InputError as error:
             if "Invalid job id" in str(error):
                 return JobStatus(FORGOTTEN)

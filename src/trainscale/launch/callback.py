@@ -148,8 +148,8 @@ class Caller:
 
 
 class CallbackServer:
-    """Admits callers that know the token, each host once, at most as many as are ``expected``. ``identify`` returns
-    which host a caller is, or raises LookupError.
+    """Admits callers that know the token, each host once. ``identify`` returns which host a caller is, or raises
+    LookupError. The server ends when as many as are ``expected`` have called.
     """
 
     def __init__(

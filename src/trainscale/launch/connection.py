@@ -111,7 +111,7 @@ class NoFreePorts(HostError): ...
 
 
 def select_causes(errors: Iterable[HostError]) -> list[HostError]:
-    """Return the errors without consequences of others, unless there is nothing else. Each text is there once."""
+    """Return the errors that are no consequences, if there are any. Each text is there once."""
     by_text = {str(error): error for error in errors}
     return [error for error in by_text.values() if not error.consequence] or list(by_text.values())
 

@@ -143,9 +143,7 @@ def compute_parity_numbers(
     seed: int,
     on_connect: Callable[[ConnectedHosts], None] = lambda _: None,
 ) -> EncodedNumbers:
-    """Return the numbers of one framework in the config's precision, or raise NumbersFailed. ``on_connect`` gets the
-    connection.
-    """
+    """Return what one framework computes, or raise NumbersFailed. ``on_connect`` gets the connection."""
     config = replace(
         config.reset_training(),
         strategy="local",

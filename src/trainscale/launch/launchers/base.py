@@ -64,9 +64,7 @@ class Launcher(ABC):
     def connect(
         self, hosts: Sequence[str], seconds: float = READY_SECONDS, tolerates_errors: bool = False
     ) -> ConnectedHosts:
-        """Start a keeper on every host and wait for all; the context manager ends them. Errors that are tolerated are
-        in its ``errors``.
-        """
+        """Start a keeper on every host. The context manager waits for them, ends them, and has the errors of hosts."""
         return ConnectedHosts(self, hosts, seconds, tolerates_errors)
 
     def find_end(self) -> str:

@@ -4,8 +4,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
-from ...cluster.allocation import read_gpus_per_host
+from ...cluster.allocation import read_gpus_per_host, run_scontrol
+from ...errors import InputError
 from ..connection import KeeperConnection
 from .base import SlurmSettings
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport
@@ -75,17 +77,16 @@ class SlurmLauncher(CallbackLauncher):
             lines = re.findall(rf"^ *{match['task']}: (.*\S)", output, re.MULTILINE)
             own = [line for line in lines if " CANCELLED " not in line]  # which is a consequence
             message = f"{own[-1]} ({match['reason']})" if own else match["reason"]
-            for host in hosts:
-                if is_in_node_list(host, match["hosts"]):
-                    by_host.setdefault(host, message)
-        lists = [match["hosts"] for match in _NODE_FAILURE.finditer(output)]
-        failed = [host for nodes in lists for host in hosts if is_in_node_list(host, nodes)]
+            for host in expand_node_list(match["hosts"]):
+                by_host.setdefault(host, message)
+        lost = [host for match in _NODE_FAILURE.finditer(output) for host in expand_node_list(match["hosts"])]
+        failed = [host for host in lost if host in hosts]
         by_host.update(dict.fromkeys(failed, "Slurm reports a node failure"))
         before = output[: task_ends[0].start()] if task_ends else output
         cancelled, end_notice = _CANCELLED.search(before), ""
         if _END_NOTICE in before:
             end_notice = "srun was told to end"
-        elif cancelled and not lists:
+        elif cancelled and not lost:
             end_notice = f"Slurm cancelled the step due to {cancelled['reason'].lower()}"
         return CommandReport(by_host, failed, end_notice=end_notice)
 
@@ -95,20 +96,9 @@ class SlurmLauncher(CallbackLauncher):
         return super().open(hosts)
 
 
-def is_in_node_list(host: str, nodes: str) -> bool:
-    """Return whether a list as Slurm writes it, such as node[1-3,7],login, has this host."""
-    for pattern in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
-        parts = re.split(r"\[([^\]]*)\]", pattern)  # text and ranges, in turn
-        match = re.fullmatch(r"(\d+)".join(map(re.escape, parts[::2])), host)
-        if match and all(map(_is_in_ranges, match.groups(), parts[1::2])):
-            return True
-    return False
-
-
-def _is_in_ranges(number: str, ranges: str) -> bool:
-    for item in ranges.split(","):
-        first, _, last = item.partition("-")
-        has_width = number == f"{int(number):0{len(first)}d}"
-        if has_width and int(first) <= int(number) <= int(last or first):
-            return True
-    return False
+def expand_node_list(nodes: str) -> list[str]:
+    """Return the names in a list as Slurm writes it, such as node[1-3,7],login."""
+    if "[" in nodes:
+        with suppress(InputError):  # the message of srun is shown without the hosts' names then
+            return run_scontrol(["show", "hostnames", nodes], f"expand {nodes}").split()
+    return nodes.split(",")

@@ -55,18 +55,13 @@ _HEARTBEATS_APART = 2.0  # seconds, of ranks that became silent together
 _BUSY_CORES, _IDLE_CORES = 0.5, 0.1
 
 
-@dataclass(frozen=True)
-class RankPlace:
-    host: str = ""
-    device: str = ""
-
-
 @dataclass(eq=False)  # ranks are compared by identity: two of them may look alike
 class RankState:
     rank: int
     last_event: float  # when it sent one
     last_progress: float  # when it reached another phase or step
-    place: RankPlace = field(default_factory=RankPlace)  # empty where the trial has one host only
+    host: str = ""  # and device: empty where the trial has one host only
+    device: str = ""
     phase: str = "start"
     step: int = 0
     cpu_seconds: float = 0.0  # of its process, at the last heartbeat
@@ -91,7 +86,7 @@ class RankState:
     @property
     def name(self) -> str:
         """With its host and device where the trial has several hosts."""
-        place = ", ".join(filter(None, (self.place.host, self.place.device)))
+        place = ", ".join(filter(None, (self.host, self.device)))
         return f"rank {self.rank} ({place})" if place else f"rank {self.rank}"
 
     @property
@@ -168,11 +163,11 @@ class TrialState:
 
     @classmethod
     def begin(
-        cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[RankPlace] = ()
+        cls, trial: Trial, processes: int, hosts: int, now: float, places: Sequence[tuple[str, str]] = ()
     ) -> TrialState:
-        """Return the state of a new trial. Messages name ``places`` if there are several hosts."""
-        shown = places if hosts > 1 and places else [RankPlace()] * processes
-        return cls(trial, [RankState(rank, now, now, shown[rank]) for rank in range(processes)], hosts)
+        """``places``: the host and device of each rank. Messages name them if there are several hosts."""
+        shown = places if hosts > 1 and places else [("", "")] * processes
+        return cls(trial, [RankState(rank, now, now, *shown[rank]) for rank in range(processes)], hosts)
 
     @property
     def workers(self) -> list[RankState]:
@@ -210,7 +205,7 @@ class TrialState:
         if rank.failed_at is None:
             return False
         for host, passed in self.deadlines.items():
-            if rank.failed_at >= passed - (_SAME_MOMENT_SECONDS if host != rank.place.host else 0.0):
+            if rank.failed_at >= passed - (_SAME_MOMENT_SECONDS if host != rank.host else 0.0):
                 return False
         return True
 
@@ -295,7 +290,7 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
         seconds = now - max(rank.last_progress for rank in suspects or waiting)
         problem = f"made no progress for {seconds:.0f} s"
     first = (suspects or waiting)[0]
-    hosts = {rank.place.host for rank in suspects}
+    hosts = {rank.host for rank in suspects}
     host = hosts.pop() if len(hosts) == 1 else ""
     hint = ""
     if state.hosts > 1 and first.phase in _MEETING_PHASES:
@@ -304,7 +299,7 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
         problem = f"no worker made progress for {seconds:.0f} s"
         message = f"{problem} in {first.position}; which of them hangs is unknown"
         return Failure(HANG, message + hint)
-    if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.place.host == host]:
+    if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.host == host]:
         numbers = join_names([str(rank.rank) for rank in suspects])
         message = f"{host} with its ranks {numbers} {problem.replace('were', 'was')} in {first.position}"
         return Failure(HANG, message + hint, host=host)
@@ -350,7 +345,7 @@ def find_failure(state: TrialState) -> Failure:
         return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
     if blamed is not None and (has_own_error or not (state.hang or state.deadlines)):
         kind, message = _explain_rank(state, blamed)
-        return Failure(kind, message, blamed.rank, blamed.tail, blamed.place.host)
+        return Failure(kind, message, blamed.rank, blamed.tail, blamed.host)
     if state.hang is not None:
         if state.hang.rank is None:
             places = [f"{rank.name} at {rank.calls[-1]}" for rank in state.workers if rank.calls]
@@ -371,7 +366,7 @@ def find_failure(state: TrialState) -> Failure:
         return Failure(TIMEOUT, message, tail=slowest.tail)
     (rank,) = behind
     message += f"; {rank.name} had made no progress for {still_seconds:.0f} s"
-    return Failure(TIMEOUT, message, rank.rank, rank.tail, rank.place.host)
+    return Failure(TIMEOUT, message, rank.rank, rank.tail, rank.host)
 
 
 def find_blamed_rank(state: TrialState) -> RankState | None:

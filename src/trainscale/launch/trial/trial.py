@@ -29,7 +29,7 @@ from ...worker.sample import Report
 from ..connected_hosts import ConnectedHosts
 from ..connection import READY_SECONDS, HostError, NoFreePorts, ReceivedEvent
 from ..launchers.base import ITS_START, Launcher
-from .state import RankPlace, TrialState, find_failure, find_hang
+from .state import TrialState, find_failure, find_hang
 
 _MOST_OUTPUT = 16 * 2**20  # characters in the log of a rank
 
@@ -187,7 +187,7 @@ def supervise_trial(
     try:
         with launcher.connect(list(port_counts), min(READY_SECONDS, settings.timeout_seconds)) as connected:
             tasks = build_tasks(trial, slots, connected.find_ports(port_counts), settings)
-            places = [RankPlace(slot.host.name, describe_device(slot.device)) for slot in slots]
+            places = [(slot.host.name, describe_device(slot.device)) for slot in slots]
             state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic(), places)
             with RankLogs(settings.logs, trial) as logs:
                 try:
