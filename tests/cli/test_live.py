@@ -127,6 +127,12 @@ def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
     assert "Ctrl-C leaves, the run goes on" in text
 
 
+def test_the_first_trial_corrects_the_estimate_of_all_others(tmp_path: Path) -> None:
+    quick, slow = (replace(records()[0], seconds=seconds) for seconds in (0.5, 50.0))
+    times = [watched(tmp_path, record).estimate_remaining_seconds() for record in (quick, slow)]
+    assert times[1] == pytest.approx(100 * times[0])
+
+
 def test_warnings_are_shown_as_they_arise_and_only_the_last_ones(tmp_path: Path) -> None:
     progress = watched(tmp_path)
     busy = replace(records()[0], machine=MachineLoad(other_cores=1.5))

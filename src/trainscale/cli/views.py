@@ -152,7 +152,7 @@ class RunProgress(RunListener):
         return format_count(done, "trial") if planned is None else f"{done} of {planned} trials"
 
     def estimate_remaining_seconds(self) -> float:
-        """Estimate by what each point has taken so far, otherwise by the plan."""
+        """Estimate by what each point has taken so far, otherwise by the plan and how wrong it has been so far."""
         if self.is_search:
             return self._estimate_search_seconds()
         measurement = self.plan.experiment.measurement
@@ -164,10 +164,13 @@ class RunProgress(RunListener):
             ladder = [record.seconds for record in self.journal.records if record.trial.point not in further]
             repeats, total = further, max(0.0, measurement.budget - sum(ladder))
         hopeless = find_hopeless_points(self.journal.records)
+        good = [record for record in self.journal.records if record.ok and record.trial.point in self._estimates]
+        planned = sum(self._estimates[record.trial.point] for record in good)
+        scale = sum(record.seconds for record in good) / planned if planned else 1.0
         for point, count in repeats.items():
             seconds = [record.seconds for record in self.select_records(*point)]
             missing = 0 if point in hopeless else max(0, count - len(seconds))
-            total += missing * (fmean(seconds) if seconds else self._estimates[point])
+            total += missing * (fmean(seconds) if seconds else scale * self._estimates[point])
         return total
 
     def _estimate_search_seconds(self) -> float:  # if no further candidate leaves
