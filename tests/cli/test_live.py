@@ -83,14 +83,11 @@ def test_the_phase_is_told_with_its_step(phase: str, number: int, text: str) -> 
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_epoch_is_seen_whole_at_every_width(width: int) -> None:
+def test_the_epoch_is_seen_whole_at_every_width_and_the_last_accuracy_stays(width: int) -> None:
+    assert "0.7132" in seen(progress(finished()), width)
     text = seen(at("epoch 3", 120, epoch(1, 0.6), epoch(2, 0.7132)), width)
     assert "epoch 3/10 · 120/390" in text
     assert "0.7132" in text
-
-
-def test_the_last_accuracy_stays_in_the_row() -> None:
-    assert "0.7132" in seen(progress(finished()), 80)
 
 
 def test_a_pipe_gets_one_line_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,23 +61,6 @@ def test_without_sbatch_it_is_said_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("status", "reason"),
-    [
-        (JobStatus("TIMEOUT", time_limit="00:20:00"), "reached its time limit of 00:20:00"),
-        (JobStatus("CANCELLED"), "was cancelled"),
-        (JobStatus("PREEMPTED"), "PREEMPTED"),
-        (JobStatus("NODE_FAIL"), "lost a node"),
-        (JobStatus("FAILED", exit_code=130), "received a signal to end"),
-        (JobStatus("FAILED", exit_code=1), ""),
-        (JobStatus("OUT_OF_MEMORY"), ""),
-    ],
-)
-def test_a_job_that_was_ended_from_outside_is_told_from_one_that_failed(status: JobStatus, reason: str) -> None:
-    assert reason in status.describe_end()
-    assert bool(reason) == bool(status.describe_end())
-
-
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.setenv("PATH", "/nonesuch")
@@ -117,6 +100,10 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
             130,
             "time limit of 1:00; 3 finished trials are kept; the same",
         ),
+        (None, JobStatus("CANCELLED"), 130, "was cancelled"),
+        (None, JobStatus("PREEMPTED"), 130, "PREEMPTED"),
+        (None, JobStatus("NODE_FAIL"), 130, "lost a node"),
+        (None, JobStatus("FAILED", exit_code=130), 130, "received a signal to end"),
         (None, JobStatus("FAILED", exit_code=2), 2, "job 7 ended (FAILED, exit code 2)"),
         (None, JobStatus("FORGOTTEN"), 1, "Slurm has forgotten how it ended"),
     ],

@@ -36,13 +36,10 @@ def single_row(tmp_path: Path, **changes: object) -> TrialRow:
 # ---- columns
 
 
-def test_every_field_of_a_config_has_a_column() -> None:
+def test_every_field_of_a_config_is_a_column_and_each_has_one_plain_type_a_meaning_and_its_unit() -> None:
     names = {column.name for column in COLUMNS}
     assert {field.name for field in fields(Config)} - names == {"batch"}  # there are two: per device and global
     assert {"batch_per_device", "global_batch"} <= names
-
-
-def test_every_column_has_one_plain_type_a_meaning_and_its_unit() -> None:
     assert {column.kind for column in COLUMNS} == {str, int, float, bool}
     assert all(column.meaning and not column.meaning.endswith(".") for column in COLUMNS)
     for column in COLUMNS:
@@ -161,7 +158,9 @@ def test_parquet_has_types_units_and_meanings(run: Run, tmp_path: Path) -> None:
     assert table.column("devices").to_pylist() == [row.devices for row in run.rows]
 
 
-def test_all_frames_hold_the_same_values(run: Run) -> None:
+def test_all_frames_hold_the_same_values_and_without_rows_all_columns(run: Run) -> None:
+    assert to_arrow(()).num_rows == 0
+    assert list(to_pandas(()).columns) == to_polars(()).columns == [column.name for column in COLUMNS]
     arrow, polars, pandas = (make(run.rows) for make in (to_arrow, to_polars, to_pandas))
     rows = [asdict(row) for row in run.rows]
     assert arrow.to_pylist() == rows
@@ -175,9 +174,3 @@ def test_all_frames_hold_the_same_values(run: Run) -> None:
     assert pandas["samples_per_second"].isna().sum() == 3
     assert pandas["samples_per_second"][0] == run.rows[0].samples_per_second
     assert pandas.attrs["units"]["host_peak_bytes"] == "bytes"
-
-
-def test_a_frame_of_no_rows_has_all_columns() -> None:
-    assert to_arrow(()).num_rows == 0
-    assert list(to_pandas(()).columns) == [column.name for column in COLUMNS]
-    assert to_polars(()).columns == [column.name for column in COLUMNS]

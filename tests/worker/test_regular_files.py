@@ -15,20 +15,17 @@ def reason(path: str | Path, most_bytes: int = 100) -> str:
     return str(caught.value.strerror)
 
 
-def test_what_never_ends_is_refused(tmp_path: Path) -> None:
+def test_what_never_ends_is_no_file_or_can_be_no_name_is_refused(tmp_path: Path) -> None:
+    assert reason(tmp_path) == "Is a directory"
+    assert reason(tmp_path / "none") == "No such file or directory"
+    assert reason(tmp_path / ("a" * 5000)) == "File name too long"
+    assert reason("a\0b") == "its name has a NUL character"
     os.mkfifo(tmp_path / "fifo")
     assert reason(tmp_path / "fifo") == "this is a FIFO; valid: a file"
     assert reason("/dev/zero") == "this is a device; valid: a file"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
         assert reason(tmp_path / "socket") == "this is a socket; valid: a file"
-
-
-def test_a_directory_a_missing_file_and_names_that_no_file_can_have_are_named(tmp_path: Path) -> None:
-    assert reason(tmp_path) == "Is a directory"
-    assert reason(tmp_path / "none") == "No such file or directory"
-    assert reason(tmp_path / ("a" * 5000)) == "File name too long"
-    assert reason("a\0b") == "its name has a NUL character"
 
 
 def test_a_file_is_read_unless_it_is_too_long(tmp_path: Path) -> None:

@@ -52,16 +52,13 @@ def test_ranks_that_are_slow_in_every_repeat_are_named(
     assert [(entry.rank, round(entry.factor, 2)) for entry in find_slow_ranks(records)] == slow
 
 
-def test_a_rank_that_becomes_slow_is_dated() -> None:
+def test_a_rank_that_becomes_slow_is_dated_and_one_that_was_slow_from_the_start_is_not() -> None:
     steps = (0.05,) * 25 + (0.1,) * 15
     records = [
         change_rank(record, 1, step_seconds=steps, window_seconds=sum(steps)) for record in trials(APART, 2, 0.05)
     ]
     (slow,) = find_slow_ranks(records)
     assert (slow.since_step, slow.since_seconds) == (26, pytest.approx(25 * 0.05))
-
-
-def test_a_rank_that_is_slow_from_the_start_has_no_date() -> None:
     numbers = random.Random(5)
     records = []
     for record in trials(APART, 2, 0.05):

@@ -35,7 +35,8 @@ def test_rapl_adds_the_packages_and_not_their_parts(rapl: Path) -> None:
     assert counter.read_joules() == pytest.approx(2.0)
 
 
-def test_a_counter_that_began_again_tells_nothing(rapl: Path) -> None:
+def test_a_counter_that_began_again_or_was_not_started_tells_nothing(rapl: Path) -> None:
+    assert EnergyCounter("x", lambda: 1.0).read_joules() is None
     write_package(rapl, "intel-rapl:0", 5_000_000)
     counter = open_counter(make_job())
     counter.start()
@@ -56,10 +57,6 @@ def test_without_rapl_or_with_files_that_cannot_be_read_there_is_no_energy(rapl:
         counter.start()
         assert (counter.source, counter.read_joules()) == ("", None)
         (rapl / "intel-rapl:0").mkdir(parents=True, exist_ok=True)  # without energy_uj, as if it were not readable
-
-
-def test_a_counter_that_was_not_started_tells_nothing() -> None:
-    assert EnergyCounter("x", lambda: 1.0).read_joules() is None
 
 
 @pytest.mark.processes

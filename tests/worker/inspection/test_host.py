@@ -164,14 +164,11 @@ def test_threads_that_share_a_core_are_counted(files, siblings: str, threads: in
     assert read_machine().threads_per_core == threads
 
 
-def test_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
+def test_pressure_and_memory_are_read_and_a_machine_that_tells_nothing_is_still_a_machine(files) -> None:
     files({})
     facts = read_machine()
     assert (facts.pressure, facts.memory_bytes, facts.threads_per_core) == (None, 0, 1)
     assert facts.cpu == platform.machine()
-
-
-def test_pressure_and_memory_are_read(files) -> None:
     files(
         {
             "/proc/pressure/cpu": "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 total=0\n",

@@ -16,7 +16,7 @@ def small_graph() -> Graph:
     return net.finish(net.dense(x, 5, bias=False, name="logits"))
 
 
-def test_graph_of_a_small_network() -> None:
+def test_a_graph_has_inferred_shapes_canonical_parameters_and_counts_multiply_adds() -> None:
     graph = small_graph()
     assert [(layer.name, layer.shape) for layer in graph.layers] == [
         ("input", (3, 8, 8)),
@@ -33,20 +33,14 @@ def test_graph_of_a_small_network() -> None:
         "padding": (0, 1),
         "bias": True,
     }
-
-
-def test_parameters_are_canonical_in_order_name_layout_and_fan_in() -> None:
-    assert small_graph().parameters() == (
+    assert graph.parameters() == (
         Parameter("conv1.weight", (4, 3, 1, 3), "conv1", "weight", 9),
         Parameter("conv1.bias", (4,), "conv1", "bias", 9),
         Parameter("bn1.scale", (4,), "bn1", "scale", 1),
         Parameter("bn1.shift", (4,), "bn1", "shift", 1),
         Parameter("logits.weight", (5, 64), "logits", "weight", 64),
     )
-
-
-def test_multiply_adds_count_convolutions_at_every_place_and_dense_layers_once() -> None:
-    assert small_graph().macs == 4 * 3 * 1 * 3 * (4 * 4) + 64 * 5
+    assert graph.macs == 4 * 3 * 1 * 3 * (4 * 4) + 64 * 5  # of a convolution at every place, of a dense layer once
 
 
 def test_graphs_are_frozen_equal_by_value_and_hashable() -> None:

@@ -101,14 +101,11 @@ def test_small_batches_are_doubled(device: ExchangingDevice, batch: int, others:
     assert [time.batch for time in loop.measure_batches(device, FakeHeartbeat(), 10.0)] == others  # type: ignore[arg-type]
 
 
-def test_a_network_that_refuses_a_batch_does_not_fail_the_trial(device: ExchangingDevice) -> None:
+def test_a_network_may_refuse_a_batch_and_one_that_would_be_compiled_is_not_asked(
+    device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device.refused_batch = 4
     (time,) = loop.measure_batches(device, FakeHeartbeat(), 10.0)  # type: ignore[arg-type]
     assert time.batch == 8
-
-
-def test_a_network_that_would_be_compiled_is_not_asked(
-    device: ExchangingDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(ExchangingDevice, "takes_any_batch", False)
     assert loop.measure_batches(device, FakeHeartbeat(), 10.0) == ()  # type: ignore[arg-type]
