@@ -122,7 +122,7 @@ def login(lab: Lab, slurm: Slurm) -> Iterator[Login]:
     """The login node, with a folder of this test. Its jobs end with the test."""
     folder = lab.shared / f"home-{len(list(lab.shared.iterdir()))}"
     folder.mkdir()
-    login = Login(lab, slurm, folder)
+    login = Login(lab, folder, **slurm.environment)
     yield login
     login.run("scancel", "--user=root")
     slurm.wait_for(lab.hosts)

@@ -103,14 +103,13 @@ REFUSED = "ssh: connect to host a port 22: Connection refused"
         ("echo one >&2; echo two >&2; exit 1", "two"),
         ("kill -9 $$", "the connection ended without a message"),
         ("exec yes hello", "answers, but not as a keeper does: hello"),
-        ("echo thinking >&2; exec sleep 1000", "no answer in time: thinking"),
     ],
 )
 def test_a_host_without_a_keeper_is_explained_by_its_last_words(
     instead: str, why: str, opened: list[KeeperConnection]
 ) -> None:
     start(opened, ["a"], a=instead)
-    problem = try_ready(opened, {}, 2.0 if "sleep" in instead else 60.0)["a"]
+    problem = try_ready(opened, {}, 60.0)["a"]
     assert isinstance(problem, HostError)
     assert (problem.host, problem.why) == ("a", why)
     assert str(problem) == "; ".join(filter(None, (f"a: {why}", problem.remedy)))
@@ -229,13 +228,6 @@ def test_what_is_written_to_one_that_ended_is_lost_without_harm(opened: list[Kee
     opened[0].write(b"x" * 100_000)
     opened[0].close()
     opened[0].write(b"more")
-
-
-@pytest.mark.processes
-def test_cutting_ends_a_wait(opened: list[KeeperConnection]) -> None:
-    start(opened, ["a"], a="exec sleep 1000")
-    threading.Thread(target=opened[0].cut).start()
-    assert isinstance(try_ready(opened, {}, 600.0)["a"], HostError)
 
 
 ENDLESS = "import sys\nwhile True: sys.stdout.write(1000 * 'x'{newline})"

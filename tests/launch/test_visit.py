@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from keepers import ThisMachineLauncher
-from processes import marked
+from processes import MARK, marked, program
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
@@ -37,8 +37,6 @@ from trainscale.worker.inspection.host import (
 )
 from trainscale.worker.inspection.probe import ProbeRequest
 from trainscale.worker.job import Task
-
-MARK = "TRAINSCALE_TEST_MARK"
 
 
 def facts_task(host: str, rank: int = 0, python: str = ITS_PYTHON) -> Task:
@@ -99,9 +97,7 @@ def test_a_host_whose_task_does_not_end_in_time_keeps_the_answers_of_the_others(
 @pytest.mark.processes
 def test_a_host_that_stops_answering_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    stuck = tmp_path / "stuck"
-    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
-    stuck.chmod(0o755)
+    stuck = program(tmp_path, "stuck", "exec sleep 1000")
     with ThisMachineLauncher(["a", "b"]).connect(["a", "b"]) as connected:
         assert {host: len(ports) for host, ports in connected.find_ports({"a": 1, "b": 1}).items()} == {"a": 1, "b": 1}
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
@@ -174,9 +170,7 @@ def test_environments_that_were_made_on_the_host_are_found(tmp_path: Path, monke
     package = tmp_path / "odd_framework"
     package.mkdir()
     (package / "__init__.py").touch()
-    python = home / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    python = program(home, "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
     monkeypatch.chdir(tmp_path.parent)
     monkeypatch.setenv("XDG_DATA_HOME", tmp_path.name)  # a relative one is ignored, as the controller does
     assert host_facts.find_interpreter(["odd_framework"], [], ("odd_framework",)) is None

@@ -32,39 +32,32 @@ START, END = "<!-- mistakes: made by tests/mutations/run_mutations.py -->", "<!-
 class Results:
     """What is known of mutations by name, and of controls by their command. Each is written to the file at once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.entries = self._read()
-
-    def _read(self) -> dict[str, dict[str, Any]]:
-        return json.loads(self._path.read_text()) if self._path.exists() else {}
+        self.entries: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())
 
     def add(self, name: str, entry: dict[str, Any]) -> None:
         with self._lock:
-            self.entries = {**self._read(), name: entry}  # another process may have added to the file
+            self.entries[name] = entry
             known = [*map(str, controls()), *MUTATIONS]
             ordered = {name: self.entries[name] for name in known if name in self.entries}
             lines = [f"{json.dumps(name)}: {json.dumps(ordered[name], ensure_ascii=False)}" for name in ordered]
-            self._path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+            RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> int:
     options = _parse()
-    results = Results(options.results)
+    results = Results()
     mutations = [m for m in MUTATIONS.values() if _is_chosen(m.name, options.names)]
-    runs = controls() if options.controls or not options.names else []
+    runs = [] if options.names else controls()
     if options.resume:
         mutations = [m for m in mutations if results.entries.get(m.name, {}).get("digest") != m.digest]
         runs = [run for run in runs if results.entries.get(str(run), {}).get("problem") != ""]
     with tempfile.TemporaryDirectory() as temporary:
-        workshop = Workshop(options.keep or Path(temporary))
-        lacking = (
-            [] if options.no_controls else _run_all(options.jobs, runs, lambda run: _control(workshop, results, run))
-        )
+        workshop = Workshop(Path(temporary))
+        lacking = _run_all(options.jobs, runs, lambda run: _control(workshop, results, run))
         lacking += _run_all(options.jobs, mutations, lambda mutation: _mutation(workshop, results, mutation))
-    if options.results == RESULTS:
-        PAGE.write_text(insert_table(PAGE.read_text(), make_table(results.entries)))
+    PAGE.write_text(insert_table(PAGE.read_text(), make_table(results.entries)))
     total = len(mutations) + len(runs)
     print(f"{total - len(lacking)} of {total} as they must be" + "".join(f"\n  not: {name}" for name in lacking))
     return 1 if lacking else 0
@@ -144,12 +137,8 @@ def _is_chosen(name: str, patterns: list[str]) -> bool:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="mutations to run, such as 'torch-*' (default: all, and all controls)")
-    parser.add_argument("--controls", action="store_true", help="run the controls too, where names are given")
-    parser.add_argument("--no-controls", action="store_true", help="run mutations only")
     parser.add_argument("--resume", action="store_true", help="leave out what the results file has already")
     parser.add_argument("--jobs", type=int, default=1, help="number of commands at a time (default: 1)")
-    parser.add_argument("--keep", type=Path, help="folder for copies, results and logs (default: a temporary one)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
     return parser.parse_args()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from processes import until
 
-from lab import Lab, Slurm
+from lab import Lab
 from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
 from trainscale.spec.devices import Host
@@ -41,9 +41,7 @@ def list_left(lab: Lab, controller: str = "controller") -> dict[str, list[str]]:
 class Followed:
     """A command in the background, the leader of its group as at a terminal, and what it prints."""
 
-    def __init__(
-        self, lab: Lab, folder: Path, argv: Sequence[str], environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, lab: Lab, folder: Path, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.log = folder / f"log-{len(list(folder.iterdir()))}"
         with self.log.open("w") as file:
             self.popen = lab.popen(
@@ -67,21 +65,12 @@ class Followed:
         return self.popen.wait(seconds)
 
 
-def begin(
-    lab: Lab, folder: Path, argv: Sequence[str], environment: Mapping[str, str] | None = None
-) -> tuple[subprocess.Popen[Any], Path]:
-    """Start a command; return it and its log once two hosts have ranks."""
-    run = Followed(lab, folder, argv, environment)
-    until(lambda: list_ranks(lab, "node1") and list_ranks(lab, "node2"), "ranks on both hosts", 120)
-    return run.popen, run.log
-
-
 class Login:
-    """Runs commands at the login node, in a folder that the nodes share, and reads what they wrote."""
+    """Runs commands at the controller, mostly in a folder that the hosts share, and reads what they wrote."""
 
-    def __init__(self, lab: Lab, slurm: Slurm, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, **variables: str) -> None:
         self.lab, self.folder = lab, folder
-        self.environment = {**os.environ, **slurm.environment, "COLUMNS": "160"}
+        self.environment = {**os.environ, "COLUMNS": "160", **variables}
 
     def run(self, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return self.lab.run(argv, cwd=self.folder, env={**self.environment, **variables}, timeout=240)
@@ -91,6 +80,12 @@ class Login:
 
     def begin(self, *argv: str) -> Followed:
         return Followed(self.lab, self.folder, argv, self.environment)
+
+    def begin_ranks(self, *argv: str) -> Followed:
+        """Start a command; return once two hosts have ranks."""
+        run = self.begin(*argv)
+        until(lambda: list_ranks(self.lab, "node1") and list_ranks(self.lab, "node2"), "ranks on both hosts", 120)
+        return run
 
     def trials(self, output: str = "out") -> list[dict[str, Any]]:
         return list_trials(self.folder, output)

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from processes import program
 from web import reply, serving
 
 SUPPORT = Path(__file__).parent
@@ -28,10 +29,8 @@ class YarnCluster:
             (folder / place).mkdir(parents=True)
         (folder / "share/hadoop/yarn" / JAR).write_text("the shell")
         self.set(nodes=["node1", "node2"])
-        for program in ("yarn", "hadoop"):
-            path = folder / "bin" / program
-            path.write_text(f'#!/bin/sh\nexec {sys.executable} {SUPPORT}/simulated_yarn.py {program} {folder} "$@"\n')
-            path.chmod(0o755)
+        for name in ("yarn", "hadoop"):
+            program(folder / "bin", name, f'exec {sys.executable} {SUPPORT}/simulated_yarn.py {name} {folder} "$@"')
 
     def set(self, **facts: Any) -> None:
         """Write cluster.json, which simulated_yarn.py reads."""

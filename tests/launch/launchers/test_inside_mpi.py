@@ -7,14 +7,12 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lab_runs import LONG, QUICK, begin, list_left, list_trials
+from lab_runs import LONG, QUICK, Login, list_left
 from processes import until
 
 from lab import Lab
@@ -197,27 +195,19 @@ MPIRUN = {
 }
 
 
-class CommandUnderMpi:
+class CommandUnderMpi(Login):
     def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
-        self.lab, self.folder, self._mpirun = lab, folder, MPIRUN[kind]
+        super().__init__(lab, folder)
+        self._mpirun = MPIRUN[kind]
         if shutil.which(self._mpirun[0]) is None:
             pytest.skip(f"needs {self._mpirun[0]} (tests/needs.sh installs it on Debian)")
 
-    def command(self, count: int, *arguments: str) -> list[str]:
+    def argv(self, count: int, *arguments: str) -> list[str]:
         return [*self._mpirun, str(count), sys.executable, "-m", "trainscale", *arguments]
-
-    def run(self, count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(self.command(count, *arguments), cwd=self.folder, timeout=200)
-
-    def begin(self, count: int, *arguments: str) -> tuple[subprocess.Popen[Any], Path]:
-        return begin(self.lab, self.folder, self.command(count, *arguments))
 
     def nothing_left(self) -> None:
         until(lambda: list_left(self.lab) == {}, "the end of everything", 60)
         assert list(self.folder.glob(".trainscale-mpirun-*")) == []
-
-    def trials(self) -> list[dict[str, Any]]:
-        return list_trials(self.folder)
 
 
 @pytest.fixture(params=MPIRUN)
@@ -230,7 +220,7 @@ def command(request: pytest.FixtureRequest, lab: Lab) -> CommandUnderMpi:
 @pytest.mark.hosts
 @pytest.mark.parametrize("command", [pytest.param("openmpi", marks=pytest.mark.slow), "mpich"], indirect=True)
 def test_two_processes_on_two_hosts_train_together(command: CommandUnderMpi) -> None:
-    done = command.run(2, "run", *QUICK, "--devices", "2")
+    done = command.run(*command.argv(2, "run", *QUICK, "--devices", "2"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("results in out") == 1
     assert "\x1b" not in done.stdout  # Open MPI gives its processes a terminal, which nobody looks at
@@ -245,7 +235,7 @@ def test_two_processes_on_two_hosts_train_together(command: CommandUnderMpi) -> 
 @pytest.mark.hosts
 @pytest.mark.slow
 def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(command: CommandUnderMpi) -> None:
-    done = command.run(4, "plan", "--models", "mnist:8")
+    done = command.run(*command.argv(4, "plan", "--models", "mnist:8"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("on 2 hosts with 2 CPU devices each") == 1
     assert "node1, node2: workers 0 1" in done.stdout
@@ -254,7 +244,7 @@ def test_all_processes_of_a_host_are_devices_of_it_though_mpirun_bound_them(comm
 
 @pytest.mark.hosts
 def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(command: CommandUnderMpi) -> None:
-    done = command.run(2, "run", "--modles", "mnist")
+    done = command.run(*command.argv(2, "run", "--modles", "mnist"))
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("unknown flag '--modles'") == 1
     command.nothing_left()
@@ -263,13 +253,13 @@ def test_wrong_input_is_told_once_and_nobody_waits_for_the_first(command: Comman
 @pytest.mark.hosts
 @pytest.mark.parametrize("command", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_an_mpirun_that_is_interrupted_leaves_nothing(command: CommandUnderMpi) -> None:
-    popen, log = command.begin(2, "run", *LONG)
-    os.killpg(popen.pid, signal.SIGTERM)
+    run = command.begin_ranks(*command.argv(2, "run", *LONG))
+    os.killpg(run.popen.pid, signal.SIGTERM)
     # MPICH's mpiexec ends with 0 where all its processes ended in order before it took them down; then the first of
     # them must have said that it was stopped.
-    assert popen.wait(60) != 0 or "stopped; 0 finished trials are kept" in log.read_text()
+    assert run.finish(60) != 0 or "stopped; 0 finished trials are kept" in run.output
     command.nothing_left()
-    assert "Traceback" not in log.read_text()
+    assert "Traceback" not in run.output
 
 
 @pytest.mark.hosts
@@ -278,14 +268,14 @@ def test_a_process_that_dies_leaves_the_rest_unmeasured_and_the_same_command_con
     command: CommandUnderMpi,
 ) -> None:
     trials = ("--models", "mnist:8", "--warmup", "2", "--steps", "3", "--repeats", "4", "--devices", "2", "-o", "out")
-    argv = ("run", *trials)
-    popen, log = command.begin(2, *argv)
+    argv = command.argv(2, "run", *trials)
+    run = command.begin_ranks(*argv)
     until(command.trials, "the first trial", 120)
     assert command.lab.kill_matching("node2", "start.py keeper") > 0
-    popen.wait(60)
+    run.finish(60)
     command.nothing_left()
-    assert {trial["status"] for trial in command.trials()} == {"ok"}, log.read_text()
+    assert {trial["status"] for trial in command.trials()} == {"ok"}, run.output
     assert len(command.trials()) < 4
-    done = command.run(2, *argv)
+    done = command.run(*argv)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [trial["status"] for trial in command.trials()] == ["ok"] * 4

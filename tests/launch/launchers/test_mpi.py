@@ -134,9 +134,8 @@ def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:
 @pytest.mark.processes
 def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp_path: Path) -> None:
     """The keeper's line is run here, with a stand-in for the Python that says what it was given."""
-    python = tmp_path / "it's a; python"
-    python.write_text('#!/bin/sh\necho "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7\n')
-    python.chmod(0o755)
+    line = 'echo "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7'
+    python = program(tmp_path, "it's a; python", line)
     odd = Host("node1", python=str(python), setup=("export SETTING=\"a 'b'; c\"",))
     argv = launcher(odd, Host("node2")).command(["node1", "node2"], CALL)
     line = argv[argv.index("/bin/sh") : argv.index(":")]

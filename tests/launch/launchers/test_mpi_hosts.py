@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_runs import LONG, QUICK, begin, list_left, list_trials
+from lab_runs import LONG, QUICK, Login, list_left
 from processes import program, until
 
 from lab import Lab, missing_requirement
@@ -27,17 +27,17 @@ def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-class MpiRuns:
-    """Commands runs at the controller, in a folder that all hosts share, with one of the two MPIs."""
+class MpiRuns(Login):
+    """Commands runs with one of the two MPIs."""
 
     def __init__(self, lab: Lab, kind: str, folder: Path) -> None:
-        self.lab, self.kind, self.folder = lab, kind, folder
+        super().__init__(lab, folder, PATH=f"{folder}:{os.environ['PATH']}")
+        self.kind = kind
         missing = [name for name in KINDS.values() if shutil.which(name) is None]
         if missing:
             pytest.skip(f"needs {', '.join(missing)} (tests/needs.sh installs it on Debian)")
         # The one that a module system would have put first.
         program(folder, "mpirun", f'exec {KINDS[kind]} "$@"')
-        self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "COLUMNS": "160"}
         self.hosts("node1", "node2")
 
     def hosts(self, *lines: str) -> None:
@@ -46,15 +46,10 @@ class MpiRuns:
     def argv(self, command: str, *more: str) -> list[str]:
         return [sys.executable, "-m", "trainscale", command, "--launcher", "mpi", "--hosts", "nodes", *more]
 
-    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(arguments, **{"cwd": self.folder, "env": self.environment, "timeout": 200, **options})
-
-    def begin(self) -> tuple[subprocess.Popen[Any], Path]:
+    def begin_long(self) -> tuple[subprocess.Popen[Any], Path]:
         """Start a run on two devices, and wait until both hosts have ranks."""
-        return begin(self.lab, self.folder, self.argv("run", *LONG, "-g", "1", "--repeats", "1"), self.environment)
-
-    def trials(self) -> list[dict[str, Any]]:
-        return list_trials(self.folder)
+        run = self.begin_ranks(*self.argv("run", *LONG, "-g", "1", "--repeats", "1"))
+        return run.popen, run.log
 
     def left(self) -> dict[str, list[str]]:
         return list_left(self.lab)
@@ -85,7 +80,7 @@ def test_two_hosts_train_together_each_in_its_own_way(runs: MpiRuns) -> None:
 
 @pytest.mark.parametrize("runs", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], indirect=True)
 def test_ctrl_c_leaves_nothing_and_meanwhile_nobody_could_read_the_token(runs: MpiRuns) -> None:
-    popen, log = runs.begin()
+    popen, log = runs.begin_long()
     token = token_of(runs)
     everywhere = [line for name in ("controller", *runs.lab.hosts) for line in runs.lab.processes(name)]
     assert any("TRAINSCALE_CALL" in line for line in everywhere)
@@ -119,7 +114,7 @@ def test_a_host_that_loses_its_power_is_a_lost_row_that_names_it(runs: MpiRuns, 
     """Where connections break, MPICH ends all other keepers at once, and must not be taken at its word that those are
     lost.
     """
-    popen, log = runs.begin()
+    popen, log = runs.begin_long()
     try:
         runs.lab.kill("node2", silent=silent)
         assert popen.wait(120) == 1, log.read_text()
@@ -167,9 +162,8 @@ def test_inside_a_slurm_allocation_its_hosts_are_used(runs: MpiRuns) -> None:
     reason = missing_requirement(slurm=True)
     if reason:
         pytest.skip(reason)
-    environment = {**runs.environment, **runs.lab.slurm().environment}
     inside = ["salloc", "--quiet", "--nodes=2", sys.executable, "-m", "trainscale", "plan", "--launcher", "mpi"]
-    done = runs.run(*inside, "--models", "mnist:8", "-g", "1", env=environment)
+    done = runs.run(*inside, "--models", "mnist:8", "-g", "1", **runs.lab.slurm().environment)
     assert done.returncode == 0, done.stderr
     assert "node1, node2: worker" in done.stdout
     until(lambda: runs.left() == {}, "the end of everything", 20)
@@ -182,7 +176,7 @@ def test_inside_a_pbs_job_its_hosts_are_used_without_a_word(runs: MpiRuns) -> No
     nodes.write_text("node1\nnode1\nnode3\nnode3\n")
     job = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": str(nodes)}
     command = [sys.executable, "-m", "trainscale", "plan", "--models", "mnist:8", "-g", "1"]
-    done = runs.run(*command, env={**runs.environment, **job})
+    done = runs.run(*command, **job)
     assert done.returncode == 0, done.stderr
     assert "node1, node3: worker" in done.stdout
     assert runs.left() == {}

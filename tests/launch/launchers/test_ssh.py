@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import program
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import TrainscaleError
@@ -75,11 +76,10 @@ def test_arguments_arrive_as_they_were_given(shell: str, setup: tuple[str, ...],
 
 @pytest.mark.processes
 def test_a_python_in_a_folder_with_an_awkward_name(tmp_path: Path) -> None:
-    program = tmp_path / "a'; echo foo" / "my python"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "$1"; cat\n')
-    program.chmod(0o755)
-    done = run_line(make_shell_command([str(program), "x y"], ()), tmp_path)
+    folder = tmp_path / "a'; echo foo"
+    folder.mkdir()
+    python = program(folder, "my python", 'echo "$1"; cat')
+    done = run_line(make_shell_command([str(python), "x y"], ()), tmp_path)
     assert done.stdout.splitlines() == ["x y", "for the keeper"]
     home = run_line(make_shell_command(["~/a'; echo foo/my python", "x y"], ()), tmp_path)
     assert home.stdout == done.stdout

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from keepers import opened, ready, try_ready
-from lab_runs import LONG, QUICK, LabSshLauncher, begin, list_left, list_trials
+from lab_runs import LONG, QUICK, LabSshLauncher, Login, list_left, list_trials
 from processes import until
 
 from lab import Lab
@@ -45,7 +45,7 @@ def argv(*more: str) -> list[str]:
 
 
 def run(lab: Lab, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return lab.run(argv(*more), cwd=folder, env={**os.environ, "COLUMNS": "160"}, timeout=240)
+    return Login(lab, folder).run(*argv(*more))
 
 
 def left(lab: Lab) -> dict[str, list[str]]:
@@ -168,7 +168,8 @@ def training(lab: Lab, folder: Path) -> Any:
 
     class Training:
         def __init__(self, *more: str) -> None:
-            self.popen, self.log = begin(lab, folder, argv(*LONG, *HOSTS, *more))
+            run = Login(lab, folder).begin_ranks(*argv(*LONG, *HOSTS, *more))
+            self.popen, self.log = run.popen, run.log
 
         def moves(self) -> None:
             """Both hosts have sent and received so much that it must be gradients."""

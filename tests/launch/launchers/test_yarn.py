@@ -121,9 +121,7 @@ def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quot
 @pytest.mark.processes
 def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     """Between double quotes in a script, as a NodeManager puts it."""
-    python = tmp_path / 'it\'s; a "python"'
-    python.write_text('#!/bin/sh\necho "$0|$WORD|$TRAINSCALE_CALL|$1" > printed\n')
-    python.chmod(0o755)
+    python = program(tmp_path, 'it\'s; a "python"', 'echo "$0|$WORD|$TRAINSCALE_CALL|$1" > printed')
     where = HostAccess(python=str(python), setup=("export WORD='two words; $5'",))
     script = tmp_path / "launch_container.sh"
     script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{make_container_command(CALL, where)}  1>out 2>err "\n')
