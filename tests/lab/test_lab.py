@@ -15,8 +15,6 @@ from . import CONTROLLER, Lab, LabError, Slurm
 pytestmark = pytest.mark.hosts
 LAB_HOSTS = 3
 
-MEGABYTE = 1_000_000
-
 
 def test_hosts_have_names_and_addresses_of_their_own_and_find_each_other_and_nobody_else(lab: Lab) -> None:
     for name in lab.hosts:
@@ -86,47 +84,11 @@ def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
     assert (own.read_text() if own.exists() else None) == before
 
 
-SEND = """
-import socket, sys
-server = socket.create_server(("", 2000))
-print("listening", flush=True)
-server.accept()[0].sendall(bytes(int(sys.argv[1])))
-"""
-RECEIVE = """
-import socket, time
-connection = socket.create_connection(("node2", 2000))
-began, amount = time.monotonic(), 0
-while piece := connection.recv(1 << 20):
-    amount += len(piece)
-print(amount, time.monotonic() - began)
-"""
-
-
-def seconds_to_copy(lab: Lab, amount: int) -> float:
-    """From node2 to node1."""
-    command = [*lab.inside("node2"), sys.executable, "-c", SEND, str(amount)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
-        assert sender.stdout is not None
-        assert sender.stdout.readline() == b"listening\n"
-        received, seconds = lab.on("node1", [sys.executable, "-c", RECEIVE]).stdout.split()
-    assert int(received) == amount
-    return float(seconds)
-
-
 def round_trip(lab: Lab) -> float:
     """Milliseconds between node1 and node2, the median of some."""
     done = lab.on("node1", "ping -c 9 -i 0.02 node2")
     times = sorted(float(line.partition("time=")[2].split()[0]) for line in done.stdout.splitlines() if "time=" in line)
     return times[len(times) // 2]
-
-
-def test_a_shaped_link_is_slower_than_an_unshaped_one(lab: Lab) -> None:
-    free = seconds_to_copy(lab, 5 * MEGABYTE)
-    lab.shape("node2", rate="40mbit")
-    slow = seconds_to_copy(lab, 5 * MEGABYTE)
-    lab.shape("node2")
-    again = seconds_to_copy(lab, 5 * MEGABYTE)
-    assert slow > 4 * max(free, again)  # about a second against a hundredth
 
 
 def test_a_connection_lives_through_a_change_of_rate_and_a_cut(lab: Lab) -> None:

@@ -70,7 +70,8 @@ def test_which_strategies_do_not_keep_their_ranks_in_step() -> None:
 def test_requests_survive_their_lines() -> None:
     tasks = (Task("node1", 0, ["PYTHON", "START"], JOB.to_json(), folder="/a"), Task("node1", 1, ["true"], gpu=1))
     for request in (TasksRequest(tasks, 60.0, 2.5, True), PortsRequest(3), SignalRequest(15), EndTasksRequest()):
-        assert decode_request(encode_request(request)) == request
+        line = encode_request(request)
+        assert (decode_request(line), line.count(b"\n")) == (request, 1)
 
 
 # ---- what a config says of the learning rate and of the allocator

@@ -208,12 +208,12 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
 # ---- how it reaches hosts
 
 
-def run_wrapper(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_wrapper(tmp_path: Path, script: str, *arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run the wrapper as mpirun would, whose place a shell takes. Its own standard error is read by nobody."""
     program(tmp_path, "agent", "")
     (tmp_path / "agent").write_text(script)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    mpirun = ["bash", "-c", '"$0" "$@" 2>/dev/null; exit $?', str(tmp_path / "agent"), *arguments]
+    mpirun = ["bash", "-c", f'{before}"$0" "$@" 2>/dev/null; exit $?', str(tmp_path / "agent"), *arguments]
     return subprocess.run(mpirun, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -243,12 +243,9 @@ def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended_and_mpirun_doe
 def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) -> None:
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
-    program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(make_ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings()))
-    line = f'exec 9</dev/zero; exec "{tmp_path / "agent"}" node1 orted'
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "closed\n"
+    script = make_ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings())
+    done = run_wrapper(tmp_path, script, "node1", "orted", before="exec 9</dev/zero; ")
+    assert (done.returncode, done.stdout) == (0, "closed\n")
 
 
 @pytest.mark.processes
