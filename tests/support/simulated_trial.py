@@ -52,6 +52,11 @@ class SimulatedTrial:
         self.emit(rank, "hello", host="here", pid=rank, role="worker", versions={"torch": "2.9"}, allocator=allocator)
         self.emit(rank, "ready", parameters=100)
 
+    def measure_rank(self, rank: int, **changes: Any) -> None:
+        """Start a worker and send its report. ``changes`` are to its sample."""
+        self.start_rank(rank)
+        self.send_result(rank, **changes)
+
     def send_heartbeat(self, rank: int, phase: str = "measure", step: int = 1, cpu_seconds: float = 0.0) -> None:
         self.emit(rank, "heartbeat", phase=phase, step=step, cpu_seconds=cpu_seconds)
 
@@ -104,8 +109,7 @@ class SimulatedTrial:
 def successful_trial(devices: int = 2) -> SimulatedTrial:
     trial = SimulatedTrial(devices)
     for rank in range(devices):
-        trial.start_rank(rank)
-        trial.send_result(rank)
+        trial.measure_rank(rank)
         trial.exit_rank(rank)
     trial.end_host()
     return trial

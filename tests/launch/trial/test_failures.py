@@ -83,8 +83,7 @@ def test_an_exit_without_a_result_is_a_crash_that_names_code_and_place(code: int
 
 def test_samples_of_ranks_that_measured_are_kept_when_another_fails() -> None:
     trial = SimulatedTrial(2)
-    trial.start_rank(0)
-    trial.send_result(0)
+    trial.measure_rank(0)
     trial.exit_rank(1, 3)
     record = trial.record()
     assert not record.ok

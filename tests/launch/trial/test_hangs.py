@@ -68,8 +68,7 @@ def test_a_first_step_may_compile_for_four_times_as_long() -> None:
 
 def test_a_rank_that_ended_is_not_silent() -> None:
     trial = SimulatedTrial(2)
-    trial.start_rank(0)
-    trial.send_result(0)
+    trial.measure_rank(0)
     trial.exit_rank(0)
     trial.now = STALL + 1
     trial.send_heartbeat(1, "measure", 3)

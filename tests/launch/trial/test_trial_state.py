@@ -38,8 +38,7 @@ def test_a_good_trial_becomes_a_record_of_raw_samples() -> None:
 def test_a_trial_is_finished_when_every_rank_has_measured_and_ended() -> None:
     trial = SimulatedTrial()
     for rank in range(2):
-        trial.start_rank(rank)
-        trial.send_result(rank)
+        trial.measure_rank(rank)
     assert trial.state.is_measured
     assert trial.record().ok  # ranks that are still leaving do not spoil it
     assert not trial.state.is_finished
@@ -52,8 +51,7 @@ def test_a_trial_is_finished_when_every_rank_has_measured_and_ended() -> None:
 def test_what_goes_wrong_after_the_result_is_a_note_and_no_failure() -> None:
     trial = SimulatedTrial(2)
     for rank in range(2):
-        trial.start_rank(rank)
-        trial.send_result(rank)
+        trial.measure_rank(rank)
     trial.send_error(1, "Connection closed by peer")
     trial.exit_rank(0, 0)
     trial.exit_rank(1, -11)
@@ -95,8 +93,7 @@ def test_what_else_kept_the_machine_busy_is_kept_if_it_is_known() -> None:
     trial = successful_trial()
     assert trial.record().machine == MachineLoad(other_cores=0.1)  # 16 busy core-seconds less 15 of ours, in 10 s
     trial = SimulatedTrial(1)
-    trial.start_rank(0)
-    trial.send_result(0)
+    trial.measure_rank(0)
     trial.end_host(machine_busy_seconds=None)
     assert trial.record().machine == MachineLoad()
 
@@ -148,8 +145,7 @@ def test_the_live_view_shows_the_slowest_worker() -> None:
 def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
     trial = SimulatedTrial(2)
     for rank in (0, 1):
-        trial.start_rank(rank)
-        trial.send_result(rank, device_peak_bytes=500, loaders_peak_bytes=3)
+        trial.measure_rank(rank, device_peak_bytes=500, loaders_peak_bytes=3)
     state = {"samples": 2, "sm_mhz_min": 1200}
     trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 800, "state": state})
     trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 900, "state": state})
@@ -162,8 +158,7 @@ def test_the_drivers_count_of_a_rank_is_beside_the_allocators() -> None:
     assert (second.nvml_peak_bytes, second.nvml_note, second.gpu) == (None, "no driver", None)
     # A count below the allocator's is not believed.
     trial = SimulatedTrial(1)
-    trial.start_rank(0)
-    trial.send_result(0, device_peak_bytes=500)
+    trial.measure_rank(0, device_peak_bytes=500)
     trial.receive({"kind": "gpu", "rank": 0, "peak_bytes": 499})
     trial.exit_rank(0)
     record = trial.record()
