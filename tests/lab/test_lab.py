@@ -62,17 +62,6 @@ def test_ssh_works_from_the_controller_with_and_without_naming_the_configuration
     assert lab.run(["ssh", "node1", "ssh node3 ssh node2 hostname"]).stdout == "node2\n"
 
 
-def test_a_host_with_anothers_key_and_a_user_without_a_key_are_refused(lab: Lab) -> None:
-    known = f"UserKnownHostsFile={lab.folder}/keys/known_hosts"
-    for options, reason in (
-        (["-o", "HostKeyAlias=node2", "node1"], "Host key verification failed"),
-        (["-F", "/dev/null", "-o", known, "-o", "BatchMode=yes", "root@node1"], "Permission denied"),
-    ):
-        done = lab.run(["ssh", *options, "true"])
-        assert done.returncode == 255
-        assert reason in done.stderr
-
-
 def test_a_login_is_not_that_of_the_machines_user(lab: Lab) -> None:
     """Else what the developer has in .bashrc would be part of every test."""
     own = Path.home() / ".bashrc"

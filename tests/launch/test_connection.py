@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from keepers import ThisMachineLauncher, events_of, read_until, ready, try_ready
+from keepers import ThisMachineLauncher, events_of, read_until, ready, start_task, try_ready
 from processes import is_living, until
 
 from trainscale.launch.connected_hosts import ask_all, wait_for_futures
@@ -20,9 +20,8 @@ from trainscale.launch.connection import (
     select_causes,
     stop_all,
 )
-from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import Deadline, Exit, LogLine
-from trainscale.worker.job import SignalRequest, Task, TasksRequest, encode_request
+from trainscale.worker.job import SignalRequest, encode_request
 
 
 @pytest.fixture
@@ -209,13 +208,7 @@ def test_all_are_ended_with_what_they_started_also_one_that_does_not_listen(
     start(opened, ["a", "b"], b="trap '' HUP TERM; exec 0<&-; exec sleep 1000")
     assert try_ready(opened, {}, 5.0)["a"] == []
     mark = tmp_path / "started"
-    opened[0].write(
-        encode_request(
-            TasksRequest(
-                [Task("a", 0, [ITS_PYTHON, "-c", f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)"])], 600
-            )
-        )
-    )
+    start_task(opened[0], f"open({str(mark)!r}, 'w'); import time; time.sleep(1000)")
     until(mark.exists, "the process of the first keeper")
     stop_all(opened, 1.0)
     assert not any(alive(keeper) for keeper in opened)
@@ -240,8 +233,7 @@ def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_
 ) -> None:
     start(opened, ["a"])
     ready(opened, {})
-    command = [ITS_PYTHON, "-c", ENDLESS.format(newline=newline)]
-    opened[0].write(encode_request(TasksRequest([Task("a", 0, command, most_output=100_000)], 1.5)))
+    start_task(opened[0], ENDLESS.format(newline=newline), 1.5, most_output=100_000)
     received = read_until(opened, lambda so_far: bool(events_of(so_far, Deadline)))
     lines = events_of(received, LogLine)
     assert 100_000 <= sum(len(line.text) for line in lines) < 101_000
@@ -252,8 +244,7 @@ def test_a_task_that_prints_for_ever_is_ended_at_the_deadline_and_its_output_is_
 def test_a_keeper_whose_task_prints_for_ever_still_hears_the_controller(opened: list[KeeperConnection]) -> None:
     start(opened, ["a"])
     ready(opened, {})
-    command = [ITS_PYTHON, "-c", ENDLESS.format(newline="")]
-    opened[0].write(encode_request(TasksRequest([Task("a", 0, command, most_output=1000)], 600.0)))
+    start_task(opened[0], ENDLESS.format(newline=""), most_output=1000)
     read_until(opened, lambda so_far: bool(events_of(so_far, LogLine)))
     opened[0].write(encode_request(SignalRequest(signal.SIGTERM)))
     received = read_until(opened, lambda so_far: bool(events_of(so_far, Exit)))

@@ -130,10 +130,11 @@ repeats = 1
 """
 
 
+@pytest.mark.parametrize("setting", ["[nice]\nniceness = 7\n", "niceness = 7\n"], ids=["in a table", "beside others"])
 def test_the_setting_of_its_launcher_may_stand_in_an_experiment_file(
-    with_example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: str, with_example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "experiment.toml").write_text(f"{EXPERIMENT}[nice]\nniceness = 7\n")
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT + setting)
     program(tmp_path, "nice", f'printf "%s\\n" "$*" >> "{tmp_path}/arguments"\nexec {shutil.which("nice")} "$@"')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     done = trainscale(tmp_path, "run", "experiment.toml", "-o", "out")
@@ -141,30 +142,6 @@ def test_the_setting_of_its_launcher_may_stand_in_an_experiment_file(
     commands = (tmp_path / "arguments").read_text().splitlines()
     assert any(command.endswith(" keeper") for command in commands)
     assert all(command.startswith("-n 7 ") for command in commands)
-
-
-READ = """
-import sys
-from pathlib import Path
-from trainscale.launch import plugins
-from trainscale.launch.launchers.target import list_launcher_groups
-from trainscale.spec.experiment import read_experiment_file
-plugins.load_plugins()
-for name in sys.argv[1:]:
-    print(read_experiment_file(Path(name), list_launcher_groups()))
-"""
-
-
-def test_the_setting_of_its_launcher_may_stand_in_a_table_or_beside_the_others(
-    with_example: None, tmp_path: Path
-) -> None:
-    for name, text in {"table": "[nice]\nniceness = 7\n", "flat": "niceness = 7\n", "other": "niceness = 8\n"}.items():
-        (tmp_path / f"{name}.toml").write_text(EXPERIMENT + text)
-    argv = [sys.executable, "-c", READ, "table.toml", "flat.toml", "other.toml"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
-    in_table, flat, other = done.stdout.splitlines()
-    assert in_table == flat != other
-    assert "niceness" in flat
 
 
 def niceness(pid: int) -> int | None:

@@ -177,13 +177,8 @@ def test_names_of_many_hosts_are_cut_short() -> None:
     assert describe_hosts(names, 7) == "n0, n1, n2, n3 and 2 more"
 
 
-@pytest.mark.parametrize(
-    ("bits", "text"), [(2.346e11, "235"), (1.2345e10, "12.3"), (1.2345e9, "1.23"), (9.54e7, "0.095"), (1e6, "0.001")]
-)
-def test_gigabits_have_three_digits(bits: float, text: str) -> None:
-    assert format_gigabits(bits) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(2.3e-5, "0.023"), (1.5e-3, "1.50"), (0.0205, "20.5"), (0.25, "250")])
-def test_milliseconds_have_three_digits(seconds: float, text: str) -> None:
-    assert format_milliseconds(seconds) == text
+def test_rates_and_times_have_three_digits() -> None:
+    rates = {2.346e11: "235", 1.2345e10: "12.3", 1.2345e9: "1.23", 9.54e7: "0.095", 1e6: "0.001"}
+    assert {bits: format_gigabits(bits) for bits in rates} == rates
+    times = {2.3e-5: "0.023", 1.5e-3: "1.50", 0.0205: "20.5", 0.25: "250"}
+    assert {seconds: format_milliseconds(seconds) for seconds in times} == times

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 
 import pytest
-from catalog import FAST, MUTATIONS, PARTS, SOURCES, Edit, Mutation, PatchError, controls
+from catalog import MUTATIONS, PARTS, SOURCES, Edit, Mutation, PatchError, controls
 from run_mutations import PAGE, RESULTS, insert_table, make_table
 
 from trainscale.worker.frameworks.catalog import FRAMEWORKS
@@ -45,10 +45,6 @@ def test_controls_have_every_strategy_of_every_framework_and_every_command_of_a_
     assert {(f.name, s) for f in FRAMEWORKS.values() for s in f.strategies} <= pairs
     assert {mutation.run for mutation in MUTATIONS.values()} <= set(runs)
     assert len(set(runs)) == len(runs)
-
-
-def test_the_fast_ones_exist() -> None:
-    assert set(FAST) <= set(MUTATIONS)
 
 
 @pytest.mark.parametrize("text", ["nothing of it", "step()\nstep()\n"], ids=["missing", "twice"])

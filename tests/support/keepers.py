@@ -26,10 +26,11 @@ from trainscale.launch.connection import (
     select_causes,
     stop_all,
 )
-from trainscale.launch.launchers.base import Launcher, PipeLauncher
+from trainscale.launch.launchers.base import ITS_PYTHON, Launcher, PipeLauncher
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
 from trainscale.spec.devices import Host
+from trainscale.worker.job import Task, TasksRequest, encode_request
 
 
 @functools.cache
@@ -140,6 +141,12 @@ def ready(
     for error in select_causes(answer for answer in answers.values() if isinstance(answer, HostError)):
         raise error
     return {host: answer for host, answer in answers.items() if not isinstance(answer, HostError)}
+
+
+def start_task(keeper: KeeperConnection, program: str, seconds: float = 600.0, rank: int = 0, **options: Any) -> None:
+    """Have a keeper run a Python program, for so many seconds at most."""
+    task = Task(keeper.host, rank, [ITS_PYTHON, "-c", program], **options)
+    keeper.write(encode_request(TasksRequest([task], seconds)))
 
 
 def read_until(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from keepers import Here, events_of, opened, read_until, ready, try_ready
+from keepers import Here, events_of, opened, read_until, ready, start_task, try_ready
 from processes import marked
 
 from trainscale.errors import TrainscaleError
@@ -18,7 +18,6 @@ from trainscale.launch.launchers.callback import (
 )
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.inspection.host import list_addresses
-from trainscale.worker.job import Task, TasksRequest, encode_request
 
 # ---- keepers that come
 
@@ -30,7 +29,7 @@ def test_every_keeper_calls_and_works_and_what_it_starts_does_not_know_the_token
         assert {host: len(numbers) for host, numbers in ports.items()} == {"host0": 2, "host1": 2, "host2": 2}
         program = f"import os; print('token' if '{CALLBACK_VARIABLE}' in os.environ else 'none', os.environ['INDEX'])"
         for number, keeper in enumerate(keepers):
-            keeper.write(encode_request(TasksRequest([Task(keeper.host, number, ["PYTHON", "-c", program])], 30)))
+            start_task(keeper, program, 30, rank=number)
         received = read_until(keepers, lambda received: len(events_of(received, Exit)) == 3)
     assert sorted(line.text for line in events_of(received, LogLine)) == ["none 0", "none 1", "none 2"]
     assert events_of(received, HostLost) == []

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from keepers import Here, events_of, opened, read_until, ready
+from keepers import Here, events_of, opened, read_until, ready, start_task
 from processes import marked, program, until
 
 from trainscale.launch import callback
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import HostLost, KeeperConnection, ReceivedEvent
 from trainscale.worker.events import LogLine
-from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.processes
 
@@ -30,7 +29,7 @@ def start_tasks(keepers: Sequence[KeeperConnection]) -> list[ReceivedEvent]:
     """Start a task on every keeper. Return the events until each task has printed the process id of its keeper."""
     ready(keepers, {})
     for rank, keeper in enumerate(keepers):
-        keeper.write(encode_request(TasksRequest([Task(keeper.host, rank, ["PYTHON", "-c", SAY_PARENT])], 600)))
+        start_task(keeper, SAY_PARENT, rank=rank)
     return read_until(keepers, lambda received: len(events_of(received, LogLine)) == len(keepers))
 
 

@@ -83,12 +83,16 @@ class Lender(LeasedHostsLauncher):
         process.stop(10.0 if complete else 0.0)
 
 
+def run_program(lender: Lender, host: str, program: str) -> list[str]:
+    """Run a Python program on a host. Return the lines that it prints."""
+    with lender.connect([host]) as connected:
+        connected.start([Task(host, 0, [ITS_PYTHON, "-c", program])], 60.0)
+        return [event.event.text for event in connected.read_events(60.0) if isinstance(event.event, LogLine)]
+
+
 def find_keeper(lender: Lender, host: str) -> int:
     """Return the process id of a host's keeper."""
-    with lender.connect([host]) as connected:
-        connected.start([Task(host, 0, [ITS_PYTHON, "-c", "import os; print(os.getppid())"])], 60.0)
-        lines = [event.event for event in connected.read_events(60.0) if isinstance(event.event, LogLine)]
-    return int(lines[0].text)
+    return int(run_program(lender, host, "import os; print(os.getppid())")[0])
 
 
 @pytest.fixture
@@ -183,10 +187,7 @@ def test_the_token_is_worth_nothing_once_all_have_called_and_programs_do_not_fin
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", lender.endpoint.port), 5)
     program = "import os; print([name for name in os.environ if name.startswith('TRAINSCALE_CALL')])"
-    with lender.connect(["beta"]) as connected:
-        connected.start([Task("beta", 0, [ITS_PYTHON, "-c", program])], 60.0)
-        lines = [event.event for event in connected.read_events(60.0) if isinstance(event.event, LogLine)]
-    assert [line.text for line in lines] == ["[]"]
+    assert run_program(lender, "beta", program) == ["[]"]
 
 
 @pytest.mark.processes

@@ -70,6 +70,12 @@ class TwoNetworks:
             for interface in ("eth0", "eth1")
         }
 
+    def assert_only_second_was_used(self, before: Mapping[tuple[str, str], int]) -> None:
+        sent = {place: count - before[place] for place, count in self.sent().items()}
+        for name in self.lab.hosts:
+            assert sent[name, "eth1"] > 0.9 * STEPS * PARAMETER_BYTES, sent
+            assert sent[name, "eth0"] < 0.1 * PARAMETER_BYTES, sent  # events, over ssh
+
 
 @pytest.fixture(scope="module")
 def cluster(make_lab: Callable[..., Lab]) -> TwoNetworks:
@@ -134,11 +140,7 @@ def test_a_framework_trains_over_two_hosts_on_the_network_it_is_told(
     if not strategy.startswith("ps-async"):
         assert len({rank.weights_digest for rank in record.ranks}) == 1
         assert record.ranks[0].weights_digest
-    now = cluster.sent()
-    sent = {place: now[place] - before[place] for place in now}
-    for name in cluster.lab.hosts:
-        assert sent[name, "eth1"] > 0.9 * STEPS * PARAMETER_BYTES, sent
-        assert sent[name, "eth0"] < 0.1 * PARAMETER_BYTES, sent  # events, over ssh
+    cluster.assert_only_second_was_used(before)
 
 
 @slow
@@ -249,10 +251,7 @@ def test_a_run_over_an_address_range_leaves_the_first_network_alone(cluster: Two
     done = lab.run(arguments, cwd=tmp_path, env={**os.environ, "COLUMNS": "120"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert [(record.trial.devices, record.hosts) for record in read_trials(output)] == [(1, 1), (2, 2)]
-    sent = {place: count - before[place] for place, count in cluster.sent().items()}
-    for name in lab.hosts:
-        assert sent[name, "eth1"] > 0.9 * STEPS * PARAMETER_BYTES, sent
-        assert sent[name, "eth0"] < 0.1 * PARAMETER_BYTES, sent
+    cluster.assert_only_second_was_used(before)
     table = done.stdout.splitlines()
     (boundary,) = [number for number, line in enumerate(table) if set(line) == {"┄"}]
     assert [table[boundary + way].split()[:2] for way in (-1, 1)] == [["1", "1"], ["2", "2"]]
