@@ -7,7 +7,6 @@ import itertools
 import shlex
 import sys
 import time
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -42,7 +41,9 @@ def main() -> int:
 
     seconds = options.minutes * 60
     settings = CampaignSettings(launchers, faults, options.at_once, seconds, options.count, options.patience, report)
-    outcomes = run_campaign(_seeds(options), settings)
+    first = int(time.time()) if options.seed is None else options.seed
+    seeds = itertools.count(first) if options.only is None else iter([options.only])
+    outcomes = run_campaign(seeds, settings)
     text = markdown(outcomes, f"python -m tests.chaos {shlex.join(sys.argv[1:])}")
     if options.report:
         options.report.write_text(text)
@@ -64,12 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table to this file")
     return parser
-
-
-def _seeds(options: argparse.Namespace) -> Iterator[int]:
-    if options.only is not None:
-        return iter([options.only])
-    return itertools.count(int(time.time()) if options.seed is None else options.seed)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ class Place:
         try:
             self.plugin = install_plugin(self.lab.shared / "plugin")
             self.slurm = self.lab.slurm() if launcher == SLURM else None
-            self._ray = _start_ray(self.lab) if launcher == RAY else ()
+            for host in _HOSTS if launcher == RAY else ():
+                ray_environment.start_node(self.lab, host)
         except BaseException:
             self.close()
             raise
@@ -96,12 +97,14 @@ class Place:
             "-o", "out",
         ]  # fmt: skip
         hosts = ["--hosts", "nodes", "-g", "1"]
+        head = f"ray://{self.lab.address(_HOSTS[0])}:10001"
+        of_ray = ["--remote-python", str(ray_environment.python()), "--ray-address", head]
         more = {
             LOCAL: ["--launcher", "local"],
             SSH: hosts,
             MPI: ["--launcher", "mpi", *hosts],
             SLURM: ["-g", "1"],
-            RAY: ["--launcher", "ray", "-g", "1", *self._ray],
+            RAY: ["--launcher", "ray", "-g", "1", *of_ray],
         }[self.launcher]
         allocation = ["salloc", "--quiet", "--nodes=2", "--exclusive", "sh", "-c", _NOTE_EXIT_CODE]
         return [*(allocation if self.launcher == SLURM else []), *common, *more]
@@ -228,11 +231,3 @@ def install_plugin(folder: Path) -> Path:
     frameworks, models = {"sleepy": "sleepy_framework:FRAMEWORK"}, {"nap": "sleepy_framework:MODEL"}
     entry_points = {"trainscale.frameworks": frameworks, "trainscale.models": models}
     return write_installed_package(folder, "sleepy-framework", files, entry_points)
-
-
-def _start_ray(lab: Lab) -> tuple[str, ...]:
-    """Start Ray on all hosts. Return the options of a run that name it."""
-    for host in _HOSTS:
-        ray_environment.start_node(lab, host)
-    python = str(ray_environment.python())
-    return ("--remote-python", python, "--ray-address", f"ray://{lab.address(_HOSTS[0])}:10001")

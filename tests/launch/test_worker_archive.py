@@ -48,17 +48,18 @@ def test_it_is_the_same_for_the_same_files(copy: Path) -> None:
     assert make() == before
 
 
-@pytest.mark.parametrize("change", ["content", "name", "more", "less"])
+CHANGES = {
+    "content": lambda folder: (folder / "start.py").write_text("another"),
+    "name": lambda folder: (folder / "start.py").rename(folder / "begin.py"),
+    "more": lambda folder: (folder / "models" / "another.py").touch(),
+    "less": lambda folder: (folder / "start.py").unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_its_digest_tells_when_anything_changed(change: str, copy: Path) -> None:
     before = make()
-    if change == "content":
-        (copy / "start.py").write_text((copy / "start.py").read_text() + "\n")
-    elif change == "name":
-        (copy / "start.py").rename(copy / "begin.py")
-    elif change == "more":
-        (copy / "models" / "another.py").touch()
-    else:
-        (copy / "start.py").unlink()
+    CHANGES[change](copy)
     assert make().digest != before.digest
 
 
