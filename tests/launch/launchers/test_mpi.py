@@ -134,8 +134,8 @@ def test_a_host_whose_name_mpirun_would_misread_needs_another() -> None:
 @pytest.mark.processes
 def test_set_up_lines_and_pythons_of_hosts_are_run_there_whatever_is_in_them(tmp_path: Path) -> None:
     """The keeper's line is run here, with a stand-in for the Python that says what it was given."""
-    line = 'echo "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7'
-    python = program(tmp_path, "it's a; python", line)
+    shown = 'echo "ran in $PWD with $SETTING"; printf %s "$2" > "$HOME/program"; exit 7'
+    python = program(tmp_path, "it's a; python", shown)
     odd = Host("node1", python=str(python), setup=("export SETTING=\"a 'b'; c\"",))
     argv = launcher(odd, Host("node2")).command(["node1", "node2"], CALL)
     line = argv[argv.index("/bin/sh") : argv.index(":")]
@@ -220,11 +220,13 @@ def run_wrapper(tmp_path: Path, script: str, *arguments: str, before: str = "") 
 @pytest.mark.processes
 def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     access = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")))
-    script = make_ssh_wrapper_script(access, SshSettings("/a 'b'; c/config"))
+    config = tmp_path / "a 'b'; c"
+    config.touch()
+    script = make_ssh_wrapper_script(access, SshSettings(str(config)))
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
     first = run_wrapper(tmp_path, script, "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
-    assert first[-6:] == ["-F", "/a 'b'; c/config", "-x", "node1", "orted", '"a;b"']
+    assert first[-6:] == ["-F", str(config), "-x", "node1", "orted", '"a;b"']
     second = run_wrapper(tmp_path, script, "node2", "orted").stdout.splitlines()
     assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
 
