@@ -21,7 +21,6 @@ from trainscale.runs import Run
 from trainscale.spec.plan import Plan
 
 ODD = """it's; "odd" 100 % #1"""
-LOG = Path("/nonesuch/job.log")
 
 pytestmark = pytest.mark.usefixtures("outside_of_any_job")
 
@@ -118,7 +117,7 @@ def test_the_exit_code_is_that_of_the_run_where_it_came_to_its_end(
     if last:
         journal.append(submitted_record(final, last))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
-    assert finish(SlurmJob("7"), status, run, LOG) == code
+    assert finish(SlurmJob("7"), status, run) == code
     output = capsys.readouterr()
     assert "Deep MNIST" in output.out
     assert message in output.out + output.err
@@ -132,7 +131,7 @@ def test_what_was_lost_with_a_node_can_be_tried_again(
 ) -> None:
     journal.append(submitted_record(plan.list_trials()[0], LOST))
     run = FollowedRun(journal.directory, plan, retry_failed=False)
-    assert finish(SlurmJob("7"), JobStatus("NODE_FAIL"), run, LOG) == 130
+    assert finish(SlurmJob("7"), JobStatus("NODE_FAIL"), run) == 130
     output = capsys.readouterr().out
     assert "1 finished trial is kept" in output
     assert "--retry-failed repeats the lost trials" in output

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from trainscale.errors import InputError
 from trainscale.launch.launchers.base import SlurmSettings
 from trainscale.measure.context import should_submit
 from trainscale.measure.submission import (
-    JobPaths,
     format_time,
     join_messages,
     make_script,
@@ -48,15 +48,15 @@ ODD = """it's; "odd" 100 % #1"""
 
 def script_text(settings: dict[str, Any], flags: list[str] | None = None, directory: str = "/shared/runs/a") -> str:
     experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
-    paths = JobPaths(Path(directory), Path("/home/me"), "/venv/bin/python")
-    return make_script(experiment, experiment.select_settings(SlurmSettings).time or "1:00:00", paths, flags or [])
+    time = experiment.select_settings(SlurmSettings).time or "1:00:00"
+    return make_script(experiment, time, Path(directory), flags or [])
 
 
 def test_the_batch_script_asks_for_whole_nodes_and_becomes_the_run() -> None:
     settings = {"nodes": 4, "partition": "p", "time": "2:00:00", "account": "a1", "gres": "gpu:h100:4"}
     assert (
         script_text(settings, ["--retry-failed"])
-        == """\
+        == f"""\
 #!/bin/bash
 #SBATCH --job-name=trainscale-a
 #SBATCH --nodes=4
@@ -70,10 +70,10 @@ def test_the_batch_script_asks_for_whole_nodes_and_becomes_the_run() -> None:
 #SBATCH --signal=B:TERM@60
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --chdir=/home/me
+#SBATCH --chdir={Path.cwd()}
 #SBATCH --output=/shared/runs/a/slurm/job-%j.log
 # Measures a whole sweep. If it is run again, it continues from its journal.
-exec /venv/bin/python -P -m trainscale run /shared/runs/a/slurm/experiment.toml --output /shared/runs/a --retry-failed
+exec {sys.executable} -P -m trainscale run /shared/runs/a/slurm/experiment.toml --output /shared/runs/a --retry-failed
 """
     )
 
@@ -85,7 +85,7 @@ def test_names_with_quotes_spaces_and_semicolons_stay_what_they_are() -> None:
     assert r"""#SBATCH "--job-name=trainscale-it's; \"odd\" 100 % #1" """.strip() in lines
     assert r"""#SBATCH "--output=/shared/it's; \"odd\" 100 %% #1/slurm/job-%j.log" """.strip() in lines
     assert lines[-5:-2] == ['#SBATCH "--comment=a b"', "#SBATCH -Cbig", "#SBATCH --qos=high"]
-    shell = lines[-1].replace("exec /venv/bin/python", "printf '%s\\n'")
+    shell = lines[-1].replace(f"exec {sys.executable}", "printf '%s\\n'")
     argv = subprocess.run(["/bin/bash", "-c", shell], capture_output=True, text=True, check=True).stdout.splitlines()
     experiment_file = f"/shared/{ODD}/slurm/experiment.toml"
     assert argv == ["-P", "-m", "trainscale", "run", experiment_file, "--output", f"/shared/{ODD}"]

@@ -12,7 +12,7 @@ from ..launch.launchers.base import SlurmSettings
 from ..measure import submission
 from ..measure.context import choose_directory
 from ..measure.watching import FollowedRun, follow
-from ..record.journal import RUN
+from ..record.journal import RUN, SLURM
 from ..record.trial import LOST
 from ..report.numbers import format_count, format_rough_duration
 from ..runs import Run
@@ -39,14 +39,15 @@ def submit_run(
     limit = submission.choose_time_limit(experiment, plan)
     directory = choose_directory(output, fresh, plan, submission.select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
-    paths = submission.JobPaths(Path(os.path.abspath(directory)), Path.cwd(), sys.executable)  # noqa: PTH100
-    script = submission.make_script(experiment, limit, paths, ["--retry-failed"] if retry_failed else [])
+    directory = Path(os.path.abspath(directory))  # noqa: PTH100
+    script = submission.make_script(experiment, limit, directory, ["--retry-failed"] if retry_failed else [])
     if dry_run:
         print(script, end="", flush=True)
-        print(f"{paths.experiment_file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
+        file = directory / SLURM / submission.EXPERIMENT
+        print(f"{file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
         return 0
-    run = FollowedRun(paths.directory, plan, retry_failed)
-    job = submission.find_active_job(paths.directory, experiment)
+    run = FollowedRun(directory, plan, retry_failed)
+    job = submission.find_active_job(directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
         exit_code = _finish_results(run)
@@ -54,22 +55,22 @@ def submit_run(
         with interrupt_on_signals():
             try:
                 if job is None:
-                    job, warnings = submission.submit_job(script, paths, experiment)
+                    job, warnings = submission.submit_job(script, directory, experiment)
                     if warnings:
                         print(f"Slurm says: {warnings}", file=sys.stderr)
-                    _print_submitted(job, plan, limit, paths.directory)
+                    _print_submitted(job, plan, limit, directory)
                 else:
-                    print(f"job {job.number} measures this already, results in {paths.directory}/", flush=True)
+                    print(f"job {job.number} measures this already, results in {directory}/", flush=True)
                 view = CommandView(remote_job=f"job {job.number}")
                 status = follow(job, run, view.show_message, view.show_trials)
             except KeyboardInterrupt:
                 if job is None:
                     raise
-                change = f" with -o {paths.directory} in place of --fresh" if fresh else ""
+                change = f" with -o {directory} in place of --fresh" if fresh else ""
                 again = f"the same command{change} follows it again"
                 print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
                 return 130
-        exit_code = finish(job, status, run, paths.make_log_path(job.number))
+        exit_code = finish(job, status, run)
     if summary_line and run.records:
         print_summary_lines(Run(run.directory))
     return exit_code
@@ -91,7 +92,7 @@ def _print_submitted(job: submission.SlurmJob, plan: Plan, limit: str, directory
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
 
 
-def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun, log: Path) -> int:
+def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun) -> int:
     cause = status.describe_end()
     if run.is_complete if cause else run.wait_for_records(status):
         return _finish_results(run)
@@ -108,6 +109,7 @@ def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun, log: P
     else:
         exit_reason = f"signal {status.signal}" if status.signal else f"exit code {status.exit_code}"
         failure = f"ended ({status.state}, {exit_reason})"
+    log = run.directory / SLURM / f"job-{job.number}.log"
     try:
         lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
         failure += "".join(f"\n  {line}" for line in [*lines, f"(from {log})"])

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,27 +86,13 @@ _LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which 
 _SECONDS_PER_UNIT = (86400, 3600, 60, 1)
 
 
-@dataclass(frozen=True)
-class JobPaths:
-    """Paths of a job, which must mean the same on every node."""
+def make_script(experiment: Experiment, time: str, directory: Path, flags: Sequence[str] = ()) -> str:
+    """Return the batch script. Its paths must mean the same on every node.
 
-    directory: Path  # of the run
-    working_directory: Path  # where the command was typed
-    python: str  # the interpreter that runs trainscale
-
-    @property
-    def experiment_file(self) -> Path:
-        return self.directory / SLURM / "experiment.toml"
-
-    def make_log_path(self, job_number: str) -> Path:
-        return self.directory / SLURM / f"job-{job_number}.log"
-
-
-def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Sequence[str] = ()) -> str:
-    """Return the batch script. ``flags`` are those of the run that are not settings."""
+    ``flags`` are those of the run that are not settings.
+    """
     seconds = parse_time(time)
-    directory = str(paths.directory)
-    if "\\" in directory:  # there Slurm would not replace %j by the number of the job
+    if "\\" in str(directory):  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
     slurm = experiment.select_settings(SlurmSettings)
     further = []  # each as a single argument: "--qos high" becomes "--qos=high"
@@ -116,9 +103,10 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
         joint = "=" if match["value"] and match["name"].startswith("--") else ""
         further.append(f"{match['name']}{joint}{match['value'] or ''}")
     names = {option.partition("=")[0] for option in further}
-    log = str(paths.make_log_path("")).removesuffix(".log").replace("%", "%%")
+    folder = directory / SLURM
+    log_folder = str(folder).replace("%", "%%")
     options = [
-        f"--job-name=trainscale-{paths.directory.name}",
+        f"--job-name=trainscale-{directory.name}",
         f"--nodes={experiment.cluster.nodes}",
         "--ntasks-per-node=1",
         "--exclusive",  # otherwise Slurm gives one CPU of each node, and neighbours disturb the measurement
@@ -130,17 +118,17 @@ def make_script(experiment: Experiment, time: str, paths: JobPaths, flags: Seque
         *(["--signal=B:TERM@60"] if seconds is None or seconds >= _LEAST_FOR_A_SIGNAL else []),
         "--requeue",
         "--open-mode=append",
-        f"--chdir={paths.working_directory}",
-        f"--output={log}%j.log",
+        f"--chdir={Path.cwd()}",
+        f"--output={log_folder}/job-%j.log",
         *further,
     ]
-    run = [paths.python, "-P", "-m", "trainscale", "run", str(paths.experiment_file), "--output", directory, *flags]
+    arguments = [str(folder / EXPERIMENT), "--output", str(directory), *flags]
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {quote_option(option)}" for option in options),
         "# Measures a whole sweep. If it is run again, it continues from its journal.",
         # exec: a signal for the batch shell must reach the run, which then ends in order.
-        f"exec {shlex.join(run)}",
+        f"exec {shlex.join([sys.executable, '-P', '-m', 'trainscale', 'run', *arguments])}",
     ]
     return "\n".join([*lines, ""])
 
@@ -252,7 +240,7 @@ def join_messages(stderr: str) -> str:
     return "; ".join(dict.fromkeys(line for line in lines if line))
 
 
-_JOB = "job.json"
+EXPERIMENT, _JOB = "experiment.toml", "job.json"
 
 
 def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
@@ -275,19 +263,19 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
     return None if read_status(job).is_over else job
 
 
-def submit_job(script: str, paths: JobPaths, experiment: Experiment) -> tuple[SlurmJob, str]:
+def submit_job(script: str, directory: Path, experiment: Experiment) -> tuple[SlurmJob, str]:
     """Submit the script. Return the job and sbatch's warnings. A refusal leaves no new folder."""
-    folder = paths.directory / SLURM
+    folder = directory / SLURM
     first_new = next((path for path in reversed((folder, *folder.parents)) if not path.exists()), None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"output {paths.directory}: this directory cannot be made: {error.strerror}") from None
+        raise InputError(f"output {directory}: this directory cannot be made: {error.strerror}") from None
     options = re.findall(r'^#SBATCH "?(--[\w-]+)', script, re.MULTILINE)
     overriding = {_VARIABLES.get(name, f"SBATCH_{name[2:].replace('-', '_').upper()}") for name in options}
     environment = {name: value for name, value in os.environ.items() if name not in overriding}
     try:
-        write_atomically(paths.experiment_file, format_experiment(experiment))
+        write_atomically(folder / EXPERIMENT, format_experiment(experiment))
         done = _call(["sbatch", "--parsable"], script, environment)
         if done.returncode:
             reason = join_messages(done.stderr) or f"exit code {done.returncode}, no message"
