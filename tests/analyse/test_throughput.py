@@ -9,7 +9,6 @@ from trainscale.analyse.throughput import (
     Price,
     compute_energy_per_sample,
     compute_input_overhead,
-    compute_resident_samples_per_second,
     compute_samples_per_second,
     compute_step_jitter,
     compute_waiting_share,
@@ -66,13 +65,12 @@ def test_a_trial_without_step_times_has_a_speed_and_one_without_samples_none() -
 def test_synthetic_speed_is_that_of_resident_steps(strategy: str, speed: float) -> None:
     ranks = [make_rank(n, [0.1] * 10, 32, resident_steps=5, resident_seconds=0.4 + 0.1 * n) for n in range(2)]
     record = make_record(make_config(data="cifar10", strategy=strategy), 2, ranks=ranks)
-    assert compute_resident_samples_per_second(record) == pytest.approx(speed)
+    assert compute_input_overhead(record) == pytest.approx(1 - compute_samples_per_second(record) / speed)
 
 
 def test_what_the_input_costs_is_lost_speed_and_waiting() -> None:
     rank = make_rank(0, [0.1] * 10, 32, resident_steps=10, resident_seconds=0.8)
     assert compute_input_overhead(make_record(make_config(data="mnist"), ranks=[rank])) == pytest.approx(0.2)
-    assert compute_resident_samples_per_second(make_record()) is None
     assert compute_input_overhead(make_record()) is None
     ranks = [make_rank(rank, [0.1] * 10, 32, waited_seconds=waited) for rank, waited in enumerate((0.02, 0.3))]
     assert compute_waiting_share(make_record(make_config(data="mnist"), 2, ranks=ranks)) == pytest.approx(0.3)

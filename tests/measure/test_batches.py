@@ -13,14 +13,13 @@ from small_sets import write_mnist
 from trials import SUPPORT
 
 from trainscale.cluster.hosts import find_local_devices
-from trainscale.errors import InputError
+from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.launchers.local import LocalLauncher
 from trainscale.measure import batches
 from trainscale.measure.batches import (
     FILE,
     Attempt,
     Search,
-    SearchFailed,
     apply_searches,
     choose_next_batch,
     compute_memory_share,
@@ -184,7 +183,7 @@ def test_a_search_goes_on_where_it_stopped(trials: Callable[[int], Trials], tmp_
 def test_another_failure_ends_the_search(trials: Callable[[int], Trials], tmp_path: Path) -> None:
     device = trials(1000)
     device.crash_at = 256
-    with pytest.raises(SearchFailed) as caught:
+    with pytest.raises(TrainscaleError) as caught:
         device.find(plan(), tmp_path)
     message = str(caught.value)
     assert (
@@ -277,5 +276,5 @@ def test_a_real_worker_that_aborts_is_out_of_memory(tmp_path: Path, monkeypatch:
 
 @pytest.mark.framework
 def test_a_real_worker_that_crashes_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SearchFailed, match="no kernel for so many images"):
+    with pytest.raises(TrainscaleError, match="no kernel for so many images"):
         attempt("crashes", 4, tmp_path, monkeypatch)

@@ -43,19 +43,14 @@ def _add_up(record: TrialRecord, ranks: Sequence[tuple[int, float]]) -> float:
     return math.fsum(samples / seconds for samples, seconds in ranks)
 
 
-def compute_resident_samples_per_second(record: TrialRecord) -> float | None:
-    """Return the speed on one batch that stayed on the device."""
+def compute_input_overhead(record: TrialRecord) -> float | None:
+    """Return the share of the speed on a resident batch that the input costs; chance may make it negative."""
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None
     batch = record.trial.config.batch_per_device(record.trial.devices)
-    return _add_up(record, [(batch * rank.resident_steps, rank.resident_seconds) for rank in ranks])
-
-
-def compute_input_overhead(record: TrialRecord) -> float | None:
-    """Return the share of speed that the input costs; chance may make it negative."""
-    synthetic = compute_resident_samples_per_second(record)
-    return None if synthetic is None else 1 - compute_samples_per_second(record) / synthetic
+    resident = _add_up(record, [(batch * rank.resident_steps, rank.resident_seconds) for rank in ranks])
+    return 1 - compute_samples_per_second(record) / resident
 
 
 def compute_waiting_share(record: TrialRecord) -> float | None:

@@ -77,10 +77,6 @@ class Search:
         return min(failed, key=lambda attempt: attempt.batch, default=None)
 
 
-class SearchFailed(TrainscaleError):
-    """An attempt failed for another reason than lack of memory."""
-
-
 def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], None]) -> RunContext:
     """Return the context with a batch for every config. ``show`` gets lines.
 
@@ -171,7 +167,7 @@ def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
     name, largest = describe_config(search.config), search.largest
     hint = f"\n  batch {largest.batch:,} fits: --max-batch {largest.batch} tries no larger one" if largest else ""
     reason = f"{failure.kind}: {failure.message}"
-    raise SearchFailed(f"{name}: the search for the largest batch ended at {batch:,}: {reason}{hint}")
+    raise TrainscaleError(f"{name}: the search for the largest batch ended at {batch:,}: {reason}{hint}")
 
 
 def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:

@@ -40,6 +40,7 @@ _CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
 _TRAINING_FLOPS_PER_MAC = 6
 
 KEEP_SECONDS = 90 * 24 * 3600.0
+_make_temporary_folder = cache(tempfile.mkdtemp)
 _WORKER = Path(__file__).resolve().parent.parent / "worker"
 
 Arrays = dict[str, tuple[float, ...]]
@@ -194,13 +195,8 @@ def find_numbers_file(
     except OSError:
         is_writable = False
     if not is_writable:
-        folder = _make_temporary_folder(kind)
+        folder = Path(_make_temporary_folder(prefix=f"trainscale-{kind}-"))
     return folder / f"{name}-{compute_digest({**identity, 'code': hashes})}"
-
-
-@cache
-def _make_temporary_folder(kind: str) -> Path:
-    return Path(tempfile.mkdtemp(prefix=f"trainscale-{kind}-"))
 
 
 @cache

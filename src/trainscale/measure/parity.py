@@ -145,11 +145,8 @@ def _find_file(context: RunContext, config: Config, precision: str) -> Path:
 
 
 def _read(path: Path) -> ParityNumbers | None:
-    cached = read_cached(path)
-    if cached is None or not {"parameters", "macs"} <= cached[0].keys():
-        return None
-    head, arrays = cached
-    return ParityNumbers(head["parameters"], head["macs"], arrays)
+    head, arrays = read_cached(path) or ({}, {})
+    return ParityNumbers(head["parameters"], head["macs"], arrays) if head else None
 
 
 def _compute_all(context: RunContext, files: Mapping[tuple[Config, str], Path], report: Report) -> dict[Config, str]:

@@ -43,7 +43,6 @@ class Journal:
         self.run = run
         self.records = records
         self._descriptor = descriptor
-        self._keys = {record.trial.key for record in records}
 
     @property
     def logs(self) -> Path:
@@ -65,11 +64,7 @@ class Journal:
                 f"{self.directory / TRIALS}: {error.strerror}; the trial that has just ended could not be"
                 f" recorded ({kept}); the same command continues when the file can be written"
             ) from None
-        key = record.trial.key
-        if key in self._keys:
-            self.records = [other for other in self.records if other.trial.key != key]
-        self._keys.add(key)
-        self.records.append(record)
+        self.records = [*(other for other in self.records if other.trial.key != record.trial.key), record]
 
     def close(self) -> None:
         os.close(self._descriptor)
