@@ -28,14 +28,11 @@ WITHOUT_A_FRAMEWORK = [
 ]
 
 
-def test_the_version_is_that_of_the_installed_package() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", trainscale.__version__)
-    assert metadata.version("trainscale") == trainscale.__version__
-
-
-def test_the_command_is_installed() -> None:
+def test_the_version_and_the_command_are_those_of_the_installed_package() -> None:
     (script,) = (entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "trainscale")
     assert script.value == "trainscale.cli:main"
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", trainscale.__version__)
+    assert metadata.version("trainscale") == trainscale.__version__
 
 
 def test_every_module_can_be_imported_and_has_a_docstring_and_the_names_in_its_all() -> None:
@@ -105,14 +102,11 @@ def test_every_folder_is_in_the_order() -> None:
     assert folders == {layer for layer in ORDER if layer != DOCUMENTS}
 
 
-def test_errors_carry_their_exit_codes() -> None:
-    assert (TrainscaleError.exit_code, InputError.exit_code) == (1, 2)
-    assert issubclass(InputError, TrainscaleError)
-
-
-def test_the_tree_in_the_docstring_names_every_error() -> None:
+def test_errors_carry_their_exit_codes_and_the_tree_in_the_docstring_names_them() -> None:
     defined = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(name in (errors.__doc__ or "") for name in defined)
+    assert (TrainscaleError.exit_code, InputError.exit_code) == (1, 2)
+    assert issubclass(InputError, TrainscaleError)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_a_run_has_its_series_points_and_trials(run: ts.Run) -> None:
     assert [(point.series, point.devices) for point in run.points] == [
         (series.title, devices) for series in run.series for devices in (1, 2, 4)
     ]
-    assert len(run.trials) == 18
+    assert len(run.trials) == len(run.to_pandas()) == run.to_polars().height == run.to_arrow().num_rows == 18
     assert run.series[0].headline.startswith("4 devices give 3.00×")
     assert run.series[0].config["framework"] == "torch"
     failed = run.points[-1]
@@ -46,10 +46,6 @@ def test_intervals_of_a_run_with_a_budget_are_wider(tmp_path: Path) -> None:
         for name, given in (("plain", None), ("budget", info))
     ]
     assert relative[1] > 1.4 * relative[0]  # type: ignore[operator]
-
-
-def test_frames_have_a_row_for_each_trial(run: ts.Run) -> None:
-    assert len(run.to_pandas()) == run.to_polars().height == run.to_arrow().num_rows == 18
 
 
 @pytest.mark.parametrize("quantity", ["speedup", "throughput", "efficiency"])

@@ -47,10 +47,6 @@ def commands() -> list[list[str]]:
     return [list(command) for command in dict.fromkeys(argv_list)]
 
 
-def test_there_are_commands_to_try() -> None:
-    assert len(commands()) > 20
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files that the docs' commands name, on a machine of 16 cores and 8 GPUs."""
@@ -115,7 +111,8 @@ def test_the_readme_names_every_command(command: str) -> None:
     assert re.search(rf"`trainscale {command}\b", (ROOT / "README.md").read_text())
 
 
-def test_the_make_targets_of_the_docs_exist() -> None:
+def test_the_docs_have_commands_and_their_make_targets_exist() -> None:
+    assert len(commands()) > 20
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
     assert {"run", "test"} <= named <= targets

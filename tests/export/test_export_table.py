@@ -86,21 +86,18 @@ def test_training_to_an_accuracy_has_its_accuracies_and_time(tmp_path: Path) -> 
     assert row.input_overhead == pytest.approx(0.02)
 
 
-def test_energy_load_and_witness_of_a_trial_are_in_its_row(tmp_path: Path) -> None:
+def test_energy_load_witness_gpus_and_compilation_of_a_trial_are_in_its_row(tmp_path: Path) -> None:
     rank = RankSample(0, "a", 320, 1.0, (0.1,) * 10, energy_joules=64.0, energy_source="rapl")
     load = MachineLoad(other_cores=0.5, cpu_pressure=0.25)
     row = single_row(tmp_path, ranks=[rank], machine=load, witness=WitnessVerdict("proven"))
     assert row.energy_joules_per_sample == pytest.approx(0.2)
     assert (row.other_cores, row.cpu_pressure, row.witness) == (0.5, 0.25, "proven")
-
-
-def test_what_the_gpus_did_and_whether_programs_were_compiled(tmp_path: Path) -> None:
     states = [GpuState(9, watts_mean=300.0, celsius_max=60), GpuState(9, watts_mean=310.5, limited_share=0.25)]
     ranks = [
         RankSample(n, "a", 320, 1.0, (0.1,) * 10, gpu=state, compilation=compilation)
         for n, (state, compilation) in enumerate(zip(states, ("warm", "cold"), strict=True))
     ]
-    row = single_row(tmp_path, devices=2, ranks=ranks)
+    row = single_row(tmp_path / "gpus", devices=2, ranks=ranks)
     assert (row.gpu_watts, row.gpu_celsius_max, row.gpu_limited_share) == (610.5, 60, 0.25)
     assert row.compilation == "cold"
 

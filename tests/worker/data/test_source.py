@@ -127,15 +127,12 @@ CONFIG = Config("torch", "mnist", 4, "allreduce", 8, 10)
 JOB = Job("worker", 0, 2, 0, ("127.0.0.1",) * 2, 1, 2, Device(), CONFIG, batch=4, seed=5)
 
 
-def test_an_image_depends_on_seed_and_number_alone() -> None:
+def test_images_are_random_and_never_zero_and_depend_on_seed_and_number_alone() -> None:
     whole, labels = source.make_samples(5, 0, 8, SHAPE, 10)
     half, half_labels = source.make_samples(5, 4, 4, SHAPE, 10)
     assert np.array_equal(whole[4:], half)
     assert np.array_equal(labels[4:], half_labels)
     assert not np.array_equal(whole, source.make_samples(6, 0, 8, SHAPE, 10)[0])
-
-
-def test_images_are_random_and_never_zero_and_labels_are_classes() -> None:
     pixels, labels = source.make_samples(5, 0, 64, SHAPE, 10)
     assert (pixels.dtype, labels.dtype) == (np.float32, np.int64)
     assert abs(float(pixels.mean())) < 0.05

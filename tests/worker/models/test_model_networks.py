@@ -89,14 +89,11 @@ def test_every_graph_is_well_formed(graph: Graph) -> None:
     assert all(graph.layer(head.layer).kind == "dense" for head in graph.heads)
 
 
-def test_only_the_auxiliary_inception_has_a_second_head() -> None:
+def test_the_catalog_uses_every_layer_kind_and_only_the_auxiliary_inception_has_a_second_head() -> None:
+    assert {layer.kind for name in list_names() for layer in build(name).layers} == set(KINDS)
     weights = {name: [head.loss_weight for head in build(name).heads] for name in list_names()}
     assert weights.pop("inceptionv3-aux") == [1.0, 0.4]
     assert all(value == [1.0] for value in weights.values())
-
-
-def test_the_catalog_uses_every_layer_kind() -> None:
-    assert {layer.kind for name in list_names() for layer in build(name).layers} == set(KINDS)
 
 
 def test_batch_norm_eps_is_inceptions_own_only_where_it_should_be(graph: Graph) -> None:

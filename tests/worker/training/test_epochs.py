@@ -131,13 +131,12 @@ def test_ranks_of_uneven_shares_count_by_their_images(clock: Clock) -> None:
     assert (event.valid_samples, event.valid_accuracy) == (15, (3 + 5) / 15)
 
 
-def test_training_ends_after_the_epoch_that_reaches_the_accuracy(clock: Clock) -> None:
+def test_training_ends_with_the_accuracy_and_epochs_are_logged_as_mxnet_logs_them(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     device, _, events, _ = learn(clock, 50, until=0.6)
-    assert len(events) == 2
-    assert device.steps == 2 * STEPS
-
-
-def test_epochs_are_logged_as_mxnet_logs_them(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (len(events), device.steps) == (2, 2 * STEPS)
+    capsys.readouterr()
     learn(clock, 1)
     assert capsys.readouterr().err.splitlines() == [
         "Epoch[0] Train-accuracy=0.500000",
