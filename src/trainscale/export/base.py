@@ -98,7 +98,7 @@ def load_exporter(name: str) -> Exporter:
 
 def _list_references() -> dict[str, str]:
     plugins = {plugin.name: plugin.reference for plugin in load_plugins() if plugin.kind == EXPORTER}
-    return {**EXPORTERS, **{name: plugins[name] for name in plugins if name not in EXPORTERS}}
+    return EXPORTERS | plugins | EXPORTERS  # the first give the order, the last win
 
 
 def import_package(name: str, purpose: str, distribution: str = "") -> Any:

@@ -49,7 +49,7 @@ class Column:
         return (self.in_files or self.name).format(unit=unit)
 
     def format_cell(self, series: Series, point: Point) -> str:
-        return self.format(self.read(series, point))
+        return self.format(self.read(series, point)) if point.ok or self.of_failed else ""
 
     def format_heading(self, unit: str) -> tuple[str, str]:
         first, second = self.heading or ("", "")

@@ -90,9 +90,6 @@ def make_scaling_grid(series: Series) -> Grid:
     for point in series.points:
         cells = [column.format_cell(series, point) or numbers.MISSING for column in columns]
         if not point.ok:
-            for index, column in enumerate(columns):
-                if not column.of_failed:
-                    cells[index] = numbers.MISSING
             cells[-1] = wording.describe_status_and_reason(point)
         rows.append(tuple(cells))
     headings = [column.format_heading(series.unit) for column in columns]

@@ -45,7 +45,7 @@ def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
     ]
     sources = len({curve.source for curve in curves})
     note = (
-        f"{len(curves)} curve{'' if len(curves) == 1 else 's'} of {sources} source{'' if sources == 1 else 's'}."
+        f"{numbers.format_count(len(curves), 'curve')} of {numbers.format_count(sources, 'source')}."
         f" Efficiency: that of the largest point, relative to the smallest. {FLAG}: a figure is impossible,"
         " or is not what its source says it is; trainscale published ID explains it."
     )
