@@ -131,7 +131,7 @@ def compute_energy_per_sample(record: TrialRecord) -> float | None:
 
 
 def average_energy_per_sample(records: Sequence[TrialRecord], is_sequential: bool = False) -> Interval | None:
-    """Return the joules of a sample of a point. None if any trial has none."""
-    joules = [compute_energy_per_sample(record) for record in records]
+    """Return the joules of a sample of a point. None if any trial with a result has none."""
+    joules = [compute_energy_per_sample(record) for record in records if is_measured(record)]
     known = [value for value in joules if value is not None]
     return mean_interval(known, is_sequential) if known and len(known) == len(joules) else None

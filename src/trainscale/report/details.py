@@ -211,7 +211,7 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
     rows = []
     for series in all_series:
         for point in series.good:
-            energy = average_energy_per_sample([record for record in point.records if is_measured(record)])
+            energy = average_energy_per_sample(point.records)
             if not price and not energy:
                 continue
             speed = point.samples_per_second.mean if point.samples_per_second else 0.0

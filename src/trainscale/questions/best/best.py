@@ -135,7 +135,7 @@ class Candidate:
     @property
     def energy_per_million(self) -> Interval | None:
         """Watt-hours; None unless every trial recorded it."""
-        energy = average_energy_per_sample(self.good, self.is_sequential)
+        energy = average_energy_per_sample(self.records, self.is_sequential)
         return energy.scaled(MILLION / JOULES_PER_WATT_HOUR) if energy else None
 
     @property

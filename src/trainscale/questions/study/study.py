@@ -130,7 +130,7 @@ class Study:
 
     def measure_energy(self, point: Point) -> Interval | None:
         """Return the joules of a sample. None if a repeat has none."""
-        return average_energy_per_sample(_list_measured(point), self.info.is_sequential)
+        return average_energy_per_sample(point.records, self.info.is_sequential)
 
     def compute_cost(self, point: Point) -> Cost | None:
         """Return what the training costs on a measured size."""
