@@ -32,11 +32,9 @@ if TYPE_CHECKING:
     from .questions.best.best import BestChoices
     from .questions.compare.compare import RunComparison
     from .questions.explain.explain import RunExplanation
-    from .questions.predict import PredictedSeries
-    from .questions.study.study import Study, Training
     from .spec.experiment import Experiment
 
-__all__ = ["Run", "RunInterrupted", "best", "compare", "explain", "load", "measure", "predict", "run", "study"]
+__all__ = ["Run", "RunInterrupted", "best", "compare", "explain", "load", "measure", "run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,29 +268,6 @@ def explain(run: Run) -> RunExplanation:
     from .questions.explain.explain import explain
 
     return explain(run)
-
-
-def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSeries]:
-    """Predict the speed of every series on more devices, by default on 2 and 4 times the most that were measured.
-
-    Raises ``InputError`` if no trial of the run has a result.
-    """
-    from .questions.predict import predict
-
-    return predict(run, devices)
-
-
-def study(
-    run: Run, devices: int | None = None, efficiency: float = 0.7, training: Training | None = None
-) -> list[Study]:
-    """Study the weak and strong scaling of every kind of work in a run.
-
-    ``devices`` is the size that is asked for, by default the largest that was measured; ``efficiency`` is that of the
-    largest size to name. Raises ``InputError`` if there is no scaling, or if the size cannot even be predicted.
-    """
-    from .questions.study.study import make_studies
-
-    return make_studies(run, devices, efficiency, training)
 
 
 def compare(

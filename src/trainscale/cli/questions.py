@@ -1,6 +1,6 @@
 """The commands that ask finished runs: ``explain``, ``best``, ``predict``, ``study``, ``compare`` and ``published``.
 
-Each calls the function of its name in runs.py, and prints the answer that the folder in questions/ words.
+Each prints an answer that the folder or file of its name in questions/ computes and words.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def predict(argv: list[str]) -> int:
     )
     add_formats(parser)
     options = parser.read(argv)
-    predicted = runs.predict(Run.open(options.directory, warn_of_damage), options.devices)
+    predicted = question.predict(Run.open(options.directory, warn_of_damage), options.devices)
     _show(
         options,
         lambda: question.print_predictions(predicted),
@@ -97,7 +97,7 @@ def predict(argv: list[str]) -> int:
 
 
 def study(argv: list[str]) -> int:
-    from ..questions.study.study import FORMATS, GOOD_EFFICIENCY, Training
+    from ..questions.study.study import FORMATS, GOOD_EFFICIENCY, Training, make_studies
 
     parser = Parser("study")
     add_run(parser)
@@ -129,7 +129,7 @@ def study(argv: list[str]) -> int:
             reason = "this run has synthetic data, which has no size"
             raise InputError(f"--epochs: {reason}; valid together with --data-size")
         training = Training(options.epochs, samples)
-    text = render_studies(runs.study(run, options.devices, options.efficiency, training), options.format)
+    text = render_studies(make_studies(run, options.devices, options.efficiency, training), options.format)
     if options.output is None:
         print(text, end="")
         return 0

@@ -122,10 +122,6 @@ class JobStatus:
     def is_waiting(self) -> bool:
         return self.state in _WAITING_STATES
 
-    @property
-    def is_running(self) -> bool:
-        return self.state == "RUNNING"
-
     def describe_end(self) -> str:
         """Say what ended the job from outside; empty if it ended by itself."""
         limit = f"time limit of {self.time_limit}".removesuffix(" of ")
@@ -196,7 +192,7 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
         return f"Slurm does not answer any more, so nothing can be started in job {number}"
     if status.restarts > count_restarts(environment):
         return f"job {number} was requeued, and this process belongs to an earlier start of it"
-    if "T" in status.end and status.is_running and status.end <= time.strftime("%Y-%m-%dT%H:%M:%S"):
+    if "T" in status.end and status.state == "RUNNING" and status.end <= time.strftime("%Y-%m-%dT%H:%M:%S"):
         status = replace(status, state="TIMEOUT")  # Slurm starts no steps any more, and ends the job within a minute
     if status.state in _STATES_WITH_HOSTS:
         return ""

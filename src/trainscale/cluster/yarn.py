@@ -186,13 +186,6 @@ class ResourceManager:
 
     def _request(self, path: str, key: str) -> JsonObject | None:
         """Return the object ``key`` of the answer, empty if it has none; None if nobody answers over HTTP."""
-        answer = self._request_json(path)
-        if answer is None:
-            return None
-        found = answer.get(key)
-        return found if isinstance(found, dict) else {}
-
-    def _request_json(self, path: str) -> JsonObject | None:
         import http.client  # slow to import, as above
         import urllib.error
         import urllib.request
@@ -214,7 +207,8 @@ class ResourceManager:
             except (OSError, ValueError, http.client.HTTPException, RecursionError):
                 continue
             if isinstance(answer, dict):
-                return answer
+                found = answer.get(key)
+                return found if isinstance(found, dict) else {}
         return None
 
     def _run(self, *arguments: str) -> str:

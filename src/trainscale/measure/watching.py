@@ -229,7 +229,9 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
                 display.close()
                 listener = None
             # A short job may end before its run is seen to begin.
-            elif listener is None and (run.has_new_records if status.is_over else status.is_running and run.has_begun):
+            elif listener is None and (
+                run.has_new_records if status.is_over else status.state == "RUNNING" and run.has_begun
+            ):
                 if run.records:
                     say(f"continuing: {len(run.records)} trials are in the journal")
                 listener = display.enter_context(run.show(show_trials))
@@ -241,7 +243,7 @@ def follow(job: SlurmJob, run: FollowedRun, say: Callable[[str], None], show_tri
 
 
 def _describe_status(status: JobStatus) -> str:
-    if status.is_running:
+    if status.state == "RUNNING":
         return f" runs on {status.nodes}"
     if not status.is_waiting:
         return f": {status.state.lower().replace('_', ' ')}"
