@@ -8,7 +8,6 @@ import pytest
 import trainscale as ts
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
 from trainscale.cli.run import _format_flags
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.runs import RunInterrupted
 from trainscale.spec.experiment import make_experiment
 
@@ -38,7 +37,7 @@ def test_settings_mean_what_they_mean_in_an_experiment_file(
     settings: dict[str, object], toml: str, tmp_path: Path
 ) -> None:
     (tmp_path / "experiment.toml").write_text(toml)
-    from_file = make_experiment({}, tmp_path / "experiment.toml", launcher_groups=list_launcher_groups())
+    from_file = make_experiment({}, tmp_path / "experiment.toml")
     assert experiment_of(_format_flags(settings)) == from_file
 
 

@@ -16,7 +16,6 @@ from terminal import open_terminal
 
 from trainscale import cli
 from trainscale.cli.completion import NAMES, SHELLS, Completer, find_completer
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.groups import collect_settings
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
@@ -88,7 +87,7 @@ def test_the_values_of_settings_are_those_of_the_code(command: str) -> None:
     for flag, names in (("--models", models.list_names()), ("--frameworks", FRAMEWORKS), ("--strategies", STRATEGIES)):
         assert list(find_offer(command, flag)(prefix="")) == list(names)
         assert list(find_offer(command, flag)(prefix="a,")) == [f"a,{name}" for name in names]
-    for setting in collect_settings(list_launcher_groups()).values():
+    for setting in collect_settings().values():
         for word in setting.value_type.choices:
             assert word in find_offer(command, setting.flag)(prefix="")
             setting.read_text(word, setting.flag)  # every choice is valid

@@ -12,7 +12,6 @@ from published_counts import PARAMETERS
 
 import trainscale
 from trainscale import cli
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.groups import GROUPS, collect_settings
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES
 
@@ -38,7 +37,7 @@ def test_help_names_every_command_and_the_exit_codes(argv: list[str], tmp_path: 
 
 def test_run_help_names_every_setting_and_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
     text = output("run", "--help", cwd=tmp_path, columns=80)
-    for field in collect_settings(list_launcher_groups()).values():
+    for field in collect_settings().values():
         for flag in (field.key,) if field.is_rare else field.flags:
             assert re.search(rf"(^|[\s,]){re.escape(flag)}\b", text), flag
     for flag in ("--output", "--fresh", "--retry-failed", "--debug"):
@@ -54,10 +53,10 @@ def test_run_help_begins_with_what_most_users_set_and_ends_with_what_few_do(tmp_
 
 def test_run_help_describes_what_is_usually_set_with_its_default(tmp_path: Path) -> None:
     text = " ".join(output("run", "--help", cwd=tmp_path, columns=200).split())
-    for setting in collect_settings(list_launcher_groups()).values():
+    for setting in collect_settings().values():
         assert setting.is_rare or f"{' '.join(setting.help.split())}" in text, setting.key
     assert "learning rate of SGD (default: set by the network with --epochs, else 0.001)" in text
-    for group in (*GROUPS, *list_launcher_groups()):
+    for group in GROUPS:
         assert f"{group.title}: " in text
 
 

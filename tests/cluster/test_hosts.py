@@ -14,11 +14,10 @@ from trainscale.cluster.hosts import (
     select_first_hosts,
 )
 from trainscale.errors import InputError
-from trainscale.launch.launchers.base import SshSettings
 from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.devices import Host
 from trainscale.spec.experiment import Experiment
-from trainscale.spec.groups import SETTINGS
+from trainscale.spec.groups import SETTINGS, SshSettings
 from trainscale.spec.plan import make_plan
 from trainscale.worker.inspection.host import Gpu, Machine
 
@@ -156,11 +155,11 @@ def test_setup_lines_and_the_first_hosts() -> None:
 def test_the_ssh_configuration_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nodes").write_text("node1\n")
     (tmp_path / "my config").write_text("Host *\n")
-    experiment = Experiment.of((SshSettings,), hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
+    experiment = Experiment.of(hosts=str(tmp_path / "nodes"), ssh_config=str(tmp_path / "no config"))
     with pytest.raises(InputError, match=r"ssh config .*no config: there is no such file"):
         make_launcher(experiment, environment={})
     monkeypatch.setenv("HOME", str(tmp_path))
-    place = make_launcher(Experiment.of((SshSettings,), hosts="~/nodes", ssh_config="~/my config"), environment={})
+    place = make_launcher(Experiment.of(hosts="~/nodes", ssh_config="~/my config"), environment={})
     assert isinstance(place.settings, SshSettings)
     assert place.settings.find_config() == tmp_path / "my config"
     assert [host.name for host in place.access.hosts] == ["node1"]

@@ -9,14 +9,13 @@ from parsers import collect_parsers
 
 from trainscale.cli import runscalabilitytest
 from trainscale.cluster.environments import ABSENT, BROKEN, DEFINITIONS, INCOMPLETE, OUTDATED, OWN, READY
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.choices import CPU, GPUS
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import Setting
 from trainscale.worker import models
 from trainscale.worker.frameworks.catalog import FRAMEWORKS, STRATEGIES, Framework
 
-SETTINGS = collect_settings(list_launcher_groups())
+SETTINGS = collect_settings()
 OWN_FRAMEWORKS = [framework for framework in FRAMEWORKS.values() if framework.plugin is None]
 
 

@@ -15,7 +15,6 @@ from trainscale.cluster.hosts import HostList, find_devices
 from trainscale.launch.hosts import Cluster as AllReached
 from trainscale.launch.launchers.base import Launcher
 from trainscale.launch.launchers.local import LocalLauncher
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import Experiment, read_experiment_file
 from trainscale.worker.data.facts import KNOWN, PHOTOGRAPHS, DatasetFacts
 from trainscale.worker.inspection.host import HostFacts
@@ -123,7 +122,7 @@ def test_experiment_files_in_the_docs_are_valid(page: Path, tmp_path: Path) -> N
     for content in blocks(page.read_text(), "toml"):
         path = tmp_path / "shown.toml"
         path.write_text(content)
-        assert read_experiment_file(path, list_launcher_groups())
+        assert read_experiment_file(path)
 
 
 def _anchors(page: Path) -> set[str]:

@@ -11,13 +11,12 @@ from this_machine import find_example_devices
 
 from trainscale.cli.parser import Parser, add_experiment, read_experiment
 from trainscale.cluster.hosts import read_hosts
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.experiment import make_experiment, read_experiment_file
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.plan import make_plan
 
 FOLDER = scratch_folder("settings")
-SETTINGS = collect_settings(list_launcher_groups())
+SETTINGS = collect_settings()
 TABLES = ("work", "training", "resources", "cluster", "measurement", "safety", "yarn")
 KNOWN = st.sampled_from(
     ["mnist", "alexnet:4", "torch", "ps:2", "allreduce", "fp16", "5m", "1%", "auto", "on", "strong", "cpu", "1,2,4",
@@ -57,10 +56,10 @@ LINES = st.one_of(
 def test_experiment_files(text: str) -> None:
     path = FOLDER / "experiment.toml"
     path.write_bytes(text.encode(errors="surrogatepass"))
-    message = refusal(lambda: read_experiment_file(path, list_launcher_groups()))
+    message = refusal(lambda: read_experiment_file(path))
     assert not message or str(path) in message
     if not message:
-        refusal(lambda: _plan(make_experiment({}, path, launcher_groups=list_launcher_groups())))
+        refusal(lambda: _plan(make_experiment({}, path)))
 
 
 def _plan(experiment: Any) -> None:
@@ -73,7 +72,7 @@ def _plan(experiment: Any) -> None:
 def test_damaged_experiment_files(content: bytes) -> None:
     path = FOLDER / "damaged.toml"
     path.write_bytes(content)
-    message = refusal(lambda: read_experiment_file(path, list_launcher_groups()))
+    message = refusal(lambda: read_experiment_file(path))
     assert not message or str(path) in message
 
 

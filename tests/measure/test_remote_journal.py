@@ -9,11 +9,11 @@ import pytest
 from watched_runs import begin, records
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.base import SshSettings
 from trainscale.measure import watching
 from trainscale.measure.watching import JournalSource, copy_journal
 from trainscale.record.journal import read_run, read_trials
 from trainscale.spec.devices import Host
+from trainscale.spec.groups import SshSettings
 
 pytestmark = pytest.mark.processes
 

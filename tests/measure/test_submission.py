@@ -10,7 +10,6 @@ import pytest
 
 from trainscale.cluster.allocation import JobStatus, parse_status
 from trainscale.errors import InputError
-from trainscale.launch.launchers.base import SlurmSettings
 from trainscale.measure.context import should_submit
 from trainscale.measure.submission import (
     format_time,
@@ -30,7 +29,7 @@ def test_only_slurm_outside_of_a_job_with_nodes_submits() -> None:
     assert not should_submit(Experiment(), {})
     assert not should_submit(Experiment.of(launcher="ray", nodes=2), {})
     with pytest.raises(InputError, match="partition: no job is submitted to Slurm here"):
-        should_submit(Experiment.of((SlurmSettings,), partition="p"), {})
+        should_submit(Experiment.of(partition="p"), {})
 
 
 @pytest.mark.processes
@@ -47,8 +46,8 @@ ODD = """it's; "odd" 100 % #1"""
 
 
 def script_text(settings: dict[str, Any], flags: list[str] | None = None, directory: str = "/shared/runs/a") -> str:
-    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings}, launcher_groups=(SlurmSettings,))
-    time = experiment.select_settings(SlurmSettings).time or "1:00:00"
+    experiment = make_experiment({"launcher": "slurm", "nodes": 2, **settings})
+    time = experiment.slurm.time or "1:00:00"
     return make_script(experiment, time, Path(directory), flags or [])
 
 

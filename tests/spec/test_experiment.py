@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError, TrainscaleError
-from trainscale.launch.launchers.base import SlurmSettings
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment, format_experiment, make_experiment, read_experiment_file
+from trainscale.spec.groups import PLUGIN_GROUPS, collect_settings
 from trainscale.spec.settings import SettingGroup, setting, whole
 
 
@@ -118,11 +118,10 @@ def test_a_flag_wins_over_what_it_excludes_in_the_file(write) -> None:
 
 def test_a_file_may_have_a_table_for_each_group(write) -> None:
     work, training, slurm = 'models = ["alexnet:8"]\n', "epochs = 3\nlearning-rate = 0.05\n", 'partition = "gpu"\n'
-    groups = list_launcher_groups()
     grouped = write(f"seed = 7\n[work]\n{work}[training]\n{training}[slurm]\n{slurm}")
-    in_tables = make_experiment({}, grouped, launcher_groups=groups)
+    in_tables = make_experiment({}, grouped)
     flat = write(f"seed = 7\n{work}{training}{slurm}")
-    assert make_experiment({}, flat, launcher_groups=groups) == in_tables
+    assert make_experiment({}, flat) == in_tables
 
 
 @dataclass(frozen=True)
@@ -132,13 +131,20 @@ class OwnSettings(SettingGroup):
     lanes: int = setting(whole(1), "number of lanes", default=4)
 
 
+@pytest.fixture
+def own_settings() -> Iterator[None]:
+    PLUGIN_GROUPS.append(OwnSettings)
+    yield
+    PLUGIN_GROUPS.remove(OwnSettings)
+
+
+@pytest.mark.usefixtures("own_settings")
 def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
-    groups = (OwnSettings,)
-    made = make_experiment({}, write("[own]\nlanes = 2\n"), launcher_groups=groups)
+    made = make_experiment({}, write("[own]\nlanes = 2\n"))
     assert made.select_settings(OwnSettings).lanes == 2
-    by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"), launcher_groups=groups)
+    by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"))
     assert by_flag.select_settings(OwnSettings).lanes == 3
-    assert make_experiment({}, launcher_groups=groups).select_settings(OwnSettings).lanes == 4
+    assert make_experiment({}).select_settings(OwnSettings).lanes == 4
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 
     @dataclass(frozen=True)
@@ -147,7 +153,7 @@ def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
         rate: int = setting(whole(1), "rate", "--lr")
 
     with pytest.raises(TrainscaleError, match="Clash declares --lr, which exists already"):
-        make_experiment({}, launcher_groups=(Clash,))
+        collect_settings([Clash])
 
 
 @pytest.mark.parametrize(
@@ -172,10 +178,10 @@ def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     ],
 )
 def test_an_experiment_survives_its_file(settings: dict[str, Any], tmp_path: Path) -> None:
-    experiment = make_experiment(settings, launcher_groups=(SlurmSettings,))
+    experiment = make_experiment(settings)
     path = tmp_path / "experiment.toml"
     path.write_text(format_experiment(experiment))
-    assert make_experiment({}, path, launcher_groups=(SlurmSettings,)) == experiment
+    assert make_experiment({}, path) == experiment
 
 
 # Every key that an experiment file could have before settings had groups, all at the top level.
@@ -239,7 +245,7 @@ stall_timeout = "1m"
 def test_an_experiment_file_of_an_earlier_version_means_the_same(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(FILE_OF_AN_EARLIER_VERSION)
-    read = make_experiment({}, path, launcher_groups=list_launcher_groups()).to_dict()
+    read = make_experiment({}, path).to_dict()
     expected = {key.replace("-", "_"): value for key, value in tomllib.loads(FILE_OF_AN_EARLIER_VERSION).items()}
     expected |= {"timeout": 600.0, "stall_timeout": 60.0}
     for key, value in expected.items():  # what could have one value only may be a list now

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from trainscale.errors import InputError
-from trainscale.launch.launchers.target import list_launcher_groups
 from trainscale.spec.config import AUTO
 from trainscale.spec.experiment import Experiment
 from trainscale.spec.groups import collect_settings
 from trainscale.spec.settings import parse_duration
 
-SETTINGS = collect_settings(list_launcher_groups())
+SETTINGS = collect_settings()
 
 
 def test_an_experiment_has_a_value_for_every_setting_and_each_its_own_flags_with_the_original_ones() -> None:
-    assert list(Experiment.of(list_launcher_groups()).to_dict()) == list(SETTINGS)
+    assert list(Experiment.of().to_dict()) == list(SETTINGS)
     flags = Counter(flag for setting in SETTINGS.values() for flag in setting.flags)
     assert [flag for flag, count in flags.items() if count > 1] == []
     assert {"--models", "-m", "--model", "-x", "--max-devices", "-g", "--gpus-per-host", "-b"} <= flags.keys()

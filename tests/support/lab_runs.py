@@ -14,8 +14,9 @@ from processes import until
 
 from lab import Lab
 from trainscale.cluster.hosts import HostAccess
-from trainscale.launch.launchers.ssh import SshLauncher, SshSettings
+from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.spec.devices import Host
+from trainscale.spec.groups import SshSettings
 
 _SMALL = ("--models", "mnist:8", "--warmup", "2", "-o", "out")
 QUICK = (*_SMALL, "--steps", "3", "--repeats", "1")

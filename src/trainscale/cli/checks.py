@@ -19,7 +19,7 @@ from ..launch import survey as surveys
 from ..launch.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
-from ..launch.launchers.target import LAUNCHERS, list_plugin_setting_keys, make_launcher
+from ..launch.launchers.target import LAUNCHERS, make_launcher
 from ..launch.trial.trial import find_loopback_interface
 from ..launch.worker_archive import build_archive
 from ..measure.context import RunContext
@@ -29,6 +29,7 @@ from ..record.parity import PROVEN, Check, Verdict
 from ..report.documents import load_template
 from ..report.numbers import format_count, format_decimal_size, format_gibibytes, format_scientific
 from ..spec.experiment import Experiment
+from ..spec.groups import list_plugin_setting_keys
 from ..spec.plan import make_plan
 from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS

@@ -16,7 +16,6 @@ from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, Files
 from argcomplete.lexers import split_line
 from argcomplete.shell_integration import shellcode
 
-from ..launch.launchers.target import list_launcher_groups
 from ..spec.groups import collect_settings
 from . import COMMANDS, find_command
 from .parser import Parser
@@ -81,7 +80,7 @@ def offer_arguments(parser: Parser) -> None:
 
 
 def find_completer(command: str, action: argparse.Action) -> Completer:
-    setting = collect_settings(list_launcher_groups()).get(action.dest)
+    setting = collect_settings().get(action.dest)
     words = NAMES.get(f"{command} {action.dest}") or NAMES.get(action.dest)
     if isinstance(words, str):
         module, _, name = words.rpartition(".")

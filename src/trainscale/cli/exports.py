@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
 from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter
-from ..launch.launchers.base import SlurmSettings, SshSettings
 from ..launch.notebook_host import NotebookRequest
 from ..launch.notebooks import JupyterTarget, open_notebook
 from ..measure.watching import copy_journal
@@ -80,12 +79,12 @@ def notebook(argv: list[str]) -> int:
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
     experiment = read_experiment(options)
-    ssh = experiment.select_settings(SshSettings)
+    ssh = experiment.ssh
     target = JupyterTarget(None, ssh, None)
     if options.on == _SLURM:
         if not shutil.which("srun"):
             raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        target = JupyterTarget(None, ssh, experiment.select_settings(SlurmSettings))
+        target = JupyterTarget(None, ssh, experiment.slurm)
     elif options.on is not None:
         match = _HOST.fullmatch(options.on)
         if match is None:

@@ -11,9 +11,10 @@ from typing import Any
 from ..cluster.allocation import SLURM, is_inside_slurm
 from ..errors import InputError
 from ..launch import programs as launching
-from ..launch.launchers.target import list_plugin_setting_keys, make_launcher
+from ..launch.launchers.target import make_launcher
 from ..spec.config import FILL, ROUND_ROBIN
 from ..spec.devices import LOCALHOST, Host
+from ..spec.groups import list_plugin_setting_keys
 from ..spec.settings import DURATION, whole
 from ..worker.job import SERVER, WORKER
 from .parser import Parser, add_settings, read_experiment, typed

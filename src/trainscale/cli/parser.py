@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError, explain_unknown, shorten
-from ..launch.launchers.target import list_launcher_groups
 from ..spec.experiment import Experiment, FurtherValues, make_experiment
 from ..spec.groups import collect_settings
 from ..spec.settings import SWITCH, SettingValues, ValueType
@@ -164,7 +163,7 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
     """Add a flag for every setting, or for some. --help only names the rare ones."""
     argument_groups: dict[str, Any] = {}
     rare = []
-    for setting in collect_settings(list_launcher_groups()).values():
+    for setting in collect_settings().values():
         if only is not None and setting.key not in only:
             continue
         if setting.group not in argument_groups:
@@ -191,7 +190,7 @@ def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
 def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda _: {}) -> Experiment:
     """``further`` gives values that neither a flag nor the file gives."""
     values: SettingValues = {}
-    for key, setting in collect_settings(list_launcher_groups()).items():
+    for key, setting in collect_settings().items():
         texts = getattr(options, key, None)
         if texts is None or isinstance(texts, bool):
             values.update({} if texts is None else {key: texts})
@@ -200,7 +199,7 @@ def read_experiment(options: argparse.Namespace, further: FurtherValues = lambda
             raise InputError(f"{setting.flag}: given {len(texts)} times, with {given}; valid: once")
         else:
             values[key] = setting.read_text(texts, setting.flag)
-    return make_experiment(values, getattr(options, "file", None), further, list_launcher_groups())
+    return make_experiment(values, getattr(options, "file", None), further)
 
 
 def warn_of_damage(message: str) -> None:

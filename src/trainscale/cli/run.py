@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.allocation import SLURM, is_inside_slurm, read_legacy_settings
 from ..errors import InputError, TrainscaleError, explain_unknown
-from ..launch.launchers.target import list_launcher_groups, run_once_inside_mpi
+from ..launch.launchers.target import run_once_inside_mpi
 from ..measure.context import should_submit
 from ..runs import Run, RunInterrupted, load, measure
 from ..spec.experiment import SEE_SETTINGS
@@ -96,7 +96,7 @@ def measure_from_python(
     from ..launch.plugins import load_plugins
 
     load_plugins()
-    declared = collect_settings(list_launcher_groups())
+    declared = collect_settings()
     for key, value in settings.items():
         if key not in declared:
             raise explain_unknown("setting", key, declared, "run()", SEE_SETTINGS)
@@ -127,7 +127,7 @@ def _simplify(value: Any) -> Any:
 
 def _format_flags(settings: Mapping[str, Any]) -> list[str]:
     """Return the flags that mean the same as ``values``: run.json has the command."""
-    declared = collect_settings(list_launcher_groups())
+    declared = collect_settings()
     flags = []
     for key, value in settings.items():
         setting, plain = declared[key], _simplify(value)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
-from ..launch.launchers.base import SlurmSettings
 from ..measure import submission
 from ..measure.context import choose_directory
 from ..measure.watching import FollowedRun, follow
@@ -77,7 +76,7 @@ def submit_run(
 
 
 def _print_submitted(job: submission.SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
-    seconds, slurm = submission.parse_time(limit), plan.experiment.select_settings(SlurmSettings)
+    seconds, slurm = submission.parse_time(limit), plan.experiment.slurm
     nodes = format_count(plan.experiment.cluster.nodes or 1, "node")
     duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
     estimate = f"very roughly {format_rough_duration(plan.seconds)} of work"

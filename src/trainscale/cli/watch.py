@@ -5,7 +5,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..launch.launchers.base import SshSettings
 from ..measure.watching import JournalSource, copy_journal, watch_run
 from ..record.journal import is_being_measured, read_run
 from ..record.parity import read_parity
@@ -36,7 +35,7 @@ def main(argv: list[str]) -> int:
     view = CommandView(options.style, location, _JOB)
     try:
         with interrupt_on_signals(), ExitStack() as stack:
-            settings = read_experiment(options).select_settings(SshSettings)
+            settings = read_experiment(options).ssh
             match = None if Path(location).exists() else _REMOTE.fullmatch(location)
             source = JournalSource(Path(location), lambda: is_being_measured(Path(location)))
             if match is None:

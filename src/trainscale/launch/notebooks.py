@@ -17,8 +17,8 @@ from pathlib import Path
 from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
 from ..spec.devices import Host
+from ..spec.groups import SlurmSettings, SshSettings
 from . import notebook_host
-from .launchers.base import SlurmSettings, SshSettings
 from .launchers.ssh import make_shell_command, make_ssh_command
 from .notebook_host import NotebookRequest
 from .ssh_errors import explain_ssh_error

@@ -10,12 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..spec.groups import collect_settings
+from ..spec.groups import GROUPS as SETTING_GROUPS
+from ..spec.groups import PLUGIN_GROUPS, collect_settings
 from ..spec.settings import SettingGroup
 from ..worker import plugins
 from ..worker.job import PluginReference, parse_package
 from .launchers.base import Launcher
-from .launchers.target import LAUNCHERS, list_launcher_groups
+from .launchers.target import LAUNCHERS
 
 EXPORTER = "exporter"
 GROUPS = {
@@ -110,9 +111,9 @@ def _check_launcher(name: str, reference: str, launcher: Any) -> None:
     group = launcher.settings_type
     if not (isinstance(group, type) and issubclass(group, SettingGroup)):
         raise TypeError(f"settings_type of {reference} is not a class derived from SettingGroup")
-    known = list_launcher_groups()
-    if group.settings() and group not in known:
-        collect_settings((*known, group))
+    if group.settings() and group not in (*SETTING_GROUPS, *PLUGIN_GROUPS):
+        collect_settings([group])  # raises an error if a name is taken
+        PLUGIN_GROUPS.append(group)
 
 
 def _find_folder(reference: str) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from ..cluster.allocation import FORGOTTEN, JobStatus, count_gpus, parse_exit_code, parse_status
 from ..cluster.hosts import find_devices
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.base import SlurmSettings
 from ..record.files import write_atomically
 from ..record.journal import RUN, SLURM, check_directory
 from ..spec.devices import Host
@@ -40,7 +39,7 @@ _ROUND = 600  # seconds
 
 def plan_for_nodes(experiment: Experiment) -> Plan:
     """Make a plan before the job waits in a queue, for Slurm's largest node."""
-    partition = experiment.select_settings(SlurmSettings).partition
+    partition = experiment.slurm.partition
     cpus, gpus = _UNKNOWN_NODE
     with suppress(SlurmUnreachable, InputError):
         option = [f"--partition={partition}"] if partition else []
@@ -66,7 +65,7 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
 
 def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
     """Return the job's time limit: by default twice the estimate and ten minutes."""
-    limit = experiment.select_settings(SlurmSettings).time
+    limit = experiment.slurm.time
     return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
@@ -94,7 +93,7 @@ def make_script(experiment: Experiment, time: str, directory: Path, flags: Seque
     seconds = parse_time(time)
     if "\\" in str(directory):  # there Slurm would not replace %j by the number of the job
         raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
-    slurm = experiment.select_settings(SlurmSettings)
+    slurm = experiment.slurm
     further = []  # each as a single argument: "--qos high" becomes "--qos=high"
     for line in slurm.sbatch:
         match = re.fullmatch(r"(?P<name>--[\w-]+|-\w)(?:(?P<joint>=|\s+)?(?P<value>.*))?", line.strip())
@@ -135,7 +134,7 @@ def make_script(experiment: Experiment, time: str, directory: Path, flags: Seque
 
 def choose_gres(experiment: Experiment) -> str | None:
     """Return the resources to request: --gres, or the GPUs of --device and -g."""
-    resources, gres = experiment.resources, experiment.select_settings(SlurmSettings).gres
+    resources, gres = experiment.resources, experiment.slurm.gres
     if gres or resources.device != "cuda" or not resources.gpus_per_host:
         return gres
     return f"gpu:{resources.gpus_per_host}"

@@ -16,7 +16,6 @@ from pathlib import Path
 from ..cluster.allocation import JobStatus
 from ..cluster.hosts import HostAccess
 from ..errors import InputError, TrainscaleError
-from ..launch.launchers.base import SshSettings
 from ..launch.launchers.ssh import make_ssh_command
 from ..launch.ssh_errors import explain_ssh_error
 from ..record.journal import RUN, TRIALS, Journal, read_run, read_trials
@@ -27,6 +26,7 @@ from ..spec.config import AUTO, Config
 from ..spec.data import SYNTHETIC_DATASET, Dataset
 from ..spec.devices import AvailableDevices, Host
 from ..spec.experiment import Experiment
+from ..spec.groups import SshSettings
 from ..spec.plan import Plan
 from ..spec.settings import SEARCH_LISTS, SettingValues
 from ..worker.data.facts import PHOTOGRAPHS, SYNTHETIC, DatasetFacts

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,12 +13,17 @@ from .config import AUTO
 from .groups import (
     GROUPS,
     MOST_EPOCHS,
+    PLUGIN_GROUPS,
     ClusterSettings,
     MeasurementSettings,
+    RaySettings,
     ResourceSettings,
     SafetySettings,
+    SlurmSettings,
+    SshSettings,
     TrainingSettings,
     WorkSettings,
+    YarnSettings,
     collect_settings,
 )
 from .settings import SettingGroup, SettingValues
@@ -29,7 +34,6 @@ _LONGEST_REASON = 300  # characters
 SEE_SETTINGS = "see: trainscale run --help; a flag --max-devices is the key max_devices"
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-LauncherGroups = Sequence[type[SettingGroup]]
 Group = TypeVar("Group", bound=SettingGroup)
 
 # Settings of which one excludes each of the others, with the reason.
@@ -63,39 +67,41 @@ class Experiment:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     measurement: MeasurementSettings = field(default_factory=MeasurementSettings)
     safety: SafetySettings = field(default_factory=SafetySettings)
-    launcher_groups: tuple[SettingGroup, ...] = ()
+    ssh: SshSettings = field(default_factory=SshSettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    yarn: YarnSettings = field(default_factory=YarnSettings)
+    ray: RaySettings = field(default_factory=RaySettings)
+    plugin_groups: tuple[SettingGroup, ...] = ()
 
     @classmethod
-    def of(cls, launcher_groups: LauncherGroups = (), **values: Any) -> Self:
-        wrong = values.keys() - collect_settings(launcher_groups).keys()
+    def of(cls, **values: Any) -> Self:
+        wrong = values.keys() - collect_settings().keys()
         if wrong:
             raise TypeError(f"no such setting: {', '.join(sorted(wrong))}")
         groups: dict[str, Any] = {group.table: group.of(values) for group in GROUPS}
-        return cls(**groups, launcher_groups=tuple(group.of(values) for group in launcher_groups))
+        return cls(**groups, plugin_groups=tuple(group.of(values) for group in PLUGIN_GROUPS))
 
     def select_settings(self, group: type[Group]) -> Group:
-        return next((item for item in self.launcher_groups if isinstance(item, group)), group())
+        return next((item for item in self.groups if type(item) is group), group())
 
     def replace_values(self, **values: Any) -> Self:
-        launcher_groups = tuple(type(group) for group in self.launcher_groups)
-        return self.of(launcher_groups, **{**self.to_dict(), **values})
+        return self.of(**{**self.to_dict(), **values})
 
     def to_dict(self) -> SettingValues:
         return {key: value for group in self.groups for key, value in vars(group).items()}
 
     @property
     def groups(self) -> tuple[SettingGroup, ...]:
-        return (*(getattr(self, group.table) for group in GROUPS), *self.launcher_groups)
+        return (*(getattr(self, group.table) for group in GROUPS), *self.plugin_groups)
 
 
 def make_experiment(
     flags: Mapping[str, Any],
     file: Path | None = None,
     further: FurtherValues = lambda _: {},
-    launcher_groups: LauncherGroups = (),
 ) -> Experiment:
     """Take each setting from flags, else the file, else ``further`` (called with both), else defaults."""
-    values = read_experiment_file(file, launcher_groups) if file else {}
+    values = read_experiment_file(file) if file else {}
     for pair, reason in _EXCLUSIVE.items():
         for given in (values, flags):
             if all(_is_set(given, key) for key in pair):
@@ -108,14 +114,14 @@ def make_experiment(
         values.setdefault("epochs", MOST_EPOCHS)
     if "epochs" in values:  # training may take hours: it is not repeated, and not ended
         values = {"repeats": 1, "timeout": _TRAINING_SECONDS, **values}
-    return Experiment.of(launcher_groups, **{**further(values), **values})
+    return Experiment.of(**{**further(values), **values})
 
 
 def _is_set(values: Mapping[str, Any], key: str) -> bool:
     return key in values and values[key] is not False
 
 
-def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> SettingValues:
+def read_experiment_file(path: Path) -> SettingValues:
     """Read the settings of an experiment file: flat, or in tables named after their groups."""
     try:
         document = tomllib.loads(read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8").replace("\r\n", "\n"))
@@ -127,8 +133,8 @@ def read_experiment_file(path: Path, launcher_groups: LauncherGroups = ()) -> Se
         raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
     except ValueError as error:  # not TOML, a whole number of thousands of digits, or a date such as day 40
         raise InputError(f"{path}: not TOML: {shorten(str(error), _LONGEST_REASON)}") from None
-    settings = collect_settings(launcher_groups)
-    groups = {group.table: group for group in (*GROUPS, *launcher_groups)}
+    settings = collect_settings()
+    groups = {group.table: group for group in (*GROUPS, *PLUGIN_GROUPS)}
     values: SettingValues = {}
     for name, content in document.items():
         group = groups.get(name) if isinstance(content, dict) else None

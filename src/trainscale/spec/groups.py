@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from ..errors import TrainscaleError
+from ..errors import InputError, TrainscaleError
 from ..worker.config import ALLOCATORS, TUNED
 from ..worker.data.facts import SOURCES
 from ..worker.frameworks.catalog import FRAMEWORKS, LAYOUTS, PRECISIONS, STRATEGIES
@@ -328,6 +329,75 @@ class SafetySettings(SettingGroup):
     stall_timeout: float = rare(DURATION, "time without progress after which a rank counts as hung", default=180.0)
 
 
+# ---- of launchers: a command needs all, but only one launcher
+
+
+@dataclass(frozen=True)
+class SshSettings(SettingGroup):
+    """The settings of every launcher that uses ssh."""
+
+    table, title = "ssh", "ssh"
+
+    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
+    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
+
+    def find_config(self) -> Path | None:
+        path = Path(self.ssh_config).expanduser() if self.ssh_config else None
+        if path and not path.is_file():
+            raise InputError(f"ssh config {path}: there is no such file")
+        return path
+
+
+@dataclass(frozen=True)
+class SlurmSettings(SettingGroup):
+    """The settings of a job that is submitted."""
+
+    table, title = "slurm", "Slurm"
+
+    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
+    time: str | None = setting(
+        NAME,
+        "time limit of a submitted job, such as 2:00:00",
+        default_text="estimated from the plan",
+        metavar="TIME",
+    )
+    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
+    gres: str | None = setting(
+        NAME,
+        "generic resources of a submitted job",
+        default_text="gpu:N with --device cuda and -g N",
+        metavar="LIST",
+    )
+    sbatch: tuple[str, ...] = setting(
+        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
+    )
+
+
+@dataclass(frozen=True)
+class YarnSettings(SettingGroup):
+    table, title = "yarn", "YARN"
+
+    queue: str | None = setting(NAME, "YARN queue", default_text="default")
+    yarn: tuple[str, ...] = setting(
+        LINES,
+        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
+        default=(),
+        metavar="OPTION",
+    )
+
+
+@dataclass(frozen=True)
+class RaySettings(SettingGroup):
+    table, title = "ray", "Ray"
+
+    ray_address: str | None = setting(
+        NAME,
+        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
+        default_text="RAY_ADDRESS, else the cluster of this machine",
+        metavar="ADDRESS",
+    )
+
+
 # What a person sets first comes first, as in --help.
 GROUPS: tuple[type[SettingGroup], ...] = (
     WorkSettings,
@@ -336,14 +406,23 @@ GROUPS: tuple[type[SettingGroup], ...] = (
     ClusterSettings,
     TrainingSettings,
     SafetySettings,
+    SshSettings,
+    SlurmSettings,
+    YarnSettings,
+    RaySettings,
 )
+PLUGIN_GROUPS: list[type[SettingGroup]] = []  # launch/plugins.py adds them
 
 
-def collect_settings(launcher_groups: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
-    """Return every setting by its key. Keys and flags must be unique."""
+def list_plugin_setting_keys() -> tuple[str, ...]:
+    return tuple(setting.key for group in PLUGIN_GROUPS for setting in group.settings())
+
+
+def collect_settings(further: Sequence[type[SettingGroup]] = ()) -> dict[str, Setting]:
+    """Return every setting by its key. Keys and flags must be unique. ``further``: groups that may be added."""
     settings: dict[str, Setting] = {}
     taken: set[str] = set()
-    for group in (*GROUPS, *launcher_groups):
+    for group in (*GROUPS, *PLUGIN_GROUPS, *further):
         for declared in group.settings():
             names = {declared.key, *declared.flags}
             if names & taken:

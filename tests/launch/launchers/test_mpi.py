@@ -17,7 +17,6 @@ import trainscale.launch.launchers.mpi
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.connection import HostError
-from trainscale.launch.launchers.base import SshSettings
 from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndpoint
 from trainscale.launch.launchers.mpi import (
     Mpich,
@@ -30,6 +29,7 @@ from trainscale.launch.launchers.mpi import (
 )
 from trainscale.launch.ssh_errors import explain_ssh_error
 from trainscale.spec.devices import Host
+from trainscale.spec.groups import SshSettings
 
 CALL = CallbackEndpoint("10.0.0.250", 4711, "secret")
 KEEPER = ("/bin/sh", "-c", "the keeper's line")

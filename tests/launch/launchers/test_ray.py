@@ -18,7 +18,8 @@ from lab import Lab
 from trainscale.cluster.hosts import HostAccess, HostRequest
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
-from trainscale.launch.launchers.ray import CLIENT, RayLauncher, RaySettings, find_python
+from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
+from trainscale.spec.groups import RaySettings
 
 LAB_HOSTS = 2
 

@@ -11,9 +11,10 @@ from processes import program
 
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import TrainscaleError
-from trainscale.launch.launchers.ssh import SshLauncher, SshSettings, make_shell_command
+from trainscale.launch.launchers.ssh import SshLauncher, make_shell_command
 from trainscale.launch.worker_archive import RUN_FIRST_LINE
 from trainscale.spec.devices import Host
+from trainscale.spec.groups import SshSettings
 
 OPTIONS = [
     "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",

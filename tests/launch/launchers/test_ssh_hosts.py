@@ -19,8 +19,9 @@ from processes import until
 
 from lab import Lab
 from trainscale.launch.connection import HostError, stop_all
-from trainscale.launch.launchers.base import ITS_PYTHON, SshSettings
+from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.spec.devices import Host
+from trainscale.spec.groups import SshSettings
 from trainscale.worker.job import Task, TasksRequest, encode_request
 
 pytestmark = pytest.mark.hosts

@@ -1,5 +1,5 @@
 """Contract 6, the launcher: how keepers are started on hosts. Each is one small file that gives the command, without
-side effects. The settings of all are here.
+side effects. The settings of all are in spec/groups.py.
 
 There is one command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
 """
@@ -7,7 +7,6 @@ There is one command for every host, connected by pipes, or one for all, whose k
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from ...cluster.hosts import HostAccess, HostList, read_hosts
 from ...errors import InputError
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
-from ...spec.settings import LINES, NAME, SWITCH, SettingGroup, setting
+from ...spec.settings import SettingGroup
 from ..connected_hosts import ConnectedHosts, IdleKeepers
 from ..connection import READY_SECONDS, KeeperConnection, PipeConnection
 
@@ -86,75 +85,3 @@ class PipeLauncher(Launcher):
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
         folder = None if self.local else self.access.remote_dir
         return [self.idle.take(host) or PipeConnection(host, self.command(host), folder) for host in hosts]
-
-
-# ---- the settings that launchers declare: a command needs all, but only one launcher
-
-
-@dataclass(frozen=True)
-class SshSettings(SettingGroup):
-    """The settings of every launcher that uses ssh."""
-
-    table, title = "ssh", "ssh"
-
-    ssh_config: str | None = setting(NAME, "configuration file of ssh", default_text="the user's", metavar="FILE")
-    forward_agent: bool = setting(SWITCH, "forward the ssh agent to the hosts", default=False)
-
-    def find_config(self) -> Path | None:
-        path = Path(self.ssh_config).expanduser() if self.ssh_config else None
-        if path and not path.is_file():
-            raise InputError(f"ssh config {path}: there is no such file")
-        return path
-
-
-@dataclass(frozen=True)
-class SlurmSettings(SettingGroup):
-    """The settings of a job that is submitted."""
-
-    table, title = "slurm", "Slurm"
-
-    partition: str | None = setting(NAME, "partition of a submitted job", default_text="chosen by Slurm")
-    time: str | None = setting(
-        NAME,
-        "time limit of a submitted job, such as 2:00:00",
-        default_text="estimated from the plan",
-        metavar="TIME",
-    )
-    account: str | None = setting(NAME, "account of a submitted job", default_text="chosen by Slurm")
-    gres: str | None = setting(
-        NAME,
-        "generic resources of a submitted job",
-        default_text="gpu:N with --device cuda and -g N",
-        metavar="LIST",
-    )
-    sbatch: tuple[str, ...] = setting(
-        LINES, "another option for sbatch, such as --constraint=gpu; may be repeated", default=(), metavar="OPTION"
-    )
-
-
-@dataclass(frozen=True)
-class YarnSettings(SettingGroup):
-    table, title = "yarn", "YARN"
-
-    queue: str | None = setting(NAME, "YARN queue", default_text="default")
-    yarn: tuple[str, ...] = setting(
-        LINES,
-        "another option for YARN's distributed shell, such as '-container_memory 8192'; may be repeated",
-        default=(),
-        metavar="OPTION",
-    )
-
-
-@dataclass(frozen=True)
-class RaySettings(SettingGroup):
-    table, title = "ray", "Ray"
-
-    ray_address: str | None = setting(
-        NAME,
-        "address of the Ray head: ADDRESS:PORT or ray://ADDRESS:PORT",
-        default_text="RAY_ADDRESS, else the cluster of this machine",
-        metavar="ADDRESS",
-    )
-
-
-LAUNCHER_SETTINGS = (SshSettings, SlurmSettings, YarnSettings, RaySettings)

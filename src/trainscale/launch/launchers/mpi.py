@@ -20,11 +20,11 @@ from ...cluster.allocation import is_inside_mpi, is_inside_slurm
 from ...cluster.hosts import HostAccess
 from ...errors import InputError
 from ...spec.devices import Host
+from ...spec.groups import SshSettings
 from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
 from ..hosts import choose_network
-from .base import SshSettings
 from .callback import (
     CALLBACK_VARIABLE,
     CallbackEndpoint,

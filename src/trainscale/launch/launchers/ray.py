@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 
 from ...errors import InputError, TrainscaleError
+from ...spec.groups import RaySettings
 from ...worker.events import RayReport
 from ..callback import LauncherProcess
 from ..connection import decode_line
 from ..hosts import is_installed
-from .base import RaySettings
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
 

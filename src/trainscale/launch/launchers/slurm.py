@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from ...cluster.allocation import read_gpus_per_host, run_scontrol
 from ...errors import InputError
+from ...spec.groups import SlurmSettings
 from ..connection import KeeperConnection
-from .base import SlurmSettings
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport
 from .ssh import make_shell_command
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from ...cluster.hosts import HostAccess, HostList
 from ...spec.devices import Host
 from ...spec.experiment import Experiment
+from ...spec.groups import SshSettings
 from ..worker_archive import RUN_FIRST_LINE
-from .base import Launcher, PipeLauncher, SshSettings
+from .base import Launcher, PipeLauncher
 
 # A user's configuration must not change these: no person uses the connection.
 _OPTIONS = (
@@ -28,7 +29,7 @@ class UsesSsh(Launcher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        experiment.select_settings(SshSettings).find_config()  # a wrong name is refused before anything starts
+        experiment.ssh.find_config()  # a wrong name is refused before anything starts
         return super().find_hosts(experiment, environment)
 
 

@@ -11,8 +11,7 @@ from ...cluster.allocation import MPI, choose_launcher, find_mpi_world
 from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
 from ...errors import InputError, explain_unknown
 from ...spec.experiment import Experiment
-from ...spec.settings import SettingGroup
-from .base import LAUNCHER_SETTINGS, Launcher
+from .base import Launcher
 
 if TYPE_CHECKING:
     from .inside_mpi import InsideMpiLauncher
@@ -34,21 +33,6 @@ def load_launcher(name: str) -> type[Launcher]:
     module, _, class_name = LAUNCHERS[name].partition(":")
     launcher_class: type[Launcher] = getattr(importlib.import_module(module, __package__), class_name)
     return launcher_class
-
-
-def list_launcher_groups() -> tuple[type[SettingGroup], ...]:
-    """Return the groups of settings that launchers declare, each once."""
-    groups: dict[type[SettingGroup], None] = dict.fromkeys([*LAUNCHER_SETTINGS, *_list_plugin_groups()])
-    return tuple(group for group in groups if group.settings())
-
-
-def list_plugin_setting_keys() -> tuple[str, ...]:
-    return tuple(setting.key for group in _list_plugin_groups() for setting in group.settings())
-
-
-def _list_plugin_groups() -> list[type[SettingGroup]]:
-    names = [name for name, reference in LAUNCHERS.items() if not reference.startswith(".")]
-    return [load_launcher(name).settings_type for name in names]
 
 
 def make_launcher(

@@ -21,9 +21,9 @@ from ...cluster.hosts import HostAccess
 from ...cluster.yarn import Application, ResourceManager, YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
+from ...spec.groups import YarnSettings
 from ...spec.settings import SettingGroup
 from ..callback import Caller, LauncherProcess
-from .base import YarnSettings
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, find_outward_address, make_callback_program
 from .leased import LeasedHostsLauncher
 
