@@ -124,6 +124,17 @@ def test_the_table_shows_what_is_left(tmp_path: Path) -> None:
     assert "Ctrl-C leaves, the run goes on" in text
 
 
+def test_a_warning_names_the_settings_in_which_candidates_differ(tmp_path: Path) -> None:
+    nchw, nhwc = (make_config(layout=layout) for layout in ("nchw", "nhwc"))
+    info = run_info(nchw)
+    info.spec["series"] += run_info(nhwc).spec["series"]
+    progress = RunProgress(make_plan_of_run(info), Journal(tmp_path, info, -1, []))
+    for config in (nchw, nhwc):
+        progress.trial_ends(replace(records(config)[0], machine=MachineLoad(other_cores=1.5)))
+    names = [f"torch alexnet b32 allreduce {layout} · 1 device · repeat 1" for layout in ("nchw", "nhwc")]
+    assert progress.warnings == [f"other programs used 1.5 cores during {name}" for name in names]
+
+
 def test_the_first_trial_corrects_the_estimate_of_all_others(tmp_path: Path) -> None:
     quick, slow = (replace(records()[0], seconds=seconds) for seconds in (0.5, 50.0))
     times = [watched(tmp_path, record).estimate_remaining_seconds() for record in (quick, slow)]

@@ -48,7 +48,7 @@ def test_terminal_and_report_say_who_left_when_and_why(finished: Path) -> None:
     assert race.winner is not None
     assert printed.count("left: ") == len(race.departures)
     for departure in race.departures:
-        name = f"torch mnist allreduce b{departure.key.batch}"
+        name = f"torch mnist b{departure.key.batch} allreduce"
         assert f"left: {name}: after round {departure.round}: {departure.reason}" in printed
     assert "Search: Deep MNIST on 1 device" in printed
     assert f"| torch · allreduce · batch {race.winner.batch} |" in report

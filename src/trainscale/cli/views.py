@@ -67,10 +67,17 @@ class RunProgress(RunListener):
             self._estimates[point.point] = plan.estimate_seconds(*point.point, point.measure)
 
         # What distinguishes the configs of a network: the strategy, and the batch if it has several.
-        self.labels = make_strategy_labels(plan.configs)
+        self._names = self.labels = make_strategy_labels(plan.configs)
         networks = {config.model for config in plan.configs}
         if len({(config.model, config.batch) for config in plan.configs}) > len(networks):
             self.labels = {config: f"{label} b{config.batch}" for config, label in self.labels.items()}
+
+    def name_config(self, config: Config) -> str:
+        """Return the framework, model, batch, strategy, and the other settings in which configs of this run differ."""
+        return f"{config.framework} {config.model} b{config.batch} {self._names.get(config, config.strategy_label)}"
+
+    def name_trial(self, trial: Trial) -> str:
+        return f"{self.name_config(trial.config)} · {trial.label.partition(' · ')[2]}"
 
     # ---- the events of a run
 
@@ -92,10 +99,10 @@ class RunProgress(RunListener):
         warnings = []
         if not record.ok and record.status != SKIPPED:
             reason = find_first_line(record.failure.message) if record.failure else ""
-            warnings.append(f"{record.trial.label}: {record.status}: {reason}".removesuffix(": "))
+            warnings.append(f"{self.name_trial(record.trial)}: {record.status}: {reason}".removesuffix(": "))
         cores = record.machine.other_cores or 0.0
         if record.ok and cores > OTHER_CORES:
-            warnings.append(f"other programs used {cores:.1f} cores during {record.trial.label}")
+            warnings.append(f"other programs used {cores:.1f} cores during {self.name_trial(record.trial)}")
         if record.ok and record.witness and record.witness.state == UNPROVEN:
             warnings.append(f"it is not proven that the trials did their work: {record.witness.reason}")
         warnings += map(remove_unprintable, record.notes)
@@ -205,29 +212,23 @@ class LinePrinter(RunProgress):
         for epoch in self.new_epochs:
             number = f"epoch {epoch.epoch}/{state.trial.config.epochs}"
             accuracies = f"train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f}"
-            print(f"{state.trial.label} · {number}: {accuracies} ({epoch.seconds:.1f} s)", flush=True)
+            print(f"{self.name_trial(state.trial)} · {number}: {accuracies} ({epoch.seconds:.1f} s)", flush=True)
 
     def trial_ends(self, record: TrialRecord) -> None:
         super().trial_ends(record)
-        label = record.trial.label
-        if self.is_search:
-            label = f"{self._name(record.trial.config)} · {label.partition(' · ')[2]}"
         if record.ok:
             outcome = f"{compute_samples_per_second(record):,.4g} {record.unit}/s"
             if record.epochs:
                 outcome += f", valid {record.epochs[-1].valid_accuracy:.4f}"
         else:
             outcome = f"{record.status}: {record.failure.message if record.failure else ''}"
-        print(f"{label}: {outcome} ({record.seconds:.0f} s)", flush=True)
+        print(f"{self.name_trial(record.trial)}: {outcome} ({record.seconds:.0f} s)", flush=True)
         for warning in self.new_warnings if record.ok else ():  # the line above says why a trial failed
             print(f"  warning: {warning}", flush=True)
         for point, reason in self.find_departures().items():
             if point not in self._departed:
                 self._departed.add(point)
-                print(f"  left: {self._name(point[0])}: {reason}", flush=True)
-
-    def _name(self, config: Config) -> str:
-        return f"{config.framework} {config.model} {self.labels[config]}"
+                print(f"  left: {self.name_config(point[0])}: {reason}", flush=True)
 
 
 def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
