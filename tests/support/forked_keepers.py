@@ -122,18 +122,17 @@ class ForkedProcess:
 
 class ForkedKeeper(ForkedProcess):
     def __init__(self, server: ForkClient) -> None:
-        stdout, stderr = os.pipe(), os.pipe()
-        super().__init__(server, stdout[1], stderr[1])
+        stdout, self.stderr = os.pipe(), tempfile.TemporaryFile()  # noqa: SIM115
+        super().__init__(server, stdout[1], self.stderr.fileno())
         os.close(stdout[1])
-        os.close(stderr[1])
-        self.stdout, self.stderr = (os.fdopen(pipe[0], "rb", buffering=0) for pipe in (stdout, stderr))
+        self.stdout = os.fdopen(stdout[0], "rb", buffering=0)
 
 
 class ForkedConnection(PipeConnection):
     def __init__(self, host: str, keeper: ForkedKeeper) -> None:
         super().__init__(host, [])
         self._process = keeper  # type: ignore[assignment]
-        self._input, self.output, self.error_output = keeper.stdin, keeper.stdout, keeper.stderr
+        self._input, self.output, self._errors = keeper.stdin, keeper.stdout, keeper.stderr
 
     def become_ready(self, deadline: float) -> None:
         KeeperConnection.become_ready(self, deadline)

@@ -28,7 +28,6 @@ from .connection import (
     HostLost,
     KeeperConnection,
     NoFreePorts,
-    Readable,
     ReceivedEvent,
     name_signal,
     select_causes,
@@ -175,9 +174,7 @@ class EventReader:
         for connection in connections:
             for received in connection.take_pending():
                 self._add(received)
-            for stream in (connection.output, connection.error_output):
-                if stream is not None:
-                    self._selector.register(stream, selectors.EVENT_READ, connection)
+            self._selector.register(connection.output, selectors.EVENT_READ, connection)
 
     @property
     def is_open(self) -> bool:
@@ -189,24 +186,18 @@ class EventReader:
         time.sleep(max(0.0, self._next_poll - time.monotonic()))
         for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
             connection: KeeperConnection = key.data
-            if key.fileobj is connection.output:
-                received = connection.receive()
-                for event in received or ():
-                    self._add(event)
-                has_ended = received is None
-            else:
-                has_ended = not connection.receive_errors()
-            if has_ended:
-                self._selector.unregister(key.fileobj)
-                if connection.host not in self.ended and not self._list_open_streams(connection):
-                    was_told_to_end = connection.host in self._ended_by_signal
-                    culprit, explanation = connection.explain_loss(was_told_to_end)
-                    text = explanation or self._ended_by_signal.get(connection.host, "")
-                    lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
-                    self._received.append(ReceivedEvent(connection.host, lost))
-            elif self._keepers_stay and connection.host in self.ended:
-                for stream in self._list_open_streams(connection):
-                    self._selector.unregister(stream)
+            received = connection.receive()
+            for event in received or ():
+                self._add(event)
+            has_ended = connection.host in self.ended
+            if received is None or (has_ended and self._keepers_stay):
+                self._selector.unregister(connection.output)
+            if received is None and not has_ended:
+                was_told_to_end = connection.host in self._ended_by_signal
+                culprit, explanation = connection.explain_loss(was_told_to_end)
+                text = explanation or self._ended_by_signal.get(connection.host, "")
+                lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
+                self._received.append(ReceivedEvent(connection.host, lost))
         events = list(self._received)
         self._received.clear()
         self._next_poll = time.monotonic() + self._gather_seconds
@@ -216,11 +207,6 @@ class EventReader:
         deadline = time.monotonic() + seconds
         while self.is_open and time.monotonic() < deadline:
             yield from self.poll()
-
-    def _list_open_streams(self, connection: KeeperConnection) -> list[Readable]:
-        registered = self._selector.get_map()
-        streams = (connection.output, connection.error_output)
-        return [stream for stream in streams if stream is not None and stream in registered]
 
     def _add(self, received: ReceivedEvent) -> None:
         self._received.append(received)

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -25,7 +26,8 @@ from ..worker.job import PortsRequest, encode_request
 READY_SECONDS = 120.0  # to connect, to wake up a file system, to copy the worker over a slow link
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
 _CLOCK_QUESTIONS = 5
-_STDERR_BYTES = 4096  # that are kept
+_STDERR_BYTES = 4096  # of the end of standard error, that are shown
+_LAST_LINES_SECONDS = 0.5  # for a command to end after its output
 _REUSE_SECONDS = 10.0  # for an idle keeper to answer
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -127,7 +129,6 @@ class KeeperConnection(ABC):
     """Closing its input ends the keeper and everything that it started."""
 
     output: Readable  # events
-    error_output: Readable | None = None  # of the keeper or its starter
     copied: bool | None = None  # whether the worker had to be copied, once that is known
     clock_ahead_seconds: tuple[float, float] | None = None  # at least, at most
     late_remedy = ""  # what to do about a host that does not answer in time
@@ -228,10 +229,6 @@ class KeeperConnection(ABC):
                 self._last_noise = text.strip() or self._last_noise
         return events
 
-    def receive_errors(self) -> bool:
-        """Read what is available on standard error. Return False at its end."""
-        return False
-
     def _await(self, kind: type[AnyEvent], deadline: float) -> AnyEvent:
         """Return the next event of this kind. A login shell may print lines before it."""
         most_noise = self._noise_lines + _NOISE_LINES
@@ -276,14 +273,13 @@ class PipeConnection(KeeperConnection):
 
     _input: IO[bytes]
     output: IO[bytes]
-    error_output: IO[bytes] | None = None
+    _errors: IO[bytes]  # a file, because a pipe that nobody reads could become full
 
     def __init__(self, host: str, command: list[str], remote_dir: str | None = None) -> None:
         super().__init__(host, remote_dir)
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._is_cut = False
-        self._stderr, self._stderr_ended = b"", False
         if remote_dir is not None:
             test = f"does it answer at once to: ssh {host} true?"
             self.late_remedy = f"{test} Set-up lines and login scripts count too"
@@ -296,26 +292,26 @@ class PipeConnection(KeeperConnection):
                 return
             except HostError:
                 self.stop(0.0)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         # In a session of its own, so that Ctrl-C reaches only the controller, which then ends it in order.
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 start_new_session=True,
                 bufsize=0,
             )
         except OSError as error:
+            self._errors.close()
             raise TrainscaleError(f"cannot start {self._command[0]} here: {error.strerror}") from None
         if self._is_cut:
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self.output = self._process.stdin, self._process.stdout
-        self.error_output = self._process.stderr
         self._incomplete, self._pending, self.copied = b"", [], None
-        self._stderr, self._stderr_ended = b"", False
         super().become_ready(deadline)
 
     @property
@@ -331,26 +327,13 @@ class PipeConnection(KeeperConnection):
                 data = data[self._input.write(data) or 0 :]
 
     def stderr_text(self) -> str:
-        errors = self.error_output
-        while errors is not None and not self._stderr_ended and wait_for_readable([errors], 0.2):
-            self.receive_errors()
-        return self._stderr.decode(errors="replace")
-
-    def receive_errors(self) -> bool:
-        assert self.error_output is not None
-        data = os.read(self.error_output.fileno(), _STDERR_BYTES)
-        self._stderr_ended = not data
-        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
-        return bool(data)
-
-    def _wait(self, seconds: float) -> bool:
-        """Read standard error too: a full pipe would block the command."""
-        assert self.error_output is not None
-        files = [self.output] if self._stderr_ended else [self.output, self.error_output]
-        ready = wait_for_readable(files, seconds)
-        if self.error_output in ready:
-            self.receive_errors()
-        return self.output in ready
+        if self._process is None:
+            return ""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_LINES_SECONDS)
+        file = self._errors.fileno()
+        begin = max(0, os.fstat(file).st_size - _STDERR_BYTES)
+        return os.pread(file, _STDERR_BYTES, begin).decode(errors="replace")
 
     def close(self) -> None:
         if self._process is not None:
@@ -364,7 +347,6 @@ class PipeConnection(KeeperConnection):
     def stop(self, patience_seconds: float = 10.0) -> None:
         if self._process is None:
             return
-        assert self.error_output is not None
         self.close()
         try:
             self._process.wait(patience_seconds)
@@ -372,7 +354,7 @@ class PipeConnection(KeeperConnection):
             self._process.kill()  # the system ends its ranks with it
             self._process.wait()
         self.output.close()
-        self.error_output.close()
+        self._errors.close()
 
 
 class SocketConnection(KeeperConnection):
