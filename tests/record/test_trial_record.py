@@ -1,16 +1,19 @@
 """A trial's record and its line in the journal."""
 
 import copy
+import gc
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from full_run import full_records
 
 from trainscale.errors import InputError
-from trainscale.record.decoding import DecodingError
+from trainscale.record.decoding import DecodingError, decode_object
+from trainscale.record.journal import read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import (
     SCHEMA,
@@ -188,9 +191,27 @@ def test_control_characters_in_texts_are_left_out(text: str) -> None:
     assert (record.failure.message, record.failure.tail, record.notes) == ("no such\nfile: ä😀", ("last",), ("",))
 
 
+# ---- the quick decoder gives the same as the standard library
+
+
 def test_an_older_line_has_defaults_and_records_of_one_config_share_it() -> None:
     needed = ("schema", "config", "devices", "repeat", "status", "started", "seconds")
     values = {name: value for name, value in GOOD.to_dict().items() if name in needed}
     assert decode_record(json.dumps(values), "").to_dict() == TrialRecord.from_dict(values).to_dict()
     first, second = (decode_record(json.dumps(GOOD.to_dict()), "") for _ in range(2))
     assert first.trial.config is second.trial.config
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "a\rb", "\ud800", str(10**30)])
+def test_what_only_the_standard_decoder_treats_as_it_should_is_left_to_it(text: str) -> None:
+    line = json.dumps({**GOOD.to_dict(), "notes": [text]})
+    assert decode_record(line, "").notes == tuple(decode_object(line)["notes"])
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").write_text("damaged\n")
+    for was_enabled in (False, True):
+        (gc.enable if was_enabled else gc.disable)()
+        with pytest.raises(InputError):
+            read_trials(tmp_path)
+        assert gc.isenabled() is was_enabled
