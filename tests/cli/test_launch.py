@@ -105,6 +105,12 @@ def test_a_programs_own_flags_are_its_own(tmp_path: Path) -> None:
     assert launch(tmp_path, "-n", "1", "--", "echo", "-n", "x").stdout == "[worker 0 localhost] x\n"
 
 
+def test_a_program_runs_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    done = launch(tmp_path, "-n", "1", "--folder", str(tmp_path / "inner"), "pwd")
+    assert done.stdout == f"[worker 0 localhost] {tmp_path}/inner\n"
+
+
 def test_debug_after_the_program_is_not_trainscales_own(tmp_path: Path) -> None:
     argv = ["-n", "1", "--hosts", "no such file"]
     assert "Traceback" in trainscale(tmp_path, "launch", "--debug", *argv, "echo").stderr
