@@ -96,11 +96,11 @@ def test_the_tables_of_strategies_layouts_and_precisions_are_those_of_the_code(f
 def test_the_pages_name_every_framework_with_its_strategies(framework: Framework) -> None:
     readme = rows(under((ROOT / "README.md").read_text(), "## Frameworks"))
     (row,) = (row for row in readme if framework.name in coded(row[0]))
-    assert coded(row[1]) == set(framework.strategies)
+    assert coded(row[1]) == set(framework.engines)
     assert framework.name in coded(find_option("frameworks"))
     sharing = rows(under(text("running.md"), "### GPUs"))
     (row,) = (row for row in sharing if framework.name in coded(row[0]))
-    assert coded(row[1]) & set(framework.strategies) == set(framework.shares_gpus) & set(framework.strategies)
+    assert coded(row[1]) & set(framework.engines) == set(framework.shares_gpus) & set(framework.engines)
     described = [
         row for row in rows(under(text("method.md"), "## How each framework runs")) if framework.name in coded(row[0])
     ]
@@ -155,7 +155,7 @@ def test_every_model_is_listed_with_its_exact_counts(name: str) -> None:
     channels, size = graph.input_shape[0], graph.image_size
     assert row[1:3] == [f"{channels}×{size}×{size}", str(graph.classes)]
     assert row[3] == f"{graph.parameter_count:,}"
-    assert row[4:6] == [f"{graph.gradient_bytes / 1e6:.1f}", f"{graph.macs / 1e9:.3f}"]
+    assert row[4:6] == [f"{4 * graph.parameter_count / 1e6:.1f}", f"{graph.macs / 1e9:.3f}"]
     assert coded(row[7]) == set(info.aliases)
     smallest = int(row[6])
     assert models.build(name, smallest)

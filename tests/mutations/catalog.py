@@ -132,6 +132,6 @@ def controls() -> list[MutationRun]:
     """Return every command of a mutation, and every strategy of every framework, each once."""
     runs = [mutation.run for mutation in MUTATIONS.values()]
     for framework in FRAMEWORKS.values():
-        for strategy in framework.strategies:
+        for strategy in framework.engines:
             runs.append(MutationRun(framework.name, "plain-graph:4", strategy, 1 if strategy == "local" else 2))
     return list(dict.fromkeys(runs))

@@ -36,13 +36,13 @@ def test_there_are_at_least_sixty_and_no_two_share_a_name_or_a_patch() -> None:
 def test_every_framework_and_every_strategy_has_mutations() -> None:
     mutated = {(m.run.mutated_framework, m.run.strategy.partition(":")[0]) for m in MUTATIONS.values()}
     assert {framework for framework, _ in mutated} == set(FRAMEWORKS)
-    assert {strategy for _, strategy in mutated} == {s for f in FRAMEWORKS.values() for s in f.strategies}
+    assert {strategy for _, strategy in mutated} == {s for f in FRAMEWORKS.values() for s in f.engines}
 
 
 def test_controls_have_every_strategy_of_every_framework_and_every_command_of_a_mutation() -> None:
     runs = controls()
     pairs = {(run.frameworks, run.strategy) for run in runs}
-    assert {(f.name, s) for f in FRAMEWORKS.values() for s in f.strategies} <= pairs
+    assert {(f.name, s) for f in FRAMEWORKS.values() for s in f.engines} <= pairs
     assert {mutation.run for mutation in MUTATIONS.values()} <= set(runs)
     assert len(set(runs)) == len(runs)
 

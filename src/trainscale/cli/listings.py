@@ -43,7 +43,7 @@ def models(argv: list[str]) -> int:
                 f"{graph.input_shape[0]}×{graph.image_size}²",
                 str(graph.classes),
                 f"{graph.parameter_count:,}",
-                f"{graph.gradient_bytes / 1e6:,.1f}",
+                f"{4 * graph.parameter_count / 1e6:,.1f}",  # of gradients in float32
                 f"{graph.macs / 1e9:.3f}",
                 *description,
             )

@@ -108,7 +108,7 @@ def combine_choices(experiment: Experiment, framework: Framework, config: Config
         if batch is None and not work.batch and config.scaling != STRONG:
             batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
         if not work.strategies:
-            names = [name for name in framework.strategies if name not in _NO_CANDIDATES]
+            names = [name for name in framework.engines if name not in _NO_CANDIDATES]
             strategies = [(name, n) for name in names for n in (_SERVERS if name in WITH_SERVERS else (0,))]
         layouts = work.layout or framework.layouts.get(config.device, layouts)
         precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)

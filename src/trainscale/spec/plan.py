@@ -115,7 +115,7 @@ class Plan:
         orders = []
         for config, ladder in self.ladders.items():
             is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
-            if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].strategies:
+            if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].engines:
                 alone, counts = remove_exchange(config), (max(ladder), 1, *sorted(ladder, reverse=True))
                 orders.append([(alone, n) for n in counts])
         candidates = dict.fromkeys(chain.from_iterable(zip_longest(*orders)))

@@ -51,7 +51,6 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 def test_parameter_counts_are_the_published_ones(graph: Graph) -> None:
     assert graph.parameter_count == PARAMETERS[graph.name]
-    assert graph.gradient_bytes == 4 * graph.parameter_count
 
 
 @pytest.mark.parametrize(("name", "giga_macs"), GIGA_MACS.items())

@@ -10,7 +10,7 @@ import pytest
 from jobs import make_config, make_job
 from stub_adapter import StubAdapter
 
-from trainscale.worker.inspection.usage import read_host_peak_bytes
+from trainscale.worker.inspection.usage import read_peak_bytes
 from trainscale.worker.job import Measure
 from trainscale.worker.sample import RankSample, Report
 from trainscale.worker.training import loop
@@ -230,7 +230,7 @@ def test_what_the_process_used_is_counted(clock: Clock) -> None:
     assert window.cpu_seconds >= 0
     assert window.involuntary_switches >= 0
     assert window.core_wait_seconds is None or window.core_wait_seconds >= 0
-    assert read_host_peak_bytes() > 1024 * 1024
+    assert read_peak_bytes() > 1024 * 1024
 
 
 # ---- rendezvous the others

@@ -63,10 +63,6 @@ class Framework:
     strategy_adapters: Mapping[str, str] = field(default_factory=dict, hash=False)  # where it is not ``adapter``
 
     @property
-    def strategies(self) -> tuple[str, ...]:
-        return tuple(self.engines)
-
-    @property
     def usual_strategy(self) -> str:
         return next(name for name in (*_USUAL, *self.engines) if name in self.engines)
 

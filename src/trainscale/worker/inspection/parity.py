@@ -22,6 +22,7 @@ from ..models import BATCH_NORM_MOMENTUM
 from ..models.weights import use_varied_weights
 from ..training.rank import pin, run_job
 from ..type_aliases import NamedArrays
+from ..witness.sketch import draw_signs
 
 if TYPE_CHECKING:
     import numpy
@@ -147,10 +148,7 @@ def fold(values: Any) -> numpy.ndarray:
     if flat.size <= _FOLD:
         return flat.copy()  # it may be a view of weights that training changes
     rows = -(-flat.size // _FOLD)
-    # numpy guarantees that the raw bits of a generator are the same in every version.
-    bits = np.random.SFC64(np.random.SeedSequence(flat.size)).random_raw(-(-rows * _FOLD // 64))
-    signs = np.unpackbits(bits.astype("<u8").view(np.uint8))[: flat.size]
     signed = np.zeros(rows * _FOLD)
-    np.subtract(flat, 2.0 * flat * signs, out=signed[: flat.size])
+    np.multiply(flat, draw_signs(flat.size, flat.size), out=signed[: flat.size])
     folded: numpy.ndarray = signed.reshape(rows, _FOLD).sum(axis=0)
     return folded

@@ -37,13 +37,9 @@ def read_number(path: str, start: str = "") -> int | None:
 
 
 def read_peak_bytes(pid: int | str = "self") -> int | None:
+    # Not by getrusage, whose maximum can be the parent's.
     kib = read_number(f"/proc/{pid}/status", "VmHWM:")
     return None if kib is None else kib * 1024
-
-
-def read_host_peak_bytes() -> int:
-    # ru_maxrss can be the parent's.
-    return read_peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def sum_children_peak_bytes() -> int | None:

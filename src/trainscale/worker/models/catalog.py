@@ -62,11 +62,6 @@ class ModelInfo:
     training: TrainingDefaults = USUAL_TRAINING
     plugin: PluginReference | None = None
 
-    def load(self) -> Network:
-        module, function = self.builder.split(":")
-        network: Network = getattr(importlib.import_module(module, __package__), function)
-        return network
-
 
 _ALL = (
     ModelInfo("alexnet", "AlexNet", ".networks:alexnet", "few operations, 61 M parameters: communication limits it"),
@@ -163,7 +158,8 @@ def build(name: str, image_size: int | None = None, classes: int | None = None) 
 
 @lru_cache(maxsize=32)
 def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
-    network = info.load()
+    module, function = info.builder.split(":")
+    network: Network = getattr(importlib.import_module(module, __package__), function)
     try:
         return network(info.name, info.channels, image_size, classes)
     except ShapeError as error:

@@ -122,11 +122,6 @@ class Graph:
         return sum(parameter.size for parameter in self._parameters)
 
     @property
-    def gradient_bytes(self) -> int:
-        """The bytes that a worker exchanges in each synchronous step, in float32."""
-        return 4 * self.parameter_count
-
-    @property
     def macs(self) -> int:
         """The multiply-adds of one sample's forward pass through the conv and dense layers."""
         layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]

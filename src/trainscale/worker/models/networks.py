@@ -126,8 +126,7 @@ def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> G
         x = net.conv_bn_relu(net.input, 64, kernel=7, stride=2, padding=3, bias=True, eps=_KERAS_EPS)
         x = net.max_pool(x, kernel=3, stride=2)
     x = _add_stages(net, x, _add_preactivation_block, _DEPTHS["resnet50"])
-    x = net.relu(net.batch_norm(x, _KERAS_EPS))
-    x = net.global_avg_pool(x)
+    x = net.global_avg_pool(net.relu(net.batch_norm(x, _KERAS_EPS)))
     return net.finish(net.dense(x, classes, name="logits"))
 
 
@@ -259,8 +258,7 @@ def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Gra
             pool = net.max_pool if halves or module in _MAX_POOLED else net.avg_pool
             y = pool(x, kernel=3, stride=stride, padding=1)
             x = net.concat([*parts, y if halves else conv(y, pooled, 1)])
-    x = net.global_avg_pool(x)
-    return net.finish(net.dense(x, classes, name="logits"))
+    return net.finish(net.dense(net.global_avg_pool(x), classes, name="logits"))
 
 
 def inception_bn_28_small(name: str, channels: int, image_size: int, classes: int) -> Graph:
@@ -275,5 +273,4 @@ def inception_bn_28_small(name: str, channels: int, image_size: int, classes: in
             else:
                 halved = conv(x, filters[0], 3, stride=2, padding=1)
                 x = net.concat([halved, net.max_pool(x, kernel=3, stride=2, padding=1)])
-    x = net.global_avg_pool(x)
-    return net.finish(net.dense(x, classes, name="logits"))
+    return net.finish(net.dense(net.global_avg_pool(x), classes, name="logits"))

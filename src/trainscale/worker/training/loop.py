@@ -14,9 +14,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from ..data.source import make_samples
+from ..data.source import make_batch
 from ..events import Emitter, Epoch, HeartbeatSender
 from ..frameworks.base import Adapter
 from ..inspection.usage import EnergyCounter, read_process_usage, set_usage
@@ -298,12 +299,11 @@ def measure_batches(adapter: Adapter, heartbeat: HeartbeatSender, window_seconds
     if not adapter.takes_any_batch:
         return ()
     heartbeat.phase, heartbeat.step = "batches", 0
-    job, samples, own = adapter.job, adapter.samples, adapter.job.batch
+    job, own = adapter.job, adapter.job.batch
     measured = []
     try:
         for batch in (own // 2, own // 4) if own >= 4 else (2 * own, 4 * own):
-            shape, classes = samples.shape(job.config), job.config.classes
-            placed = adapter.place(*make_samples(job.seed, 0, batch, shape, classes, samples.dtype))
+            placed = make_batch(replace(job, batch=batch), adapter.place)
             for _ in range(_BATCH_WARMUP):
                 began = clock()
                 adapter.wait(adapter.step(placed))

@@ -32,7 +32,7 @@ from ..inspection.usage import (
     EnergyCounter,
     limit_memory,
     open_counter,
-    read_host_peak_bytes,
+    read_peak_bytes,
     sum_children_peak_bytes,
 )
 from ..job import WORKER, Job
@@ -171,7 +171,7 @@ def _train(
     sample.samples = job.batch * len(sample.step_seconds)
     sample.energy_source, sample.compilation = energy.source, adapter.compilation()
     sample.device_peak_bytes = adapter.device_peak_bytes()
-    sample.host_peak_bytes = read_host_peak_bytes()
+    sample.host_peak_bytes = read_peak_bytes()
     sample.loaders_peak_bytes = sum_children_peak_bytes() if has_real_data else None
 
     weights = adapter.weights()  # takes memory, which has been read before

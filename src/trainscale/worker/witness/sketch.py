@@ -34,13 +34,14 @@ def sketch(name: str, values: Any) -> numpy.ndarray:
     import numpy as np
 
     flat = np.ascontiguousarray(values).ravel()
+    seed = [zlib.crc32(name.encode()), flat.size]
     result: numpy.ndarray = np.zeros(SIZE)
     if flat.size <= SIZE:  # each with a random sign, because those of other tensors are added
-        result[: flat.size] = flat.astype(np.float64) * _draw_signs(name, flat.size, flat.size)
+        result[: flat.size] = flat.astype(np.float64) * draw_signs(seed, flat.size)
         return result
     columns = min(_COLUMNS, int(np.ceil(np.sqrt(flat.size))))
     rows = -(-flat.size // columns)
-    signs = _draw_signs(name, flat.size, _SIDE * (rows + columns))
+    signs = draw_signs(seed, _SIDE * (rows + columns))
     left, right = np.split(signs, [_SIDE * rows])
     left, right = left.reshape(_SIDE, rows), right.reshape(columns, _SIDE)
     products: numpy.ndarray = np.empty((rows, _SIDE))
@@ -65,11 +66,11 @@ def sketch_weights(weights: Mapping[str, Any], names: Sequence[str]) -> numpy.nd
     return sketches
 
 
-def _draw_signs(name: str, size: int, count: int) -> numpy.ndarray:
+def draw_signs(seed: int | Sequence[int], count: int) -> numpy.ndarray:
+    """Return random 1.0 and -1.0: numpy guarantees that the raw bits are the same in every version."""
     import numpy as np
 
-    # numpy guarantees that the raw bits of a generator are the same in every version.
-    generator = np.random.SFC64(np.random.SeedSequence([zlib.crc32(name.encode()), size]))
+    generator = np.random.SFC64(np.random.SeedSequence(seed))
     bits = np.unpackbits(generator.random_raw(-(-count // 64)).astype("<u8").view(np.uint8))[:count]
     signs: numpy.ndarray = 1 - 2 * bits.astype(np.float64)
     return signs
