@@ -60,11 +60,6 @@ class Parser(argparse.ArgumentParser):
         self.by_action[name] = parser
         return parser
 
-    def format_help(self) -> str:
-        """Show settings, which users type most, before flags such as --debug."""
-        self._action_groups.sort(key=lambda group: group is self._optionals)
-        return super().format_help()
-
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')}\n  see: {self.prog} --help")
 
@@ -157,6 +152,8 @@ def add_experiment(parser: Parser, only: Container[str] | None = None) -> None:
     if only is None:
         parser.add("-o --output", "DIR", "the directory for the results (default: runs/NAME)", type=Path)
     add_settings(parser, only)
+    if only is None:  # settings, which users type most, come before flags such as --debug
+        parser._action_groups.append(parser._action_groups.pop(1))
 
 
 def add_settings(parser: Parser, only: Container[str] | None = None) -> None:
