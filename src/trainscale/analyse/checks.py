@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..record.decoding import find_first_line, remove_unprintable
-from ..record.trial import TrialRecord
 from .statistics import LEAST_REPEATS
 from .throughput import is_measured, is_synchronous
 
@@ -23,15 +22,11 @@ INPUT_BOUND_WITHOUT_INTERVAL = 0.1
 CHANCE_ERRORS = 3  # standard errors above the accuracy of guesses
 
 
-def find_point_flags(point: Point) -> tuple[str, ...]:
-    """Return all flags of a point with a result, the most serious first."""
+def find_point_flags(point: Point) -> Iterator[str]:
+    """Yield all flags of a point with a result, the most serious first."""
     if not point.ok:
-        return ()
-    notes = dict.fromkeys(remove_unprintable(note) for record in point.records for note in record.notes)
-    return (*_check(point, [record for record in point.records if is_measured(record)]), *notes)
-
-
-def _check(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
+        return
+    records = [record for record in point.records if is_measured(record)]
     # The work: workers, samples, weights and losses
     counts = [len({rank.rank for rank in record.ranks}) for record in records]
     if wrong := next((count for count in counts if count != point.devices), None):
@@ -47,8 +42,10 @@ def _check(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
     if different and is_synchronous(point.config):
         yield f"workers hold {different} different sets of weights after synchronous training"
 
-    losses = [loss for record in records for rank in record.ranks for loss in (rank.first_loss, rank.last_loss)]
-    losses += [loss for record in records for e in record.epochs for loss in (e.train_loss, e.valid_loss)]
+    ranks = [rank for record in records for rank in record.ranks]
+    epochs = [epoch for record in records for epoch in record.epochs]
+    losses = [loss for rank in ranks for loss in (rank.first_loss, rank.last_loss)]
+    losses += [loss for epoch in epochs for loss in (epoch.train_loss, epoch.valid_loss)]
     if None in losses:  # JSON has no NaN: the journal has null for a loss that is not finite
         yield "the loss is not finite: the arithmetic measured may not be that of real training"
 
@@ -84,8 +81,7 @@ def _check(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
         )
 
     # The measurement: the clock, the baseline, the repeats and the machine
-    ranks = [rank for record in records for rank in record.ranks if rank.step_seconds]
-    shares = [math.fsum(rank.step_seconds) / rank.window_seconds for rank in ranks]
+    shares = [math.fsum(rank.step_seconds) / rank.window_seconds for rank in ranks if rank.step_seconds]
     worst = max(shares, key=lambda share: abs(share - 1), default=1.0)
     if abs(worst - 1) > STEPS_OFF_WINDOW:
         yield f"step times add up to {_format_percent(worst)} of the measured window"
@@ -114,6 +110,8 @@ def _check(point: Point, records: Sequence[TrialRecord]) -> Iterator[str]:
     if point.repeats < LEAST_REPEATS:
         often = "once" if point.repeats == 1 else "twice"
         yield f"measured {often} only, so there is no interval"
+
+    yield from dict.fromkeys(remove_unprintable(note) for record in point.records for note in record.notes)
 
 
 def make_busy_flag(other_cores: Sequence[float]) -> str:

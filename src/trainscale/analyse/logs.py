@@ -118,14 +118,6 @@ class _Epoch:
     speeds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by worker
     last_batches: dict[str, int] = field(default_factory=dict)  # of workers whose lines do not name them
 
-    def guess_worker(self, batch: int) -> str:
-        """Return the worker whose last batch is nearest before ``batch``."""
-        candidates = [worker for worker, last in self.last_batches.items() if last < batch]
-        worker = max(candidates, key=self.last_batches.__getitem__, default=f"?{len(self.last_batches)}")
-        self.last_batches.pop(worker, None)  # at the same batch, the next line is another worker's
-        self.last_batches[worker] = batch
-        return worker
-
     def make_row(self, number: int, reducer: str) -> EpochRow:
         """Return the epoch over all workers: speeds add up, seconds are averaged."""
 
@@ -156,10 +148,17 @@ def _read_mxnet(line: str, epochs: defaultdict[int, _Epoch]) -> None:
             metrics[(match[3] or "").strip() or "accuracy"].append(value)
     for match in _SPEED.finditer(line):
         epoch, batch = epochs[_parse_whole_number(match[1])], _parse_whole_number(match[2])
-        if 0 < float(match[3]) < math.inf:
-            prefix = _WORKER.search(line)
-            worker = (prefix[1] or prefix[2]) if prefix else epoch.guess_worker(batch)
-            epoch.speeds[worker].append(float(match[3]))
+        if not 0 < float(match[3]) < math.inf:
+            continue
+        if prefix := _WORKER.search(line):
+            worker = prefix[1] or prefix[2]
+        else:  # the one whose last batch is nearest before this one
+            last = epoch.last_batches
+            candidates = [worker for worker in last if last[worker] < batch]
+            worker = max(candidates, key=last.__getitem__, default=f"?{len(last)}")
+            last.pop(worker, None)  # at the same batch, the next line is another worker's
+            last[worker] = batch
+        epoch.speeds[worker].append(float(match[3]))
 
 
 # ---- tf_cnn_benchmarks

@@ -6,7 +6,7 @@ than noise: the fastest candidate stays with a probability of at least 95 % (doc
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
@@ -65,62 +65,56 @@ class Race:
 
 
 def replay_race(entries: Sequence[Entry], rounds: int) -> Race:
-    departures: list[Departure] = []
-
-    def list_running() -> list[Entry]:
-        gone = {departure.key for departure in departures}
-        return [entry for entry in entries if entry.key not in gone]
-
+    running, departures = list(entries), list[Departure]()
     for number in range(1, rounds + 1):
-        missing = [entry for entry in list_running() if len(entry.speeds) < number]
+        missing = [entry for entry in running if len(entry.speeds) < number]
         departures += [Departure(entry.key, number, entry.obstacle) for entry in missing if entry.obstacle]
+        running = [entry for entry in running if entry not in missing or not entry.obstacle]
         if len(entries) == 1:
             break
         waiting = tuple(entry.key for entry in missing if not entry.obstacle)
         if waiting:
-            running = tuple(entry.key for entry in list_running())
-            return Race(number, running, waiting, tuple(departures))
-        departures += _find_departures(entries, list_running(), number, rounds)
-        if len(list_running()) <= 1:
+            return Race(number, tuple(entry.key for entry in running), waiting, tuple(departures))
+        if len(running) <= 1:
             break
-    left = list_running()
-    winner = max(left, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
-    keys = tuple(entry.key for entry in left)
+        means = {entry.key: _find_mean_log(entry.speeds[:number]) for entry in entries}
+        leader = max(running, key=lambda entry: means[entry.key])
+        slower: dict[Config, Interval] = {}  # their ratios to the leader
+        if number == 1:
+            reason = "slower than half of the leader"
+            for entry in running:
+                ratio = entry.speeds[0] / leader.speeds[0]
+                if ratio < HALF and not entry.is_disturbed:
+                    slower[entry.key] = Interval(ratio)
+        else:
+            reason = "slower than the leader"
+            squares, freedoms = {}, {}  # of the deviations of log speeds from their mean
+            for entry in entries:
+                logs = [math.log(speed) for speed in entry.speeds[:number]]
+                squares[entry.key] = sum((value - means[entry.key]) ** 2 for value in logs)
+                freedoms[entry.key] = max(0, len(logs) - 1)
+            freedom = sum(freedoms.values())
+            pooled = sum(squares.values()) / freedom
+            error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
+            quantile = student_t(1 - error, freedom)
+            for entry in running:
+                own = [squares[each.key] / freedoms[each.key] for each in (entry, leader)]
+                variances = (max(_WIDER**2 * pooled, variance) for variance in own)
+                reach = quantile * math.sqrt(sum(variances) / number)
+                ratio = math.exp(means[entry.key] - means[leader.key])
+                if ratio * math.exp(reach) < 1:
+                    slower[entry.key] = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
+        departures += [Departure(key, number, reason, interval) for key, interval in slower.items()]
+        running = [entry for entry in running if entry.key not in slower]
+        if len(running) <= 1:
+            break
+    winner = max(running, key=lambda entry: _find_mean_log(entry.speeds[:rounds]), default=None)
+    keys = tuple(entry.key for entry in running)
     return Race(number, keys, (), tuple(departures), winner.key if winner else None)
 
 
 def _find_mean_log(speeds: Sequence[float]) -> float:
     return fmean(map(math.log, speeds)) if speeds else 0.0
-
-
-def _find_departures(
-    entries: Sequence[Entry], running: Sequence[Entry], number: int, rounds: int
-) -> Iterator[Departure]:
-    if len(running) < 2:
-        return
-    means = {entry.key: _find_mean_log(entry.speeds[:number]) for entry in entries}
-    leader = max(running, key=lambda entry: means[entry.key])
-    if number == 1:
-        for entry in running:
-            ratio = entry.speeds[0] / leader.speeds[0]
-            if ratio < HALF and not entry.is_disturbed:
-                yield Departure(entry.key, 1, "slower than half of the leader", Interval(ratio))
-        return
-    squares, freedoms = {}, {}  # of the deviations of log speeds from their mean
-    for entry in entries:
-        logs = [math.log(speed) for speed in entry.speeds[:number]]
-        squares[entry.key] = sum((value - means[entry.key]) ** 2 for value in logs)
-        freedoms[entry.key] = max(0, len(logs) - 1)
-    pooled = sum(squares.values()) / sum(freedoms.values())
-    error = (1 - CONFIDENCE) / ((len(entries) - 1) * (rounds - 1))
-    quantile = student_t(1 - error, sum(freedoms.values()))
-    for entry in running:
-        own = [squares[each.key] / freedoms[each.key] for each in (entry, leader)]
-        reach = quantile * math.sqrt(sum(max(_WIDER**2 * pooled, variance) for variance in own) / number)
-        ratio = math.exp(means[entry.key] - means[leader.key])
-        if ratio * math.exp(reach) < 1:
-            limits = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
-            yield Departure(entry.key, number, "slower than the leader", limits)
 
 
 # ---- the races of a run

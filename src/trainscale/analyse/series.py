@@ -387,11 +387,28 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
         to_accuracy = ToAccuracy(target, len(reached), len(trained))
         if len(reached) == len(trained):
             seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
-            epochs = fmean(count for _, count in reached)
-            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=epochs)
-    most = max(len(record.epochs) for record in trained)
+            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
+    means = []
+    for index in range(max(len(record.epochs) for record in trained)):
+        reaching = [record for record in trained if len(record.epochs) > index]
+        epochs = [record.epochs[index] for record in reaching]
+        # The mean of losses of which one was not finite does not exist.
+        train_losses = [epoch.train_loss for epoch in epochs if epoch.train_loss is not None]
+        valid_losses = [epoch.valid_loss for epoch in epochs if epoch.valid_loss is not None]
+        mean = EpochMeans(
+            epoch=epochs[0].epoch,
+            repeats=len(epochs),
+            seconds=mean_interval([epoch.seconds for epoch in epochs]),
+            trained_seconds=fmean(compute_training_seconds(record, index + 1) for record in reaching),
+            train_accuracy=mean_interval([epoch.train_accuracy for epoch in epochs]),
+            valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in epochs]),
+            train_loss=fmean(train_losses) if len(train_losses) == len(epochs) else None,
+            valid_loss=fmean(valid_losses) if len(valid_losses) == len(epochs) else None,
+            evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in epochs),
+        )
+        means.append(mean)
     return Learning(
-        epochs=tuple(_average_epoch(index, trained) for index in range(most)),
+        epochs=tuple(means),
         training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
         epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
         train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
@@ -409,25 +426,6 @@ def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
     """Return the first epoch that reached an accuracy."""
     return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
-
-
-def _average_epoch(index: int, records: Sequence[TrialRecord]) -> EpochMeans:
-    trained = [record for record in records if len(record.epochs) > index]
-    epochs = [record.epochs[index] for record in trained]
-    # The mean of losses of which one was not finite does not exist.
-    train_losses = [epoch.train_loss for epoch in epochs if epoch.train_loss is not None]
-    valid_losses = [epoch.valid_loss for epoch in epochs if epoch.valid_loss is not None]
-    return EpochMeans(
-        epoch=epochs[0].epoch,
-        repeats=len(epochs),
-        seconds=mean_interval([epoch.seconds for epoch in epochs]),
-        trained_seconds=fmean(compute_training_seconds(record, index + 1) for record in trained),
-        train_accuracy=mean_interval([epoch.train_accuracy for epoch in epochs]),
-        valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in epochs]),
-        train_loss=fmean(train_losses) if len(train_losses) == len(epochs) else None,
-        valid_loss=fmean(valid_losses) if len(valid_losses) == len(epochs) else None,
-        evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in epochs),
-    )
 
 
 # ---- where a ladder leaves its first host
