@@ -19,6 +19,7 @@ from .record.journal import TRIALS, read_run, read_trials
 from .record.parity import Verdict, read_parity
 from .record.run import RunInfo
 from .record.trial import TrialRecord
+from .worker.config import compute_digest
 
 if TYPE_CHECKING:
     import altair
@@ -99,7 +100,10 @@ class Run:
     def series(self) -> tuple[Series, ...]:
         """The series of the run, in the order in which they were asked for."""
         all_series = build_series(self.records, self.parity, self._accuracy, self.info.is_sequential)
-        order = {key: index for index, key in enumerate(self.info.config_keys)}
+        order: dict[str, int] = {}
+        for index, values in enumerate(self.info.read_spec().series):
+            # A config whose batch was searched has another key in its trials.
+            order[compute_digest({name: value for name, value in values.items() if name != "ladder"})] = index
         all_series.sort(key=lambda series: order.get(series.config.key, len(order)))
         return tuple(replace(series, title=self.add_label(series.title)) for series in all_series)
 

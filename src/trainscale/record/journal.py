@@ -95,8 +95,16 @@ def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InputError(f"output {directory / TRIALS}: this is not a regular file; name a new directory")
-        if not _lock(descriptor, patience_seconds):
-            raise InputError(f"output {directory}: another trainscale is measuring there now")
+        deadline = time.monotonic() + max(patience_seconds, _LOCK_TRIES * _LOCK_SECONDS)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # is_being_measured also locks it for a moment.
+                if time.monotonic() > deadline:
+                    raise InputError(f"output {directory}: another trainscale is measuring there now") from None
+                time.sleep(_LOCK_SECONDS)
         # Another process may have begun a run here before this one had the lock.
         if not check_directory(directory, run.spec):
             write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
@@ -154,27 +162,12 @@ def _list_differences(recorded: JsonObject, requested: JsonObject) -> list[str]:
     return parts or [f"series (there {counts[0]}, here {counts[1]} of other combinations)"]
 
 
-def _lock(descriptor: int, patience_seconds: float) -> bool:
-    """Return whether the journal is now locked. ``is_being_measured`` also locks it for a moment."""
-    deadline = time.monotonic() + max(patience_seconds, _LOCK_TRIES * _LOCK_SECONDS)
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOCK_SECONDS)
-
-
 def is_being_measured(directory: Path) -> bool:
     try:
         with open_regular(directory / TRIALS) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 

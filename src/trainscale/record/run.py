@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import __version__
 from ..spec.groups import MOST_REPEATS
-from ..worker.config import ALLOCATORS, TUNED, compute_digest, select_allocator_variables
+from ..worker.config import ALLOCATORS, TUNED, select_allocator_variables
 from ..worker.data.facts import DatasetFacts
 from ..worker.events import FrameworkFacts
 from ..worker.inspection.host import HostFacts, Machine
@@ -103,12 +103,6 @@ class RunInfo:
     @property
     def is_search(self) -> bool:
         return self.read_spec().search is not None
-
-    @property
-    def config_keys(self) -> list[str]:
-        """In the order of the request. A config whose batch was searched has another key in its trials."""
-        configs = [{k: v for k, v in series.items() if k != "ladder"} for series in self.read_spec().series]
-        return [compute_digest(config) for config in configs]
 
     def to_dict(self) -> JsonObject:
         return asdict(self)

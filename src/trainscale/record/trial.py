@@ -56,10 +56,6 @@ class MachineLoad:
     memory_limit_bytes: int | None = None  # set on the processes while a batch size is searched
 
 
-# What proves a trial while it runs, and would make its line many times longer.
-NOT_JOURNALED = ("sketches", "closing_sketches", "samples_seen")
-
-
 @dataclass(frozen=True)
 class TrialRecord:
     """One finished trial, good or failed."""
@@ -82,8 +78,8 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
-    # Not in the journal: how the first steps changed tensors of the last worker, the gradients of its
-    # closing steps, and the samples of a trial with real data.
+    # What proves a trial while it runs; a line of the journal would be many times longer: how the first steps
+    # changed tensors of the last worker, the gradients of its closing steps, and the samples of real data.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     samples_seen: tuple[SeenByRank, ...] = ()
@@ -100,7 +96,7 @@ class TrialRecord:
 
     def to_dict(self) -> JsonObject:
         values = asdict(self)
-        for name in ("trial", *NOT_JOURNALED):
+        for name in ("trial", "sketches", "closing_sketches", "samples_seen"):
             values.pop(name)
         return {
             "schema": SCHEMA,
