@@ -32,18 +32,17 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_POLL_SECONDS", 0.0)
 
 
-class Source:
-    """A journal to which something happens each time that it is looked at. It is measured while anything is left."""
+def happening(*steps: Callable[[], object]) -> Callable[[], bool]:
+    """Each look at the run makes the next step happen. It is measured while any is left."""
+    left = list(steps)
 
-    def __init__(self, directory: Path, *steps: Callable[[], object]) -> None:
-        self.directory = directory
-        self._steps = list(steps)
-
-    def is_measured(self) -> bool:
-        if not self._steps:
+    def is_measured() -> bool:
+        if not left:
             return False
-        self._steps.pop(0)()
+        left.pop(0)()
         return True
+
+    return is_measured
 
 
 class Seen(RunListener):
@@ -114,7 +113,7 @@ def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path
     directory, seen, all_records = tmp_path / "run", Seen(), records()
     with begin(directory, all_records[0]) as journal:
         appends = [lambda record=record: journal.append(record) for record in all_records[1:]]
-        end = watch_run(Source(directory, lambda: None, *appends), seen.show)
+        end = watch_run(directory, happening(lambda: None, *appends), seen.show)
     keys = [record.trial.key for record in all_records]
     assert seen.events == [(event, key) for key in keys[1:] for event in ("begins", "ends")]
     assert end.is_complete
@@ -124,38 +123,31 @@ def test_trials_are_told_as_they_are_recorded_until_the_run_is_complete(tmp_path
 def test_a_run_that_nobody_measures_is_left_as_it_is(tmp_path: Path) -> None:
     begin(tmp_path / "run", *records()[:3]).close()
     seen = Seen()
-    end = watch_run(Source(tmp_path / "run"), seen.show)
+    end = watch_run(tmp_path / "run", happening(), seen.show)
     assert (end.is_complete, len(end.records), seen.events) == (False, 3, [])
 
 
 def test_waiting_goes_on_while_nobody_measures(tmp_path: Path) -> None:
-    directory, all_records = tmp_path / "run", records()
+    directory, all_records, looks = tmp_path / "run", records(), []
     with begin(directory, *all_records[:3]) as journal:
 
-        class Unseen:
-            """A run on a host whose lock is not seen here."""
+        def look() -> bool:
+            """Look at a run on a host whose lock is not seen here."""
+            looks.append(directory)
+            if len(looks) == 3:
+                journal.append(all_records[3])
+            return False
 
-            def __init__(self) -> None:
-                self.directory = directory
-                self.looks = 0
-
-            def is_measured(self) -> bool:
-                self.looks += 1
-                if self.looks == 3:
-                    journal.append(all_records[3])
-                return False
-
-        source = Unseen()
-        end = watch_run(source, Seen().show, waits=True)
+        end = watch_run(directory, look, Seen().show, waits=True)
     assert end.is_complete
-    assert source.looks == 3
+    assert len(looks) == 3
 
 
 def test_what_is_written_before_the_lock_is_free_is_read(tmp_path: Path) -> None:
     directory, all_records = tmp_path / "run", records()
     with begin(directory, *all_records[:2]) as journal:
         last = lambda: [journal.append(record) for record in all_records[2:]]  # noqa: E731
-        end = watch_run(Source(directory, last), Seen().show)
+        end = watch_run(directory, happening(last), Seen().show)
     assert end.is_complete
 
 
@@ -168,7 +160,7 @@ def test_the_points_are_shown_once_their_batches_are_known(tmp_path: Path) -> No
         write_batches(directory, {config.key: search})
 
     with begin(directory, config=config):
-        watch_run(Source(directory, lambda: None, find), seen.show)
+        watch_run(directory, happening(lambda: None, find), seen.show)
     assert [c.batch for c in seen.plan.configs] == [32]
 
 

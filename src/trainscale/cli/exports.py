@@ -94,8 +94,8 @@ def notebook(argv: list[str]) -> int:
         if options.output:
             raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
         directory = str(options.directory)
-        with copy_journal(target.host, directory, target.ssh) as remote:
-            run = Run(remote.directory, _on_damage=warn_of_damage)
+        with copy_journal(target.host, directory, target.ssh) as (copy, _):
+            run = Run(copy, _on_damage=warn_of_damage)
             if not run.records:
                 raise InputError(f"{target.host.name}:{directory}: no trial of this run has finished")
             text = _make_notebook(run, ".")

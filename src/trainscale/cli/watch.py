@@ -2,10 +2,12 @@
 
 import re
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from ..measure.watching import JournalSource, copy_journal, watch_run
+from ..measure.watching import copy_journal, watch_run
 from ..record.journal import is_being_measured, read_run
 from ..record.parity import read_parity
 from ..record.trial import SKIPPED
@@ -37,16 +39,18 @@ def main(argv: list[str]) -> int:
         with interrupt_on_signals(), ExitStack() as stack:
             settings = read_experiment(options).ssh
             match = None if Path(location).exists() else _REMOTE.fullmatch(location)
-            source = JournalSource(Path(location), lambda: is_being_measured(Path(location)))
+            directory = Path(location)
+            is_measured: Callable[[], bool] = partial(is_being_measured, directory)
             if match is None:
-                read_run(Path(location))
+                read_run(directory)
             else:
                 host = Host(match["host"].strip("[]"), user=match["user"] or "")
-                source = stack.enter_context(copy_journal(host, match["directory"], settings))
-            end = watch_run(source, view.show_trials, options.wait)
+                copy = copy_journal(host, match["directory"], settings)
+                directory, is_measured = stack.enter_context(copy)
+            end = watch_run(directory, is_measured, view.show_trials, options.wait)
             is_good = all(record.ok or record.status == SKIPPED for record in end.records)
-            is_complete, info, verdicts = end.is_complete, read_run(source.directory), read_parity(source.directory)
-            run = Run.from_records(info, end.records, verdicts, source.directory)
+            is_complete, info, verdicts = end.is_complete, read_run(directory), read_parity(directory)
+            run = Run.from_records(info, end.records, verdicts, directory)
             view.end(run, None, 0 if is_complete and is_good else 1)
     except KeyboardInterrupt:
         print(f"{_JOB} goes on; the same command watches it again", file=sys.stderr)

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..cluster.allocation import JobStatus
@@ -180,23 +180,19 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
 # ---- trainscale watch
 
 
-@dataclass(frozen=True)
-class JournalSource:
-    directory: Path
-    is_measured: Callable[[], bool]  # for a copy of a journal, it also reads what is new
-
-
-def watch_run(source: JournalSource, show_trials: ShowTrials, waits: bool = False) -> FollowedRun:
+def watch_run(
+    directory: Path, is_measured: Callable[[], bool], show_trials: ShowTrials, waits: bool = False
+) -> FollowedRun:
     """Show a run until no process measures it, or with ``waits`` until it is complete."""
-    watched = FollowedRun(source.directory)
+    watched = FollowedRun(directory)
     # While the run still searches the largest batches that fit, its points are not known.
-    while any(config.batch == AUTO for config in watched.plan.configs) and source.is_measured():
+    while any(config.batch == AUTO for config in watched.plan.configs) and is_measured():
         time.sleep(_POLL_SECONDS)
     with watched.show(show_trials) as listener:
         while True:
-            is_measured = source.is_measured()  # before the records: what is written until the lock is free is read
-            is_complete = watched.report(listener, is_measured)
-            if not is_measured and (is_complete or not waits):
+            goes_on = is_measured()  # before the records: what is written until the lock is free is read
+            is_complete = watched.report(listener, goes_on)
+            if not goes_on and (is_complete or not waits):
                 return watched
             time.sleep(_POLL_SECONDS)
 
@@ -292,10 +288,10 @@ _COPIED = (RUN, BATCHES, PARITY, TRIALS)
 
 
 @contextmanager
-def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[JournalSource]:
-    """Yield a copy of the journal of a run on another host, which one ssh connection keeps up to date.
+def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[tuple[Path, Callable[[], bool]]]:
+    """Yield a copy of the journal of a run on another host, and what updates it and says whether the run goes on.
 
-    The host needs a shell, but not trainscale: a script there sends what is new once a second.
+    The host needs a shell, but not trainscale: a script there sends what is new once a second over one ssh connection.
     """
     shell = shlex.join(["exec", "/bin/sh", "-s", "--", directory])
     argv = [*make_ssh_command(HostAccess(), settings, host), "--", host.name, shell]
@@ -336,4 +332,4 @@ def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[
             raise explain_ssh_error(errors.read().decode(errors="replace"), host.name)
 
         read_round()
-        yield JournalSource(copy, read_round)
+        yield copy, read_round
