@@ -38,7 +38,7 @@ from trainscale.spec.experiment import Experiment
 from trainscale.spec.plan import Plan, make_plan
 from trainscale.worker.inspection.host import read_machine
 from trainscale.worker.inspection.usage import count_available_bytes
-from trainscale.worker.job import Device, Measure
+from trainscale.worker.job import Device
 
 GIB = 1024**3
 
@@ -248,10 +248,8 @@ def attempt(network: str, batch: int, folder: Path, monkeypatch: pytest.MonkeyPa
     )
     made = make_plan(experiment, find_local_devices(read_machine(), experiment))
     share, pythons = gib * GIB / count_available_bytes(), {"torch": python_for("torch")}
-    config, measure = made.configs[0], Measure(2, 2)
     context = RunContext(made, LocalLauncher(), pythons, logs=folder)
-    record = batches.try_batch(context, config, batch, measure, share)
-    return batches.judge_attempt(Search(config, 100, ""), batch, record)
+    return batches.try_batch(context, Search(made.configs[0], 100, ""), batch, share)
 
 
 @pytest.mark.alone

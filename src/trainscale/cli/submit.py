@@ -23,6 +23,7 @@ from .signals import interrupt_on_signals
 from .views import CommandView, describe_kept
 
 _LOG_LINES = 20
+_TIME_STEP = 600  # seconds: a time limit that nobody set is a multiple of it
 
 
 def submit_run(
@@ -35,7 +36,8 @@ def submit_run(
 ) -> int:
     """Submit the run as a job, or find its job, and follow it. Return the exit code."""
     plan = submission.plan_for_nodes(experiment)
-    limit = submission.choose_time_limit(experiment, plan)
+    guess = 2 * plan.seconds + _TIME_STEP
+    limit = experiment.slurm.time or submission.format_time(-(-guess // _TIME_STEP) * _TIME_STEP)
     directory = choose_directory(output, fresh, plan, submission.select_directory_settings(experiment))
     # Links are not resolved, because a node may resolve them differently.
     directory = Path(os.path.abspath(directory))  # noqa: PTH100
@@ -67,7 +69,8 @@ def submit_run(
                     raise
                 change = f" with -o {directory} in place of --fresh" if fresh else ""
                 again = f"the same command{change} follows it again"
-                print(f"\njob {job.number} goes on; {again}; to end it: {job.cancel_command}")
+                cancel = " ".join(["scancel", *job.cluster_option, job.number])
+                print(f"\njob {job.number} goes on; {again}; to end it: {cancel}")
                 return 130
         exit_code = finish(job, status, run)
     if summary_line and run.records:

@@ -17,7 +17,7 @@ from ..errors import TrainscaleError
 from ..record.decoding import convert, read_document
 from ..record.files import write_atomically
 from ..record.journal import Journal
-from ..record.trial import OUT_OF_MEMORY, Failure, TrialRecord
+from ..record.trial import OUT_OF_MEMORY, Failure
 from ..spec.config import AUTO, Config, Trial
 from ..spec.devices import place_processes
 from ..spec.plan import Plan
@@ -116,9 +116,7 @@ def find_batches(
         share = compute_memory_share(context.plan, config, counts)
         start = context.plan.choose_default_batch(config)
         while (batch := choose_next_batch(search.attempts, start, search.most)) is not None:
-            is_second = any(attempt.batch == batch for attempt in search.attempts)
-            measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
-            attempt = judge_attempt(search, batch, try_batch(context, config, batch, measure, share))
+            attempt = try_batch(context, search, batch, share)
             search = replace(search, attempts=(*search.attempts, attempt))
             searches[config.key] = search
             write_batches(directory, searches)
@@ -146,16 +144,15 @@ def choose_next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int
     return middle if middle > largest_fitting else largest_fitting + grain
 
 
-def try_batch(context: RunContext, config: Config, batch: int, measure: Measure, share: float) -> TrialRecord:
-    """Take a few steps of the run's work, without its epochs."""
-    short = replace(config, batch=batch, epochs=0, until_accuracy=None)
+def try_batch(context: RunContext, search: Search, batch: int, share: float) -> Attempt:
+    """Take a few steps of the run's work, without its epochs. ``share`` is that of a worker in the free memory."""
+    short = replace(search.config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
     experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
     context = replace(context, plan=replace(context.plan, experiment=experiment))
-    return run_trial(context, Trial(short, 1, 0), measure, memory_share=share)
-
-
-def judge_attempt(search: Search, batch: int, record: TrialRecord) -> Attempt:
+    is_second = any(attempt.batch == batch for attempt in search.attempts)
+    measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
+    record = run_trial(context, Trial(short, 1, 0), measure, memory_share=share)
     limit = record.machine.memory_limit_bytes
     attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
     if record.ok:

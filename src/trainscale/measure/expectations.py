@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -212,20 +212,15 @@ def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
     try:
         with path.open("rb") as file:
             head = json.loads(file.readline())
-            arrays = read_numbers(file.read(), head["arrays"])
+            values = array("d", file.read())  # little-endian
+        lengths = head["arrays"]
+        if len(values) != sum(lengths.values()):
+            return None
         os.utime(path)
     except (OSError, ValueError, KeyError):
         return None
-    return head, arrays
-
-
-def read_numbers(data: bytes, index: Mapping[str, int]) -> Arrays:
-    """Read little-endian float64 arrays; ``index`` has the length of each, in order."""
-    values = array("d", data)
-    if len(values) != sum(index.values()):
-        raise ValueError("the numbers are not complete")
     remaining = iter(values)
-    return {name: tuple(islice(remaining, count)) for name, count in index.items()}
+    return head, {name: tuple(islice(remaining, length)) for name, length in lengths.items()}
 
 
 def write_cached(path: Path, numbers: EncodedNumbers) -> None:

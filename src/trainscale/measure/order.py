@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -46,10 +46,18 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
         return _choose_by_results(plan, records) or _choose_first_open(plan, further, records)
     if measurement.search:
         races = replay_races_of_plan(plan, records)
-        short = _choose_short_trial(races, records)
-        if short:
-            return NextTrial(short, make_short_measure(measurement))
-        plan = _plan_winners(plan, races)
+        race = next((race for race in races if race.waiting), None)
+        if race is not None:  # small batches first in every other round
+            config = sorted(race.waiting, key=lambda config: config.batch)[0 if race.round % 2 else -1]
+            used = {r.trial.repeat for r in records if r.trial.short and r.trial.point == (config, race.devices)}
+            repeat = next(number for number in count() if number not in used)
+            return NextTrial(Trial(config, race.devices, repeat, short=True), make_short_measure(measurement))
+        won: defaultdict[Config, set[int]] = defaultdict(set)  # the device counts that are measured in full
+        for race in races:
+            if race.winner is not None:
+                won[race.winner] |= {1, race.devices}
+        ladders = {c: tuple(n for n in ladder if n in won[c]) for c, ladder in plan.ladders.items() if c in won}
+        plan = replace(plan, ladders=ladders)
         records = [record for record in records if not record.trial.short]
     return _choose_first_open(plan, plan.list_trials(), records)
 
@@ -158,25 +166,23 @@ class Repeated:
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
     """Return the point whose repeat narrows intervals above ``target`` most per device-second."""
+    intervals: list[Sequence[PointKey]] = [
+        (key,) for key in points
+    ]  # of speeds, and of speed-ups over the 1-device point
+    intervals += [(key, (key[0], 1)) for key in points if key[1] > 1 and (key[0], 1) in points]
     gains: defaultdict[PointKey, float] = defaultdict(float)
-    for parts, width in list_intervals(points):
-        for key in parts if width > target else ():
+    for point, *baseline in intervals:
+        speeds = [points[key].speed for key in baseline]
+        width = ratio([points[point].speed], speeds, CONFIDENCE).relative
+        if width is not None and width <= target:
+            continue
+        for key in (point, *baseline):
             error, repeats = points[key].speed.error, points[key].speed.repeats or 1
             # What one more repeat takes from the variance of the mean.
             gain = math.inf if error is None else error**2 / (repeats + 1)
             gains[key] += gain / points[key].device_seconds
     candidates = [key for key in points if gains.get(key) and (points[key].speed.repeats or 0) < MOST_REPEATS]
     return max(candidates, key=lambda key: gains[key], default=None)
-
-
-def list_intervals(points: Mapping[PointKey, Repeated]) -> Iterator[tuple[Sequence[PointKey], float]]:
-    """Yield the points of each interval, and half its width over its mean."""
-    for key, point in points.items():
-        baseline = (key[0], 1)
-        both = [(key, baseline)] if key != baseline and baseline in points else []
-        for parts in [(key,), *both]:
-            relative = ratio([point.speed], [points[part].speed for part in parts[1:]], CONFIDENCE).relative
-            yield parts, math.inf if relative is None else relative
 
 
 # ---- how many steps
@@ -256,25 +262,6 @@ def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Rac
     from ..analyse.race import count_most_rounds, replay_races
 
     return replay_races(plan.points, records, count_most_rounds(plan.experiment.measurement.repeats))
-
-
-def _choose_short_trial(races: Sequence[Race], records: Sequence[TrialRecord]) -> Trial | None:
-    """Return the next trial of a race, small batches first in every other round."""
-    race = next((race for race in races if race.waiting), None)
-    if race is None:
-        return None
-    config = sorted(race.waiting, key=lambda config: config.batch)[0 if race.round % 2 else -1]
-    used = {r.trial.repeat for r in records if r.trial.short and r.trial.point == (config, race.devices)}
-    return Trial(config, race.devices, next(number for number in count() if number not in used), short=True)
-
-
-def _plan_winners(plan: Plan, races: Sequence[Race]) -> Plan:
-    counts: defaultdict[Config, set[int]] = defaultdict(set)
-    for race in races:
-        if race.winner is not None:
-            counts[race.winner] |= {1, race.devices}
-    ladders = {c: tuple(n for n in plan.ladders[c] if n in counts[c]) for c in plan.configs if c in counts}
-    return replace(plan, ladders=ladders)
 
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:

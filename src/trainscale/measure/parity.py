@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -93,7 +94,10 @@ def prove(context: RunContext, configs: Iterable[Config], report: Report, fresh:
                 verdicts.append(_make_verdict(config, reference or config, UNPROVEN, reason))
             else:
                 checks = compare(numbers[reference], numbers[config])
-                verdicts.append(_make_verdict(config, reference, *judge(checks), checks))
+                failed = next((check for check in checks if not check.ok), None)
+                reason = f"{failed.name}: {failed.words}" if failed else ""
+                state = FAILED if failed else PROVEN
+                verdicts.append(_make_verdict(config, reference, state, reason, checks))
     return verdicts
 
 
@@ -107,7 +111,22 @@ def _find_numbers(
     context: RunContext, group: Sequence[Config], report: Report, fresh: bool
 ) -> tuple[dict[Config, NumberPair], dict[Config, str]]:
     """Return the numbers of each config, and of the others why there are none."""
-    files = {(c, precision): _find_file(context, c, precision) for c in group for precision in (FP64, FP32)}
+    supply, files = context.plan.available, dict[tuple[Config, str], Path]()
+    for config, precision in product(group, (FP64, FP32)):
+        identity = {
+            "framework": config.framework,
+            "versions": context.frameworks[config.framework].versions,
+            "network": [config.model, config.image_size, config.classes, config.channels],
+            "layout": config.layout,
+            "device": [supply.kind, supply.device_name],
+            "precision": precision,
+            "seed": context.plan.experiment.work.seed,
+            "batch": BATCH,
+            "steps": STEPS,
+            "version": VERSION,
+        }
+        name = f"{config.framework}-{config.model}-{precision}"
+        files[config, precision] = find_numbers_file("parity", name, identity, list_plugins(config))
     numbers = {key: None if fresh else _read(path) for key, path in files.items()}
     to_compute = {key: files[key] for key, known in numbers.items() if known is None}
     errors: dict[Config, str] = {}
@@ -124,24 +143,6 @@ def _find_numbers(
         else:
             errors.setdefault(config, "its numbers are gone")
     return pairs, errors
-
-
-def _find_file(context: RunContext, config: Config, precision: str) -> Path:
-    supply = context.plan.available
-    identity = {
-        "framework": config.framework,
-        "versions": context.frameworks[config.framework].versions,
-        "network": [config.model, config.image_size, config.classes, config.channels],
-        "layout": config.layout,
-        "device": [supply.kind, supply.device_name],
-        "precision": precision,
-        "seed": context.plan.experiment.work.seed,
-        "batch": BATCH,
-        "steps": STEPS,
-        "version": VERSION,
-    }
-    name = f"{config.framework}-{config.model}-{precision}"
-    return find_numbers_file("parity", name, identity, list_plugins(config))
 
 
 def _read(path: Path) -> ParityNumbers | None:
@@ -223,9 +224,12 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
         side = single if name.endswith("float32") else double
         return _check(name, measure, exact, side, part, tolerance)
 
+    counts = {
+        "parameters": (exact.parameters, double.parameters),
+        "multiply-adds": (exact.macs, double.macs),
+    }
     return (
-        _check_count("parameters", exact.parameters, double.parameters),
-        _check_count("multiply-adds", exact.macs, double.macs),
+        *(Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}") for name, (a, b) in counts.items()),
         check("initial weights", _largest, "before/", 0.0),
         check("initial weights, float32", _largest, "before/", 0.0),
         check("logits, float64", _largest, "logits/", LOGITS_64),
@@ -243,15 +247,6 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
         *_check_dropout(baseline, single),
         *_check_pixels(single),
     )
-
-
-def judge(checks: Sequence[Check]) -> tuple[str, str]:
-    first = next((check for check in checks if not check.ok), None)
-    return (FAILED, f"{first.name}: {first.words}") if first else (PROVEN, "")
-
-
-def _check_count(name: str, a: int, b: int) -> Check:
-    return Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}")
 
 
 def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:

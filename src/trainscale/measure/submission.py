@@ -34,7 +34,6 @@ _MACHINE = ("partition", "gres", "sbatch", "remote_dir", "remote_python", "setup
 # Left out where they are not set, so that directories of earlier runs keep their names.
 _OMITTED_UNSET = ("study", "strong_batch")
 _UNKNOWN_NODE = (64, 8)  # CPUs and GPUs, where Slurm does not say
-_ROUND = 600  # seconds
 
 
 def plan_for_nodes(experiment: Experiment) -> Plan:
@@ -61,12 +60,6 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
         for name in names
     ]
     return make_plan(experiment, find_devices(hosts, experiment))
-
-
-def choose_time_limit(experiment: Experiment, plan: Plan) -> str:
-    """Return the job's time limit: by default twice the estimate and ten minutes."""
-    limit = experiment.slurm.time
-    return limit or format_time(-(-(2 * plan.seconds + _ROUND) // _ROUND) * _ROUND)
 
 
 def select_directory_settings(experiment: Experiment) -> SettingValues:
@@ -187,10 +180,6 @@ class SlurmUnreachable(TrainscaleError):
 class SlurmJob:
     number: str
     cluster: str = ""  # where a login node serves several
-
-    @property
-    def cancel_command(self) -> str:
-        return " ".join(["scancel", *self.cluster_option, self.number])
 
     @property
     def cluster_option(self) -> list[str]:
