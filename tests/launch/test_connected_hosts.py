@@ -38,8 +38,8 @@ def launcher(mark: str) -> Iterator[ThisMachineLauncher]:
 
 
 def pids(connected: ConnectedHosts) -> dict[str, int]:
-    connections = {host: connected.find_connection(host) for host in connected.hosts}
-    return {host: connection.pid for host, connection in connections.items() if isinstance(connection, PipeConnection)}
+    connections = connected.connections.items()
+    return {host: connection.pid for host, connection in connections if isinstance(connection, PipeConnection)}
 
 
 def run_program(connected: ConnectedHosts, program: str) -> dict[str, list[str]]:

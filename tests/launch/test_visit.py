@@ -103,7 +103,7 @@ def test_a_host_that_stops_answering_is_given_up(tmp_path: Path, monkeypatch: py
         tasks = {"a": [facts_task("a")], "b": [facts_task("b", 0, str(stuck))]}
         answers = run_host_tasks(connected, tasks, 5.0)
         late = answers["b"]
-        problem = late if isinstance(late, HostError) else decode_facts(late[0], connected.find_connection("b"))
+        problem = late if isinstance(late, HostError) else decode_facts(late[0], connected.connections["b"])
     assert not isinstance(answers["a"], HostError)
     assert isinstance(problem, HostError)
     assert problem.why == "cannot be inspected: it did not answer in time"

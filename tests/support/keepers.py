@@ -153,7 +153,8 @@ def read_until(
     connections: Sequence[KeeperConnection], is_enough: Callable[[list[ReceivedEvent]], bool]
 ) -> list[ReceivedEvent]:
     """Read events until there are enough."""
-    reader, received = EventReader(connections), list[ReceivedEvent]()
+    reader, received = EventReader(), list[ReceivedEvent]()
+    reader.read_from(connections)
     deadline = time.monotonic() + 30
     while not is_enough(received):
         assert time.monotonic() < deadline, received

@@ -52,7 +52,68 @@ _MOST_AT_ONCE = 64
 Answer = TypeVar("Answer")
 
 
-class ConnectedHosts:
+class EventReader:
+    """Reads what keepers send. With ``keepers_stay``, the last event of a keeper is the end of its output, which stays
+    open.
+    """
+
+    def __init__(self, *, keepers_stay: bool = False) -> None:
+        self._keepers_stay = keepers_stay
+        self._selector = selectors.DefaultSelector()
+        self._received: deque[ReceivedEvent] = deque()
+        self._ended: set[str] = set()  # hosts whose keeper has sent its last event
+        self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
+        self._gather_seconds = self._next_poll = 0.0
+
+    def read_from(self, connections: Sequence[KeeperConnection]) -> None:
+        for connection in connections:
+            while connection.pending:  # what arrived behind the last answer
+                self._add(connection.pending.pop(0))
+            self._selector.register(connection.output, selectors.EVENT_READ, connection)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._received or self._selector.get_map())
+
+    def poll(self) -> list[ReceivedEvent]:
+        """Return the events that arrive next. Wait for a moment for the first of them."""
+        # Callers look at all tasks each time: gather events for a moment.
+        time.sleep(max(0.0, self._next_poll - time.monotonic()))
+        for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
+            connection: KeeperConnection = key.data
+            received = connection.receive()
+            for event in received or ():
+                self._add(event)
+            has_ended = connection.host in self._ended
+            if received is None or (has_ended and self._keepers_stay):
+                self._selector.unregister(connection.output)
+            if received is None and not has_ended:
+                was_told_to_end = connection.host in self._ended_by_signal
+                culprit, explanation = connection.explain_loss(was_told_to_end)
+                text = explanation or self._ended_by_signal.get(connection.host, "")
+                lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
+                self._received.append(ReceivedEvent(connection.host, lost))
+        events = list(self._received)
+        self._received.clear()
+        self._next_poll = time.monotonic() + self._gather_seconds
+        return events
+
+    def read_events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
+        deadline = time.monotonic() + seconds
+        while self.is_open and time.monotonic() < deadline:
+            yield from self.poll()
+
+    def _add(self, received: ReceivedEvent) -> None:
+        self._received.append(received)
+        if isinstance(received.event, End):
+            number = received.event.signal
+            if number is None:
+                self._ended.add(received.host)
+            else:
+                self._ended_by_signal[received.host] = f"it was told to end ({name_signal(number)})"
+
+
+class ConnectedHosts(EventReader):
     """A context manager; see Launcher.connect."""
 
     def __init__(self, launcher: Launcher, hosts: Sequence[str], seconds: float, tolerates_errors: bool) -> None:
@@ -62,15 +123,15 @@ class ConnectedHosts:
         self._seconds, self._tolerates_errors = seconds, tolerates_errors
         # Gets the connections that can be used again.
         self._idle = launcher.idle if launcher.reuses_keepers and not launcher.local else None
-        self._connections: dict[str, KeeperConnection] = {}
-        self._reader = EventReader([])
+        super().__init__(keepers_stay=self._idle is not None)
+        self.connections: dict[str, KeeperConnection] = {}
         self._keep_alive: KeepAlive | None = None
         self._started: set[str] = set()  # hosts that have tasks
 
     def __enter__(self) -> ConnectedHosts:
         allow_open_files(len(self.hosts))
         connections = self._launcher.open(self.hosts)
-        self._connections = {connection.host: connection for connection in connections}
+        self.connections = {connection.host: connection for connection in connections}
         try:
             self._note_errors(ask_all(connections, lambda each, deadline: each.become_ready(deadline), self._seconds))
         except BaseException as error:
@@ -82,22 +143,19 @@ class ConnectedHosts:
         """End the tasks, and keepers that are not used again; after Ctrl-C, all."""
         self.request_end()
         stop_seconds = _STOP_SECONDS_AFTER_ERROR if self.errors else _STOP_SECONDS
-        connections = list(self._connections.values())
+        connections = list(self.connections.values())
         if self._idle is not None and (kind is None or issubclass(kind, Exception)):
-            deque(self._reader.read(stop_seconds), maxlen=0)
+            deque(self.read_events(stop_seconds), maxlen=0)
             for connection in connections[:]:
                 host = connection.host
                 has_answered = host not in self.errors or isinstance(self.errors[host], NoFreePorts)
-                if has_answered and (host not in self._started or host in self._reader.ended):
+                if has_answered and (host not in self._started or host in self._ended):
                     connections.remove(connection)
                     self._idle.add(connection)
         stop_all(connections, stop_seconds)
 
-    def find_connection(self, host: str) -> KeeperConnection:
-        return self._connections[host]
-
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
-        connections = [self._connections[host] for host in counts if host not in self.errors]
+        connections = [self.connections[host] for host in counts if host not in self.errors]
         ports = ask_all(connections, lambda each, deadline: each.find_ports(counts[each.host], deadline), self._seconds)
         return self._note_errors(ports)
 
@@ -117,105 +175,35 @@ class ConnectedHosts:
         by_host: dict[str, list[Task]] = {}
         for task in tasks:
             by_host.setdefault(task.host, []).append(task)
-        connections = [self._connections[host] for host in by_host]
-        stays, task_count = self._idle is not None, sum(map(len, by_host.values()))
-        self._reader = EventReader(connections, task_count, keepers_stay=stays)
+        connections = [self.connections[host] for host in by_host]
+        self.read_from(connections)
+        self._gather_seconds = sum(map(len, by_host.values())) * _GATHER_SECONDS_PER_TASK
         self._started = set(by_host)
         silence_seconds = None if self._launcher.local else _SILENCE_SECONDS
         for host, host_tasks in by_host.items():
-            request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, stays)
-            self._connections[host].write(encode_request(request))
+            request = TasksRequest(host_tasks, deadline_seconds, silence_seconds, self._keepers_stay)
+            self.connections[host].write(encode_request(request))
         if not self._launcher.local:
             self._keep_alive = KeepAlive(connections)
             self._keep_alive.start()
 
-    @property
-    def is_open(self) -> bool:
-        return self._reader.is_open
-
-    def poll(self) -> list[ReceivedEvent]:
-        return self._reader.poll()
-
-    def read_events(self, seconds: float = float("inf")) -> Iterator[ReceivedEvent]:
-        return self._reader.read(seconds)
-
     def drain(self) -> Iterator[ReceivedEvent]:
         self.request_end()
-        return self._reader.read(_DRAIN_SECONDS)
+        return self.read_events(_DRAIN_SECONDS)
 
     def send_signal(self, number: int) -> None:
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             connection.write(encode_request(SignalRequest(number)))
 
     def request_end(self) -> None:
         """Ask the keepers to end. May be called from another thread, and again."""
         if self._keep_alive is not None:
             self._keep_alive.stop()
-        for connection in self._connections.values():
+        for connection in self.connections.values():
             if self._idle is None:
                 connection.close()
             elif connection.host in self._started:
                 connection.write(encode_request(EndTasksRequest()))
-
-
-class EventReader:
-    """With ``keepers_stay``, the last event of a keeper is the end of its output, which stays open."""
-
-    def __init__(
-        self, connections: Sequence[KeeperConnection], task_count: int = 0, *, keepers_stay: bool = False
-    ) -> None:
-        self._keepers_stay = keepers_stay
-        self._selector = selectors.DefaultSelector()
-        self._received: deque[ReceivedEvent] = deque()
-        self.ended: set[str] = set()  # hosts whose keeper has sent its last event
-        self._ended_by_signal: dict[str, str] = {}  # hosts whose keeper got a signal, with its name
-        self._gather_seconds = task_count * _GATHER_SECONDS_PER_TASK
-        self._next_poll = 0.0
-        for connection in connections:
-            for received in connection.take_pending():
-                self._add(received)
-            self._selector.register(connection.output, selectors.EVENT_READ, connection)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self._received or self._selector.get_map())
-
-    def poll(self) -> list[ReceivedEvent]:
-        """Return the events that arrive next. Wait for a moment for the first of them."""
-        # Callers look at all tasks each time: gather events for a moment.
-        time.sleep(max(0.0, self._next_poll - time.monotonic()))
-        for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
-            connection: KeeperConnection = key.data
-            received = connection.receive()
-            for event in received or ():
-                self._add(event)
-            has_ended = connection.host in self.ended
-            if received is None or (has_ended and self._keepers_stay):
-                self._selector.unregister(connection.output)
-            if received is None and not has_ended:
-                was_told_to_end = connection.host in self._ended_by_signal
-                culprit, explanation = connection.explain_loss(was_told_to_end)
-                text = explanation or self._ended_by_signal.get(connection.host, "")
-                lost = HostLost(culprit, tuple(text.splitlines()), was_ended=was_told_to_end)
-                self._received.append(ReceivedEvent(connection.host, lost))
-        events = list(self._received)
-        self._received.clear()
-        self._next_poll = time.monotonic() + self._gather_seconds
-        return events
-
-    def read(self, seconds: float) -> Iterator[ReceivedEvent]:
-        deadline = time.monotonic() + seconds
-        while self.is_open and time.monotonic() < deadline:
-            yield from self.poll()
-
-    def _add(self, received: ReceivedEvent) -> None:
-        self._received.append(received)
-        if isinstance(received.event, End):
-            number = received.event.signal
-            if number is None:
-                self.ended.add(received.host)
-            else:
-                self._ended_by_signal[received.host] = f"it was told to end ({name_signal(number)})"
 
 
 class KeepAlive(threading.Thread):

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Protocol, TypeVar
+from typing import IO, TypeVar
 
 from ..errors import TrainscaleError
 from ..record.decoding import DecodingError, convert
@@ -121,14 +121,10 @@ def select_causes(errors: Iterable[HostError]) -> list[HostError]:
 # ---- connections
 
 
-class Readable(Protocol):
-    def fileno(self) -> int: ...
-
-
 class KeeperConnection(ABC):
     """Closing its input ends the keeper and everything that it started."""
 
-    output: Readable  # events
+    output: IO[bytes] | socket.socket  # events
     copied: bool | None = None  # whether the worker had to be copied, once that is known
     clock_ahead_seconds: tuple[float, float] | None = None  # at least, at most
     late_remedy = ""  # what to do about a host that does not answer in time
@@ -141,7 +137,7 @@ class KeeperConnection(ABC):
             build_archive()  # once, before the threads of all hosts
         self.host, self.remote_dir = host, remote_dir
         self._incomplete = b""  # the beginning of a line
-        self._pending: list[ReceivedEvent] = []  # received, and not awaited yet
+        self.pending: list[ReceivedEvent] = []  # received, and not awaited yet
         self._noise_lines = 0  # lines that are no events
         self._last_noise = ""
 
@@ -203,11 +199,6 @@ class KeeperConnection(ABC):
         self.write(encode_request(PortsRequest(count)))
         return self._await(Ports, deadline)
 
-    def take_pending(self) -> list[ReceivedEvent]:
-        """Return events that arrived behind the last answer."""
-        pending, self._pending = self._pending, []
-        return pending
-
     def receive(self) -> list[ReceivedEvent] | None:
         """Read what is available and return its events; None at the end of the output."""
         try:
@@ -233,29 +224,24 @@ class KeeperConnection(ABC):
         """Return the next event of this kind. A login shell may print lines before it."""
         most_noise = self._noise_lines + _NOISE_LINES
         while True:
-            while self._pending:
-                event = self._pending.pop(0).event
+            while self.pending:
+                event = self.pending.pop(0).event
                 if isinstance(event, kind):
                     return event
             if self._noise_lines >= most_noise:
                 raise HostError(self.host, f"answers, but not as a keeper does: {self._last_noise}")
-            if not self._wait(max(0.0, deadline - time.monotonic())):
+            poll = select.poll()  # unlike select(), it works with any number of a file
+            poll.register(self.output, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 if time.monotonic() >= deadline:
-                    raise self._explain_late_answer()
+                    stderr = self.last_stderr_line()
+                    message = f"no answer in time{f': {stderr}' if stderr else ''}"
+                    raise HostError(self.host, message, remedy=self.late_remedy)
                 continue
             events = self.receive()
             if events is None:
                 raise self._explain_end()
-            self._pending += events
-
-    def _explain_late_answer(self) -> HostError:
-        stderr = self.last_stderr_line()
-        message = f"no answer in time{f': {stderr}' if stderr else ''}"
-        return HostError(self.host, message, remedy=self.late_remedy)
-
-    def _wait(self, seconds: float) -> bool:
-        """Return whether there is output to read. Wait at most this long."""
-        return bool(wait_for_readable([self.output], seconds))
+            self.pending += events
 
     def _explain_end(self) -> HostError:
         return self._explain("\n".join(filter(None, (self._last_noise, self.stderr_text()))))
@@ -311,7 +297,7 @@ class PipeConnection(KeeperConnection):
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self.output = self._process.stdin, self._process.stdout
-        self._incomplete, self._pending, self.copied = b"", [], None
+        self._incomplete, self.pending, self.copied = b"", [], None
         super().become_ready(deadline)
 
     @property
@@ -396,22 +382,11 @@ class SocketConnection(KeeperConnection):
         self._connection.close()
 
 
-def wait_for_readable(files: Sequence[Readable], seconds: float) -> list[Readable]:
-    """Return the files that have something to read, or have ended, within this time."""
-    # Unlike select(), it works with any number of descriptors.
-    poll = select.poll()
-    for file in files:
-        poll.register(file, select.POLLIN)
-    ready = {number for number, _ in poll.poll(max(0.0, seconds) * 1000)}
-    return [file for file in files if file.fileno() in ready]
-
-
 def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 10.0) -> None:
     """Ask all keepers to end, then wait for each. So 64 hosts end at the same time."""
     for connection in connections:
         connection.close()
-    arguments = (patience_seconds,)
-    threads = [threading.Thread(target=each.stop, args=arguments, daemon=True) for each in connections]
+    threads = [threading.Thread(target=each.stop, args=(patience_seconds,), daemon=True) for each in connections]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -74,7 +74,7 @@ def visit_hosts(
         tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
         answers = run_host_tasks(connected, tasks, seconds)
         return {
-            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.find_connection(name))
+            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.connections[name])
             for name, answer in answers.items()
         }
 

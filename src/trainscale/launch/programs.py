@@ -253,7 +253,7 @@ def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archiv
         for name, answer in answers.items():
             if isinstance(answer, HostError):
                 continue
-            host_facts = decode_facts(answer[0], connected.find_connection(name))
+            host_facts = decode_facts(answer[0], connected.connections[name])
             prepared, problem = answer[1].exit, answer[1].find_last(RankError)
             if isinstance(host_facts, HostError):
                 errors.append(host_facts)

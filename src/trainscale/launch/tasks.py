@@ -62,7 +62,7 @@ def run_host_tasks(
         for received in connected.poll():
             host, event = received.host, received.event
             if isinstance(event, HostLost):
-                reason = connected.find_connection(host).last_stderr_line() or "it stopped answering"
+                reason = connected.connections[host].last_stderr_line() or "it stopped answering"
                 connected.errors.setdefault(host, HostError(host, reason))
                 pending.discard(host)
             elif isinstance(event, Deadline):
@@ -76,7 +76,7 @@ def run_host_tasks(
                 elif not isinstance(event, LogLine):
                     answer.events.append(event)
     for host in pending:
-        stderr = connected.find_connection(host).last_stderr_line()
+        stderr = connected.connections[host].last_stderr_line()
         connected.errors[host] = HostError(host, stderr or "it stopped answering")
     return {host: connected.errors.get(host) or answers[host] for host in tasks}
 
