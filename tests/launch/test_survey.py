@@ -14,8 +14,7 @@ from trainscale.launch.survey import (
     describe_host_devices,
     describe_hosts,
     find_problems,
-    format_gigabits,
-    format_milliseconds,
+    format_three_digits,
     group_framework_versions,
 )
 from trainscale.spec.devices import Host
@@ -178,7 +177,7 @@ def test_names_of_many_hosts_are_cut_short() -> None:
 
 
 def test_rates_and_times_have_three_digits() -> None:
-    rates = {2.346e11: "235", 1.2345e10: "12.3", 1.2345e9: "1.23", 9.54e7: "0.095", 1e6: "0.001"}
-    assert {bits: format_gigabits(bits) for bits in rates} == rates
-    times = {2.3e-5: "0.023", 1.5e-3: "1.50", 0.0205: "20.5", 0.25: "250"}
-    assert {seconds: format_milliseconds(seconds) for seconds in times} == times
+    gigabits = {234.6: "235", 12.345: "12.3", 1.2345: "1.23", 0.0954: "0.095", 0.001: "0.001"}
+    milliseconds = {0.023: "0.023", 1.5: "1.50", 20.5: "20.5", 250.0: "250"}
+    for values in (gigabits, milliseconds):
+        assert {value: format_three_digits(value) for value in values} == values

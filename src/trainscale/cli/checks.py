@@ -152,8 +152,8 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     speeds = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
     if measured := [speed for speed in speeds if all(speed)]:
         bits, round_trip, pair = min(measured)
-        milliseconds = surveys.format_milliseconds(round_trip)
-        slowest = f"{pair}: {surveys.format_gigabits(bits)} Gbit/s, {milliseconds} ms"
+        rate, time = surveys.format_three_digits(bits / 1e9), surveys.format_three_digits(round_trip * 1e3)
+        slowest = f"{pair}: {rate} Gbit/s, {time} ms"
         meaning = "Gbit/s to the next host, ms of a round trip"
         console.print(f"{meaning}; the slowest pair is {slowest}", markup=False)
     if result.usable:
@@ -188,8 +188,8 @@ def _make_hosts_table(result: surveys.Survey) -> Table:
         if has_links:
             link = links.get(name)
             bits, seconds = (link.bits_per_second, link.round_trip_seconds) if link else (None, None)
-            cells.append("–" if bits is None else surveys.format_gigabits(bits))
-            cells.append("–" if seconds is None else surveys.format_milliseconds(seconds))
+            cells.append("–" if bits is None else surveys.format_three_digits(bits / 1e9))
+            cells.append("–" if seconds is None else surveys.format_three_digits(seconds * 1e3))
         table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
     return table
 

@@ -180,14 +180,25 @@ def write_hosts(options: Namespace) -> int:
     output: Path = options.output
     config = output.with_name(f"{output.name}.ssh_config")
     for path in (output, config):
-        stacks.check_writable(path)
+        if path.is_dir():
+            raise InputError(f"{path} is a directory; -o names a file")
+        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(stacks.FIRST_WORDS):
+            raise InputError(f"{path} exists and was not written by this command; -o names another file")
     aws = connect(options.region)
     stack = stacks.find_cluster(aws, options.name)
-    workers = stacks.find_workers(aws, stack)
+    nodes = [node for node in stacks.list_nodes(aws, stack) if node.role == stacks.WORKER]
+    workers = [node for node in nodes if node.state == "running" and node.address]
+    expected = int(stack.parameters.get("Nodes", len(nodes)))
+    if len(workers) < expected:
+        raise TrainscaleError(
+            f"{len(workers)} of {expected} workers of {stack.name!r} are running ({stack.status})\n"
+            f"  more: {_format_command('status', stack.name, aws.region)}"
+        )
     identity = options.identity and str(Path(options.identity).expanduser().resolve())
     hosts = [stacks.find_master(aws, stack), *workers]
     write_atomically(config, stacks.format_ssh_config(options.region, stack, hosts, identity))
-    write_atomically(output, stacks.format_nodes_file(options.region, stack, workers))
+    head = f"{stacks.FIRST_WORDS} {stack.name}, {options.region}: address, ssh alias\n"
+    write_atomically(output, head + "".join(f"{node.address} {node.name}\n" for node in workers))
     instance_type = template.INSTANCE_TYPES.get(workers[0].type)
     gpus = f" -g {instance_type.gpus}" if instance_type and instance_type.gpus else ""
     flags = f"--hosts {shlex.quote(str(output))} --ssh-config {shlex.quote(str(config))}"

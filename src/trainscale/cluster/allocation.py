@@ -170,10 +170,6 @@ def count_restarts(environment: Mapping[str, str]) -> int:
     return _read_number(environment.get("SLURM_RESTART_COUNT", ""))
 
 
-def was_requeued(environment: Mapping[str, str]) -> bool:
-    return is_inside_slurm(environment) and count_restarts(environment) > 0
-
-
 def find_end_of_own_job(environment: Mapping[str, str]) -> str:
     """Say why this process has no allocation of Slurm any more; empty while it has one.
 

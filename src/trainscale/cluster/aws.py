@@ -30,7 +30,7 @@ _DELETION_SECONDS = 3600
 _ATTEMPTS = 2  # to delete: the first fails, for instance, if a network interface is released late
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
-_FIRST_WORDS = "# trainscale cluster"  # of the files that `cluster hosts` writes
+FIRST_WORDS = "# trainscale cluster"  # of the files that `cluster hosts` writes
 
 
 # ---- AWS and its errors
@@ -324,26 +324,9 @@ def find_master(aws: AwsClients, stack: Stack) -> ClusterNode:
     raise TrainscaleError(f"the cluster {stack.name!r} has no master with a public address now ({stack.status})")
 
 
-def find_workers(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
-    workers = [node for node in list_nodes(aws, stack) if node.role == WORKER]
-    expected = int(stack.parameters.get("Nodes", len(workers)))
-    running = [node for node in workers if node.state == "running" and node.address]
-    if len(running) < expected:
-        raise TrainscaleError(
-            f"{len(running)} of {expected} workers of {stack.name!r} are running ({stack.status})\n"
-            f"  more: trainscale cluster status --name {stack.name} --region {aws.region}"
-        )
-    return running
-
-
-def format_nodes_file(region: str, stack: Stack, workers: list[ClusterNode]) -> str:
-    lines = [f"{node.address} {node.name}\n" for node in workers]
-    return "".join([f"{_FIRST_WORDS} {stack.name}, {region}: address, ssh alias\n", *lines])
-
-
 def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], identity: str | None) -> str:
     """Host keys go by instance: the next cluster has the same addresses."""
-    text = f"{_FIRST_WORDS} {stack.name}, {region}\n"
+    text = f"{FIRST_WORDS} {stack.name}, {region}\n"
     for node in nodes:
         options = {
             "HostName": node.public_address or node.address,
@@ -356,13 +339,6 @@ def format_ssh_config(region: str, stack: Stack, nodes: list[ClusterNode], ident
         lines = [f"    {key} {value}\n" for key, value in options.items() if value]
         text += "".join(["\n", f"Host {node.name}\n", *lines])
     return text
-
-
-def check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; -o names a file")
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_FIRST_WORDS):
-        raise InputError(f"{path} exists and was not written by this command; -o names another file")
 
 
 def make_ssh_command(

@@ -171,8 +171,18 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
         if before.state == READY and known.cuda == cuda and base is None:
             return False
         base = base or (known.base if known.base and Path(known.base).exists() else sys.executable)
-        python, digest = _check_python(base, definition), definition.compute_digest(cuda)
-        facts = EnvironmentFacts(False, __version__, cuda, base, python, digest)
+        print_version = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+        done = subprocess.run([base, "-I", "-c", print_version], capture_output=True, text=True, errors="replace")
+        version = done.stdout.strip()
+        if done.returncode != 0 or not re.fullmatch(r"\d+\.\d+\.\d+", version):
+            message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise InputError(f"{base} does not work: {message}\n  name another Python: --base PYTHON")
+        number, newest = tuple(int(part) for part in version.split(".")[:2]), definition.newest
+        if number < definition.oldest or (newest is not None and number > newest):
+            upper = f" to {'.'.join(map(str, newest))}" if newest else " or newer"
+            need = f"environment {definition.name} needs Python {'.'.join(map(str, definition.oldest))}{upper}"
+            raise InputError(f"{need}; {base} is {version}\n  name another Python: --base PYTHON")
+        facts = EnvironmentFacts(False, __version__, cuda, base, version, definition.compute_digest(cuda))
         is_same_kind = (known.cuda, known.python) == (facts.cuda, facts.python)
         if before.state == READY and is_same_kind:
             return False
@@ -188,22 +198,6 @@ def create(definition: Definition, cuda: bool | None, default_cuda: bool, base: 
         seconds = round(time.monotonic() - began, 1)
         _write_facts(folder, replace(facts, bytes=measure_size_on_disk(folder), seconds=seconds))
     return True
-
-
-def _check_python(python: str, definition: Definition) -> str:
-    """Return the version of a Python that this environment can be created from."""
-    print_version = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-    done = subprocess.run([python, "-I", "-c", print_version], capture_output=True, text=True, errors="replace")
-    version = done.stdout.strip()
-    if done.returncode != 0 or not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise InputError(f"{python} does not work: {message}\n  name another Python: --base PYTHON")
-    number = tuple(int(part) for part in version.split(".")[:2])
-    if number < definition.oldest or (definition.newest is not None and number > definition.newest):
-        upper = f" to {'.'.join(map(str, definition.newest))}" if definition.newest else " or newer"
-        need = f"environment {definition.name} needs Python {'.'.join(map(str, definition.oldest))}{upper}"
-        raise InputError(f"{need}; {python} is {version}\n  name another Python: --base PYTHON")
-    return version
 
 
 def _install(definition: Definition, environment: Environment, facts: EnvironmentFacts) -> None:

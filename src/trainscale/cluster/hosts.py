@@ -39,17 +39,6 @@ class HostList:
 
 
 @dataclass(frozen=True)
-class HostRequest:
-    """What is requested from a cluster that chooses the hosts itself, such as YARN or Ray."""
-
-    nodes: int | None = None
-    device: str = "auto"
-    devices: int | None = None  # on each host
-    cores_per_device: int | None = None
-    patience_seconds: float = 1800.0  # how long the cluster may take
-
-
-@dataclass(frozen=True)
 class HostAccess:
     """How hosts are reached. What a Host itself says comes first."""
 
@@ -60,7 +49,12 @@ class HostAccess:
     interface: str | None = None
     controller: str = ""  # the address by which hosts reach this machine; empty: the launcher finds it
     connect_seconds: int = 15  # how long ssh may take to connect
-    request: HostRequest = HostRequest()
+    # What is requested from a cluster that chooses the hosts itself, such as YARN or Ray.
+    nodes: int | None = None
+    device: str = "auto"
+    devices: int | None = None  # on each host
+    cores_per_device: int | None = None
+    patience_seconds: float = 1800.0  # how long the cluster may take
 
     def find_host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
@@ -167,7 +161,11 @@ def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDe
     for host in visited:
         found, ranks = get_machine(host), resources.ranks_per_gpu
         devices = list_devices(found, kind, cores, ranks, host.title)
-        descriptions.append(_describe_devices(found, devices))
+        detail = f"{len(found.cores)} core{'s' if len(found.cores) != 1 else ''}, {cores} each"
+        if kind == "cuda":
+            detail = f"{len(found.gpus)} × {', '.join(sorted({gpu.name for gpu in found.gpus}))}"
+        plural = "s" if len(devices) != 1 else ""
+        descriptions.append(f"{len(devices)} {'GPU' if kind == 'cuda' else 'CPU'} device{plural} ({detail})")
         limit = resources.gpus_per_host or host.slots
         most = len(found.gpus) if kind == "cuda" else len(devices)
         if limit is not None and limit > most:
@@ -213,12 +211,3 @@ def list_devices(
         raise InputError(f"cores per device {cores_per_device}: {title} has {most} cores; valid: 1 … {most}")
     starts = range(0, len(cores) - cores_per_device + 1, cores_per_device)
     return tuple(Device("cpu", slot, cores[start : start + cores_per_device]) for slot, start in enumerate(starts))
-
-
-def _describe_devices(machine: Machine, devices: tuple[Device, ...]) -> str:
-    plural = "s" if len(devices) != 1 else ""
-    if devices[0].kind == "cuda":
-        names = sorted({gpu.name for gpu in machine.gpus})
-        return f"{len(devices)} GPU device{plural} ({len(machine.gpus)} × {', '.join(names)})"
-    cores = f"{len(machine.cores)} core{'s' if len(machine.cores) != 1 else ''}"
-    return f"{len(devices)} CPU device{plural} ({cores}, {len(devices[0].cores)} each)"

@@ -21,7 +21,7 @@ _ANY_ADDRESS = "0.0.0.0"  # YARN's own default: a cluster of one machine
 _REFERENCE = re.compile(r"\$\{([^}$]+)\}")
 
 _LIVE_STATES = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
-_END_STATES = ("FINISHED", "FAILED", "KILLED")
+END_STATES = ("FINISHED", "FAILED", "KILLED")
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,6 @@ class YarnClient:
     yarn: str  # the program
     jar: str  # of the distributed shell
     managers: tuple[str, ...] = ()  # URLs of ResourceManagers; several where one can replace another
-
-    @property
-    def manager_hosts(self) -> list[str]:
-        return [url.partition("://")[2].rpartition(":")[0] for url in self.managers]
 
 
 @dataclass(frozen=True)
@@ -43,10 +39,6 @@ class Application:
     queue: str = ""
     diagnostics: str = ""
     running: int | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in _END_STATES
 
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:

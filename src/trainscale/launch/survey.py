@@ -71,16 +71,13 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
             usable.append(add_facts(host, answer, launcher.access))
         except InputError as error:  # it has no such interface
             errors[host.name] = HostError(host.name, str(error), remedy="name another network by --interface")
-    links = _measure_links(launcher, usable) if len(usable) > 1 else ()
-    return Survey(launcher.hosts(), tuple(usable), errors, links)
-
-
-def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...]:
-    """Measure the links of a ring of these hosts, over the addresses of training."""
-    names, token = [host.name for host in hosts], secrets.token_hex(16)
+    if len(usable) < 2:
+        return Survey(launcher.hosts(), tuple(usable), errors)
+    # The links of a ring of these hosts, over the addresses of training.
+    names, token = [host.name for host in usable], secrets.token_hex(16)
     with launcher.connect(names, _LINKS_SECONDS, tolerates_errors=True) as connected:
         ports = connected.find_ports(dict.fromkeys(names, 1))
-        ring = [host for host in hosts if host.name in ports]
+        ring = [host for host in usable if host.name in ports]
         pairs = list(zip(ring, [*ring[1:], *ring[:1]], strict=True))
         tasks = {}
         for number, (host, following) in enumerate(pairs):
@@ -94,23 +91,22 @@ def _measure_links(launcher: Launcher, hosts: Sequence[Host]) -> tuple[Link, ...
                 seconds=_LINK_SECONDS,
             )
             tasks[host.name] = [make_role_task(host.name, 0, "links", request)]
-        answers = run_host_tasks(connected, tasks, _LINKS_SECONDS) if len(ring) > 1 else {}
+        answers_of_ring = run_host_tasks(connected, tasks, _LINKS_SECONDS) if len(ring) > 1 else {}
     measured: dict[str, Links] = {}
-    for name, answer in answers.items():
-        if isinstance(answer, HostError):
-            measured[name] = Links(send_error=answer.why, receive_error=answer.why)
-        else:
-            error = answer[0].last_line or "ended without an answer"
-            measured[name] = answer[0].find_last(Links) or Links(send_error=error, receive_error=error)
-    found = []
+    for name, tried in answers_of_ring.items():
+        measurement = None if isinstance(tried, HostError) else tried[0].find_last(Links)
+        reason = tried.why if isinstance(tried, HostError) else tried[0].last_line or "ended without an answer"
+        measured[name] = measurement or Links(send_error=reason, receive_error=reason)
+    links = []
     for sender, receiver in pairs if measured else ():
         # The sender knows the round trip, the receiver the bandwidth.
         sent, received = measured[sender.name], measured[receiver.name]
         values = (received.bits_per_second, sent.round_trip_seconds)
-        error = sent.send_error or received.receive_error  # the receiver may only have waited
-        found.append(Link(sender.name, receiver.name, *values, error))
-    lost = [(host, error.why) for host, error in connected.errors.items() if host not in answers]
-    return (*found, *(Link(host, "the others", error=error) for host, error in lost))
+        reason = sent.send_error or received.receive_error  # the receiver may only have waited
+        links.append(Link(sender.name, receiver.name, *values, reason))
+    lost = {name: error.why for name, error in connected.errors.items() if name not in answers_of_ring}
+    links += [Link(name, "the others", error=reason) for name, reason in lost.items()]
+    return Survey(launcher.hosts(), tuple(usable), errors, tuple(links))
 
 
 def sends_first(number: int, count: int) -> bool:
@@ -180,14 +176,14 @@ def _find_link_problems(links: Sequence[Link]) -> Iterator[Finding]:
     remedy = "check the cable, the switch, and the network card (ethtool); every step waits for this pair"
     for name, speed in speeds.items() if len(speeds) > 2 else ():
         if speed * _SLOW < median:
-            own, usual = format_gigabits(speed), format_gigabits(median)
+            own, usual = format_three_digits(speed / 1e9), format_three_digits(median / 1e9)
             problem = f"{name}: {own} Gbit/s, where other pairs have {usual}"
             yield Finding(problem, remedy, is_serious=False)
     times = {link.name: link.round_trip_seconds for link in links if link.round_trip_seconds}
     median = statistics.median(times.values()) if times else 0.0
     for name, seconds in times.items():
         if seconds > max(_SLOW * median, _LATE_SECONDS):
-            taken, usual = format_milliseconds(seconds), format_milliseconds(median)
+            taken, usual = format_three_digits(seconds * 1e3), format_three_digits(median * 1e3)
             problem = f"{name}: a round trip takes {taken} ms, where other pairs need {usual}"
             yield Finding(problem, "is that host far away, or busy?", is_serious=False)
 
@@ -264,14 +260,6 @@ def describe_host_devices(host: Host) -> str:
     return ", ".join(f"{count} × {name}" for name, count in counts.items())
 
 
-def format_gigabits(bits_per_second: float) -> str:
-    return _format_three_digits(bits_per_second / 1e9)
-
-
-def format_milliseconds(seconds: float) -> str:
-    return _format_three_digits(seconds * 1e3)
-
-
-def _format_three_digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     digits = next(digits for digits, least in enumerate((100, 10, 1, -1)) if value >= least)
     return f"{value:.{digits}f}"

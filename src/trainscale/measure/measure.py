@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..analyse.witness import apply_verdict
-from ..cluster.allocation import was_requeued
+from ..cluster.allocation import count_restarts
 from ..errors import AllocationEnded, InputError, TrainscaleError
 from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
 from ..launch.launchers.target import make_launcher
@@ -108,7 +108,7 @@ def measure_experiment(
         images = plan.dataset.facts if plan.dataset.is_real else None
         allocator = experiment.resources.allocator
         facts = collect_provenance([*command], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
-        patience = _LOCK_PATIENCE if was_requeued(os.environ) else 0.0
+        patience = _LOCK_PATIENCE if count_restarts(os.environ) else 0.0
         with open_journal(directory, RunInfo(spec, facts), patience) as journal:
             yield journal, _measure_until_interrupted(replace(context, logs=journal.logs), journal, view)
     except TrainscaleError as error:

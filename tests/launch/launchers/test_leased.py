@@ -14,7 +14,7 @@ import pytest
 from keepers import shared_copies
 from processes import MARK, is_living, marked, until
 
-from trainscale.cluster.hosts import HostAccess, HostRequest
+from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.callback import LauncherProcess
 from trainscale.launch.connection import HostError, HostLost, NoFreePorts
@@ -50,8 +50,8 @@ class Lender(LeasedHostsLauncher):
         patience_seconds: float = 60.0,
         copies: Path | None = None,
     ) -> None:
-        request = HostRequest(patience_seconds=patience_seconds)
-        super().__init__(HostAccess(remote_dir=str(copies or shared_copies()), request=request))
+        folder_of_copies = str(copies or shared_copies())
+        super().__init__(HostAccess(remote_dir=folder_of_copies, patience_seconds=patience_seconds))
         self.mark = str(folder)
         self.lent = lent
         self.wanted = len(lent) if wanted is None else wanted

@@ -23,7 +23,6 @@ from trainscale.launch.launchers.mpi import (
     MpiImplementation,
     MpiLauncher,
     OpenMpi,
-    find_mpi,
     identify_mpi,
     make_ssh_wrapper_script,
 )
@@ -196,11 +195,11 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
         MpiLauncher(HostAccess((Host("node1"),))).open(["node1"])
     program(tmp_path, "mpirun", "echo 'Another MPI, version 1'")
     with pytest.raises(InputError, match="mpirun says 'Another MPI, version 1'"):
-        find_mpi()
+        _ = MpiLauncher().mpi
     # The first on the path is taken by its full path: Open MPI then finds its parts on the hosts in the same place.
     program(tmp_path, "mpirun", "echo 'HYDRA build details:'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    implementation = find_mpi()
+    implementation = MpiLauncher().mpi
     assert isinstance(implementation, Mpich)
     assert implementation.program == str(tmp_path / "mpirun")
 

@@ -15,7 +15,7 @@ from lab_runs import list_trials
 from processes import until
 
 from lab import Lab
-from trainscale.cluster.hosts import HostAccess, HostRequest
+from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
 from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
@@ -30,7 +30,7 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 
 def test_the_client_gets_everything_in_one_argument() -> None:
-    access = HostAccess(python=NASTY, setup=(NASTY,), request=HostRequest(nodes=3, device="cuda", devices=4))
+    access = HostAccess(python=NASTY, setup=(NASTY,), nodes=3, device="cuda", devices=4)
     python, script, text = RayLauncher(access, RaySettings(ray_address=NASTY)).command(CALL)
     assert (python, script) == (NASTY, str(CLIENT))
     request = json.loads(text)

@@ -18,7 +18,7 @@ from lab_runs import list_trials
 from processes import marked, program, read_arguments, until
 from yarn_cluster import EXCHANGES, YarnCluster, running_yarn
 
-from trainscale.cluster.hosts import HostAccess, HostRequest
+from trainscale.cluster.hosts import HostAccess
 from trainscale.cluster.yarn import Application, YarnClient
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.launch.launchers import yarn
@@ -36,7 +36,7 @@ NASTY = """a'; echo "foo" > $HOME `id` \\ !"""
 
 def launcher(**request: Any) -> YarnLauncher:
     settings = YarnSettings(**{key: request.pop(key) for key in ("queue", "yarn") if key in request})
-    yarn_launcher = YarnLauncher(HostAccess(request=HostRequest(**{"nodes": 2, **request})), settings)
+    yarn_launcher = YarnLauncher(HostAccess(**{"nodes": 2, **request}), settings)
     yarn_launcher.client = YarnClient("/opt/hadoop/bin/yarn", "/opt/the jars/shell.jar")
     return yarn_launcher
 

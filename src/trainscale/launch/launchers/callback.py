@@ -152,7 +152,15 @@ class CallbackSession:
                     raise self.explain_end(host)
                 break
             if time.monotonic() > deadline:
-                raise self._explain_late_call(host)
+                if reason := self._find_own_failure():
+                    raise HostError("", reason)
+                seconds, endpoint = time.monotonic() - self._started, self._endpoint
+                within = f"within {seconds:.0f} s on {endpoint.address}:{endpoint.port}"
+                lines = self.report.by_host.get(host, "").splitlines()
+                blamed, message = host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
+                if not lines and len(self._not_called) == len(self._hosts):
+                    blamed, message = "", f"no keeper that {self._process.program} should start called {within}"
+                raise HostError(blamed, message, remedy=OTHER_ADDRESS)
         self._not_called.pop(host, None)
         return caller.connection
 
@@ -198,18 +206,6 @@ class CallbackSession:
             name = f"{process.program} (process {process.pid})"
             return f"{name} is stopped, so it does not start or end keepers"
         return self.report.end_notice
-
-    def _explain_late_call(self, host: str) -> HostError:
-        if reason := self._find_own_failure():
-            return HostError("", reason)
-        seconds, endpoint = time.monotonic() - self._started, self._endpoint
-        within = f"within {seconds:.0f} s on {endpoint.address}:{endpoint.port}"
-        lines = self.report.by_host.get(host, "").splitlines()
-        if not lines and len(self._not_called) == len(self._hosts):
-            message = f"no keeper that {self._process.program} should start called {within}"
-            return HostError("", message, remedy=OTHER_ADDRESS)
-        message = f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
-        return HostError(host, message, remedy=OTHER_ADDRESS)
 
     def cancel(self, host: str) -> bool:
         """Wait for this host no longer. Return whether it was the last one."""

@@ -13,20 +13,19 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from ...cluster.allocation import MpiWorld
-from ...cluster.hosts import HostAccess, HostRequest
+from ...cluster.hosts import HostAccess
 from ...errors import InputError, TrainscaleError
 from ...folders import find_cache_folder
 from ...record.files import write_atomically
 from ...spec.devices import Host
 from ...worker.inspection.host import list_addresses
-from ...worker.keeper.program import MPI_PREFIXES
 from ..callback import Caller, LauncherProcess
 from .callback import CALLBACK_VARIABLE, CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
@@ -35,27 +34,6 @@ RENDEZVOUS_SECONDS = 120.0  # a shared file system may hide a new file for a min
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 5.0
 _LOOPBACK = "127.0.0.1"
-
-
-def run_inside_mpi(world: MpiWorld, arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main`` in rank 0 with a launcher for all hosts. The other ranks are its keepers."""
-    rendezvous = RendezvousFile.of(world, arguments)
-    # What it starts is no process of the MPI job, and uses all cores, without Open MPI's terminal.
-    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
-        del os.environ[name]
-    os.environ["TTY_COMPATIBLE"] = "0"
-    with suppress(OSError, AttributeError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    if world.size == 1:
-        return main(None)
-    if world.rank > 0:
-        return serve_as_host(world, rendezvous)
-    launcher = InsideMpiLauncher(world, rendezvous)
-    try:
-        launcher.hosts()  # first: if main failed before this, the others would wait
-        return main(launcher)
-    finally:
-        launcher.close()
 
 
 @dataclass(frozen=True)
@@ -126,7 +104,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     name = "mpi"
 
     def __init__(self, world: MpiWorld, rendezvous: RendezvousFile, seconds: float = RENDEZVOUS_SECONDS) -> None:
-        super().__init__(HostAccess(request=HostRequest(patience_seconds=seconds)))
+        super().__init__(HostAccess(patience_seconds=seconds))
         self._world, self._rendezvous = world, rendezvous
 
     def use_access(self, access: HostAccess) -> InsideMpiLauncher:
@@ -160,7 +138,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     ) -> TrainscaleError:
         missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
         who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
-        seconds = f"{self.access.request.patience_seconds:.0f} s"
+        seconds = f"{self.access.patience_seconds:.0f} s"
         place = f"the others look for a file of this process in {self._rendezvous.folders}"
         return InputError(
             f"inside mpirun: {who} did not connect within {seconds}; {place};"

@@ -75,7 +75,7 @@ class LeasedHostsLauncher(Launcher):
         self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
         who = f"{len(callers)} of {expected} hosts" if expected else "no host"
-        seconds = f"{self.access.request.patience_seconds:.0f} s (--timeout)"
+        seconds = f"{self.access.patience_seconds:.0f} s (--timeout)"
         message = f"{who} called back within {seconds}, on {where}; {self.explain_missing(process)}"
         return TrainscaleError(f"launcher {self.name}: {message}")
 
@@ -89,14 +89,11 @@ class LeasedHostsLauncher(Launcher):
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """Return the hosts to use, sorted by address. Containers of one machine get unique names."""
-
-        def make_key(caller: Caller) -> tuple[list[int], str, int]:
-            """Return a sort key by which 10.0.0.9 comes before 10.0.0.10."""
-            return [int(number) for number in re.findall(r"\d+", caller.address)], caller.hostname, caller.index
-
+        # 10.0.0.9 comes before 10.0.0.10.
+        numbers = {caller.address: [int(number) for number in re.findall(r"\d+", caller.address)] for caller in callers}
         counts = Counter(caller.hostname for caller in callers)
         taken, chosen = set(counts), []
-        for caller in sorted(callers, key=make_key):
+        for caller in sorted(callers, key=lambda each: (numbers[each.address], each.hostname, each.index)):
             name = caller.hostname
             if counts[name] > 1:
                 name = next(alias for number in count(1) if (alias := f"{name}-{number}") not in taken)
@@ -119,7 +116,7 @@ class LeasedHostsLauncher(Launcher):
         try:
             endpoint = CallbackEndpoint(address, server.port, token)
             process = self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
-            deadline = time.monotonic() + self.access.request.patience_seconds
+            deadline = time.monotonic() + self.access.patience_seconds
             while True:
                 expected = self.count_hosts(process)
                 callers = server.wait_for_callers(expected or 2**30, _POLL_SECONDS)

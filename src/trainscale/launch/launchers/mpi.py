@@ -160,31 +160,6 @@ class Mpich(MpiImplementation):
         return ["-n", str(len(hosts)), "-wdir", "/"]
 
 
-def find_mpi() -> MpiImplementation:
-    """Return the first known mpirun on the search path."""
-    others = []
-    pipe, null, together = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
-    for name in _PROGRAMS:
-        path = shutil.which(name)
-        if path is None:
-            continue
-        command, limit = [path, "--version"], _VERSION_SECONDS
-        try:
-            done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=limit, check=False)
-            version = done.stdout.decode(errors="replace").strip()
-        except (OSError, subprocess.TimeoutExpired) as error:
-            version = str(error)
-        mpi = identify_mpi(name if str(Path(path).parent) in _SYSTEM_FOLDERS else path, version)
-        if mpi is not None:
-            return mpi
-        others.append(f"{path} says {version.partition(chr(10))[0]!r}")
-    seen = f"; {'; '.join(others)}" if others else ""
-    raise InputError(
-        "launcher mpi: no mpirun of Open MPI or MPICH on the PATH"
-        f"{seen}; install one of them, load its module, or use --launcher ssh"
-    )
-
-
 def identify_mpi(program: str, version: str) -> MpiImplementation | None:
     open_mpi = _OPEN_MPI.search(version)
     if open_mpi:
@@ -201,7 +176,28 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
 
     @cached_property
     def mpi(self) -> MpiImplementation:
-        return find_mpi()
+        """Return the first known mpirun on the search path."""
+        others = []
+        pipe, null, together = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
+        for name in _PROGRAMS:
+            path = shutil.which(name)
+            if path is None:
+                continue
+            command, limit = [path, "--version"], _VERSION_SECONDS
+            try:
+                done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=limit, check=False)
+                version = done.stdout.decode(errors="replace").strip()
+            except (OSError, subprocess.TimeoutExpired) as error:
+                version = str(error)
+            mpi = identify_mpi(name if str(Path(path).parent) in _SYSTEM_FOLDERS else path, version)
+            if mpi is not None:
+                return mpi
+            others.append(f"{path} says {version.partition(chr(10))[0]!r}")
+        seen = f"; {'; '.join(others)}" if others else ""
+        raise InputError(
+            "launcher mpi: no mpirun of Open MPI or MPICH on the PATH"
+            f"{seen}; install one of them, load its module, or use --launcher ssh"
+        )
 
     @cached_property
     def ssh_wrapper(self) -> str | None:

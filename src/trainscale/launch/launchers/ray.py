@@ -35,15 +35,15 @@ class RayLauncher(LeasedHostsLauncher):
         return self.access.python or find_python()
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        request = self.access.request
+        access = self.access
         arguments = {
             "address": self.settings.ray_address or "",
-            "nodes": request.nodes,
-            "device": request.device,
-            "devices": request.devices,
-            "cores": request.cores_per_device,
-            "python": self.access.python,
-            "setup": self.access.setup,
+            "nodes": access.nodes,
+            "device": access.device,
+            "devices": access.devices,
+            "cores": access.cores_per_device,
+            "python": access.python,
+            "setup": access.setup,
             "program": make_callback_program(_NUMBER, address=_ADDRESS),
         }
         return [self.python, str(CLIENT), json.dumps(arguments)]

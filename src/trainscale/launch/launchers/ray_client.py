@@ -56,8 +56,25 @@ def main(request: Request) -> int:
         address = connect(request["address"])
         bundles = choose_bundles(ray.nodes(), request)
         group = placement_group(bundles, strategy="STRICT_SPREAD")
-        wait_for_group(group, bundles)
-        wait_for_actors(start_actors(group, bundles, request, address))
+        # Wait until the resources are free. Report what is missing if that takes long.
+        report_at: float | None = time.monotonic() + 5 * _POLL_SECONDS
+        while not group.wait(_POLL_SECONDS):
+            if report_at is not None and time.monotonic() > report_at:
+                report_at = None
+                available = ray.available_resources()
+                free = {name: available[name] for name in ("CPU", "GPU") if name in available} or "nothing"
+                requested = f"{len(bundles)} nodes, such as {bundles[0]}, were requested"
+                message = f"Ray has not enough free: {requested}; free in the whole cluster: {free}"
+                print_event(kind="ray", waiting=message)
+        running = start_actors(group, bundles, request, address)
+        while running:
+            for reference in ray.wait(list(running), timeout=_POLL_SECONDS)[0]:
+                node_address, _ = running.pop(reference)
+                try:
+                    message = ray.get(reference)
+                except Exception as error:
+                    message = summarise_error(error)
+                print_event(kind="ray", lost_address=node_address, lost=message)
     except Exception as error:
         is_input = isinstance(error, RequestError)
         message = str(error) if is_input or isinstance(error, ActorLost) else summarise_error(error)
@@ -135,19 +152,6 @@ def choose_bundles(nodes: list[dict[str, Any]], request: Request) -> list[Bundle
         state = f"Ray has {len(alive)} alive, of which {most} have {need}"
         raise RequestError(f"nodes {request['nodes'] or 'all'}: {state}; valid: 1 … {most}")
     return sorted(bundles, key=lambda bundle: (bundle.get("GPU", 0), bundle["CPU"]), reverse=True)[:count]
-
-
-def wait_for_group(group: Any, bundles: list[Bundle]) -> None:
-    """Wait until the resources are free. Report what is missing if that takes long."""
-    report_at: float | None = time.monotonic() + 5 * _POLL_SECONDS
-    while not group.wait(_POLL_SECONDS):
-        if report_at is not None and time.monotonic() > report_at:
-            report_at = None
-            available = ray.available_resources()
-            free = {name: available[name] for name in ("CPU", "GPU") if name in available} or "nothing"
-            requested = f"{len(bundles)} nodes, such as {bundles[0]}, were requested"
-            message = f"Ray has not enough free: {requested}; free in the whole cluster: {free}"
-            print_event(kind="ray", waiting=message)
 
 
 class HostActor:
@@ -230,19 +234,6 @@ def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_addres
         }
         results[actor.serve.remote(command, variables)] = (address, actor)
     return results
-
-
-def wait_for_actors(results: dict[Any, Any]) -> None:
-    """Wait until all actors have ended; report each that does."""
-    running = dict(results)
-    while running:
-        for reference in ray.wait(list(running), timeout=_POLL_SECONDS)[0]:
-            address, _ = running.pop(reference)
-            try:
-                message = ray.get(reference)
-            except Exception as error:
-                message = summarise_error(error)
-            print_event(kind="ray", lost_address=address, lost=message)
 
 
 if __name__ == "__main__":

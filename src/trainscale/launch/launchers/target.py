@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...cluster.allocation import MPI, choose_launcher, find_mpi_world
-from ...cluster.hosts import HostAccess, HostList, HostRequest, select_first_hosts
+from ...cluster.hosts import HostAccess, HostList, select_first_hosts
 from ...errors import InputError, explain_unknown
 from ...spec.experiment import Experiment
+from ...worker.keeper.program import MPI_PREFIXES
 from .base import Launcher
 
 if TYPE_CHECKING:
@@ -57,13 +59,11 @@ def make_launcher(
         setup=cluster.setup,
         interface=cluster.interface,
         controller=cluster.controller_address or "",
-        request=HostRequest(
-            nodes=cluster.nodes or cluster.hosts_count,
-            device=resources.device,
-            devices=resources.gpus_per_host,
-            cores_per_device=resources.cores_per_device,
-            patience_seconds=experiment.safety.timeout,
-        ),
+        nodes=cluster.nodes or cluster.hosts_count,
+        device=resources.device,
+        devices=resources.gpus_per_host,
+        cores_per_device=resources.cores_per_device,
+        patience_seconds=experiment.safety.timeout,
     )
     if mpi is not None:
         return mpi.use_access(access)
@@ -71,10 +71,26 @@ def make_launcher(
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main``, in one process of an mpirun with a launcher for its hosts, else with None."""
+    """Run ``main``. In an mpirun, rank 0 runs it with a launcher for all hosts; the other ranks are its keepers."""
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)
-    from .inside_mpi import run_inside_mpi
+    from .inside_mpi import InsideMpiLauncher, RendezvousFile, serve_as_host
 
-    return run_inside_mpi(world, arguments, main)
+    rendezvous = RendezvousFile.of(world, arguments)
+    # What it starts is no process of the MPI job, and uses all cores, without Open MPI's terminal.
+    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
+        del os.environ[name]
+    os.environ["TTY_COMPATIBLE"] = "0"
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    if world.size == 1:
+        return main(None)
+    if world.rank > 0:
+        return serve_as_host(world, rendezvous)
+    launcher = InsideMpiLauncher(world, rendezvous)
+    try:
+        launcher.hosts()  # first: if main failed before this, the others would wait
+        return main(launcher)
+    finally:
+        launcher.close()

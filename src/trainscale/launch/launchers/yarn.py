@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ...cluster.hosts import HostAccess
-from ...cluster.yarn import Application, ResourceManager, YarnClient, find_client
+from ...cluster.yarn import END_STATES, Application, ResourceManager, YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
 from ...spec.groups import YarnSettings
@@ -70,27 +70,27 @@ class YarnLauncher(LeasedHostsLauncher):
 
     @property
     def nodes(self) -> int:
-        if self.access.request.nodes is None:
+        if self.access.nodes is None:
             raise InputError("launcher yarn: how many containers? name their number by --nodes")
-        return self.access.request.nodes
+        return self.access.nodes
 
     # ---- the client
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         """Return the client's command, which takes the first of options given twice."""
-        jar, request = self.client.jar, self.access.request
-        devices = request.devices or 1
+        jar, access = self.client.jar, self.access
+        devices = access.devices or 1
         defaults = {
             "-jar": jar,
             "-appname": self.application_name,
             "-queue": self.queue,
             "-num_containers": str(self.nodes),
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
-            "-container_vcores": str(devices * (request.cores_per_device or 1)),
+            "-container_vcores": str(devices * (access.cores_per_device or 1)),
             "-timeout": str(_LONGEST_MILLISECONDS),
-            "-shell_command": make_container_command(endpoint, self.access),
+            "-shell_command": make_container_command(endpoint, access),
         }
-        if request.device == "cuda":
+        if access.device == "cuda":
             defaults["-container_resources"] = f"yarn.io/gpu={devices}"
         try:
             extra = [option for line in self.settings.yarn for option in shlex.split(line)]
@@ -110,7 +110,8 @@ class YarnLauncher(LeasedHostsLauncher):
         return {**os.environ, "HADOOP_ROOT_LOGGER": "INFO,console", "YARN_ROOT_LOGGER": "INFO,console"}
 
     def controller_address(self) -> str:
-        return self.access.controller or find_outward_address(self.client.manager_hosts)
+        hosts = [url.partition("://")[2].rpartition(":")[0] for url in self.client.managers]
+        return self.access.controller or find_outward_address(hosts)
 
     def read_output(self, process: LauncherProcess) -> None:
         """Read the application's id, and print of what containers get less than was requested."""
@@ -137,11 +138,25 @@ class YarnLauncher(LeasedHostsLauncher):
             return self.nodes
         self._checked_at = time.monotonic()
         if not self.id:
-            self._check_manager(process)
+            # Report a ResourceManager that is down, and after a while give up.
+            retries = _RETRYING.findall(process.output)
+            if not retries or self.manager.is_reachable():
+                self._unreachable_since = None
+                return self.nodes
+            server, count = retries[-1]
+            where, tries = ", ".join(self.client.managers), f"({server}, tried {int(count) + 1} times)"
+            if self._unreachable_since is None:
+                self._unreachable_since = time.monotonic()
+                _print(f"no ResourceManager answers at {where}; the client tries again {tries}")
+            elif time.monotonic() - self._unreachable_since > _DOWN_SECONDS:
+                raise TrainscaleError(
+                    f"launcher yarn: no ResourceManager answers at {where}, nor to the client {tries}"
+                    "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
+                )
             return self.nodes
         before, now = self._state, self.manager.read_application(self.id)
         self._state = now
-        if now is None or now.has_ended:
+        if now is None or now.state in END_STATES:
             return self.nodes
         if before is None or before.state != now.state:
             _print(f"{self.id} is {now.state} in queue {now.queue}")
@@ -158,23 +173,6 @@ class YarnLauncher(LeasedHostsLauncher):
         self._is_incomplete = is_incomplete
         return self.nodes
 
-    def _check_manager(self, process: LauncherProcess) -> None:
-        """Report a ResourceManager that is down; after a while, raise TrainscaleError."""
-        retries = _RETRYING.findall(process.output)
-        if not retries or self.manager.is_reachable():
-            self._unreachable_since = None
-            return
-        server, count = retries[-1]
-        where, tries = ", ".join(self.client.managers), f"({server}, tried {int(count) + 1} times)"
-        if self._unreachable_since is None:
-            self._unreachable_since = time.monotonic()
-            _print(f"no ResourceManager answers at {where}; the client tries again {tries}")
-        elif time.monotonic() - self._unreachable_since > _DOWN_SECONDS:
-            raise TrainscaleError(
-                f"launcher yarn: no ResourceManager answers at {where}, nor to the client {tries}"
-                "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
-            )
-
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """A container may use what was requested for it, whatever its machine has."""
         machines = Counter(caller.hostname for caller in callers)
@@ -185,7 +183,7 @@ class YarnLauncher(LeasedHostsLauncher):
                 " --yarn='-container_memory MB'",
                 file=sys.stderr,
             )
-        slots = self.access.request.devices or 1
+        slots = self.access.devices or 1
         return [(replace(host, slots=slots), caller) for host, caller in super().choose_hosts(callers)]
 
     # ---- what went wrong

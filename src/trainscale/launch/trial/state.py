@@ -200,15 +200,6 @@ class TrialState:
     def slowest_worker(self) -> RankState:
         return min(self.workers, key=lambda rank: (rank.result is not None, rank.step))
 
-    def has_failed_in_time(self, rank: RankState) -> bool:
-        """Return whether the rank failed before a host ended its ranks because their time was over."""
-        if rank.failed_at is None:
-            return False
-        for host, passed in self.deadlines.items():
-            if rank.failed_at >= passed - (_SAME_MOMENT_SECONDS if host != rank.host else 0.0):
-                return False
-        return True
-
     def update(self, received: ReceivedEvent, now: float) -> None:
         match received.event:
             case HostLost() as lost if self.is_measured:
@@ -223,8 +214,14 @@ class TrialState:
                 self.deadlines.setdefault(received.host if self.hosts > 1 else "", now)
             case End() as event:
                 self.kernel_kills += event.kernel_kills
-                if event.seconds > 0:
-                    self._add_load(event)
+                # Keep the load of the busiest host, because a synchronous step waits for it.
+                cores, pressure = self.machine.other_cores, self.machine.cpu_pressure
+                if event.seconds > 0 and event.machine_busy_seconds is not None:
+                    others_seconds = max(0.0, event.machine_busy_seconds - event.own_cpu_seconds)
+                    cores = max(cores or 0.0, round(others_seconds / event.seconds, 3))
+                if event.seconds > 0 and event.waited_seconds is not None:
+                    pressure = max(pressure or 0.0, round(event.waited_seconds / event.seconds, 3))
+                self.machine = replace(self.machine, other_cores=cores, cpu_pressure=pressure)
             case MemoryLimit() as event:
                 self.machine = replace(self.machine, memory_limit_bytes=event.memory_limit_bytes)
             case Epoch() as event:
@@ -250,16 +247,6 @@ class TrialState:
         note = f"ended by force after all results were in: {join_names(stayed)}"
         if note not in self.notes:  # several hosts may have reported that the time is over
             self.notes.append(note)
-
-    def _add_load(self, end: End) -> None:
-        """Keep the load of the busiest host, because a synchronous step waits for it."""
-        other_cores, cpu_pressure = self.machine.other_cores, self.machine.cpu_pressure
-        if end.machine_busy_seconds is not None:
-            others_seconds = max(0.0, end.machine_busy_seconds - end.own_cpu_seconds)
-            other_cores = max(other_cores or 0.0, round(others_seconds / end.seconds, 3))
-        if end.waited_seconds is not None:
-            cpu_pressure = max(cpu_pressure or 0.0, round(end.waited_seconds / end.seconds, 3))
-        self.machine = replace(self.machine, other_cores=other_cores, cpu_pressure=cpu_pressure)
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -333,7 +320,22 @@ def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankSt
 
 def find_failure(state: TrialState) -> Failure:
     """Return why the trial failed: a rank's own error, a lost host, a hang, or its deadline."""
-    blamed = find_blamed_rank(state)
+
+    def weigh(rank: RankState) -> int:
+        """Memory comes first, then signals, then errors, and last the consequences of another rank's end."""
+        if rank.error is not None and rank.error.error == OUT_OF_MEMORY:
+            return 0
+        if rank.error is None and (rank.exit_code or 0) < 0:
+            return 1
+        return 3 if _is_consequence(rank) else 2
+
+    # Of the ranks that failed before a host ended its ranks because their time was over.
+    in_time = []
+    for rank in (state.ranks[number] for number in state.failed_ranks):
+        margins = {host: _SAME_MOMENT_SECONDS if host != rank.host else 0.0 for host in state.deadlines}
+        if all((rank.failed_at or 0.0) < passed - margins[host] for host, passed in state.deadlines.items()):
+            in_time.append(rank)
+    blamed = min(in_time, key=weigh, default=None)
     has_own_error = blamed is not None and not _is_consequence(blamed)
     lost = state.lost_host
     if lost is not None and not has_own_error:
@@ -367,20 +369,6 @@ def find_failure(state: TrialState) -> Failure:
     (rank,) = behind
     message += f"; {rank.name} had made no progress for {still_seconds:.0f} s"
     return Failure(TIMEOUT, message, rank.rank, rank.tail, rank.host)
-
-
-def find_blamed_rank(state: TrialState) -> RankState | None:
-    """Return the first rank that failed by itself in time; memory, then signals, then errors."""
-
-    def weigh(rank: RankState) -> int:
-        if rank.error is not None and rank.error.error == OUT_OF_MEMORY:
-            return 0
-        if rank.error is None and (rank.exit_code or 0) < 0:
-            return 1
-        return 3 if _is_consequence(rank) else 2
-
-    failed = (state.ranks[number] for number in state.failed_ranks)
-    return min(filter(state.has_failed_in_time, failed), key=weigh, default=None)
 
 
 def _is_consequence(rank: RankState) -> bool:

@@ -33,8 +33,6 @@ from .state import TrialState, find_failure, find_hang
 
 _MOST_OUTPUT = 16 * 2**20  # characters in the log of a rank
 
-MEETING_PORTS = 1  # on the host of rank 0, where the workers meet
-
 HostPorts = Mapping[str, Sequence[int]]  # free ports by the name of their host
 
 _SECONDS_AFTER_FAILURE = 2.0  # the first error is not always the cause
@@ -86,7 +84,7 @@ def describe_device(device: Device) -> str:
 def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
     """Return how many ports each host needs: one a process, and one where the workers meet."""
     counts = Counter(slot.host.name for slot in slots)
-    counts[slots[0].host.name] += MEETING_PORTS
+    counts[slots[0].host.name] += 1
     return counts
 
 
