@@ -8,7 +8,7 @@ from planted import change_rank, explain_only, run, shares, small_config, trials
 
 from trainscale.questions.explain import explain
 from trainscale.questions.explain.causes import COMMUNICATION, CONTENTION, CROSSING, INPUT, SERVERS, STRAGGLERS, WORK
-from trainscale.questions.explain.explain import explain_records, fit_exchanges, fit_line
+from trainscale.questions.explain.explain import explain_records, fit_line
 from trainscale.record.trial import BatchTime, ExchangeTime, ServerResult, TrialRecord
 from trainscale.spec.config import remove_exchange
 
@@ -217,10 +217,16 @@ def test_latency_and_rate_are_fitted_to_the_slowest_rank() -> None:
         fast, slow = record.ranks
         ranks = (replace(fast, exchanges=sweep(1e-4, 4e9)), replace(slow, exchanges=sweep(2e-4, 1e9)))
         records[index] = replace(record, ranks=ranks)
-    assert fit_exchanges(records) == pytest.approx((2e-4, 1e9))
+
+    def latency_and_rate(records: list[TrialRecord]) -> tuple[float | None, float | None]:
+        exchange = explain_records(records)[0].exchange
+        assert exchange is not None
+        return exchange.latency_seconds, exchange.bytes_per_second
+
+    assert latency_and_rate(records) == pytest.approx((2e-4, 1e9))
     one_size = trials(CONFIG, 2, 0.05, rank={"exchanges": sweep(0.0, 1e9)[:1]})
-    assert fit_exchanges(one_size) == pytest.approx((0.0, 1e9)), "a rate without latency"
-    assert fit_exchanges(trials(CONFIG, 2, 0.05)) is None
+    assert latency_and_rate(one_size) == pytest.approx((0.0, 1e9)), "a rate without latency"
+    assert latency_and_rate(trials(CONFIG, 2, 0.05)) == (None, None)
 
 
 def test_a_line_never_has_a_negative_intercept_or_slope() -> None:

@@ -177,7 +177,14 @@ def compute_run_mean(record: TrialRecord, slow_ranks: Collection[int] = ()) -> R
 
 
 def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
-    means = _draw_means(sources.means)
+    import numpy as np
+
+    random, means = np.random.default_rng(_SEED), {}
+    for name, runs in sources.means.items():  # of every point: the measured mean, then bootstrapped ones
+        table = np.array([astuple(run) for run in runs])
+        chosen = random.integers(len(runs), size=(_DRAWS, len(runs)))
+        drawn = np.concatenate([table.mean(axis=0)[None], table[chosen].mean(axis=1)])
+        means[name] = RunMean(*drawn.T)
     known: list[tuple[tuple[str, ...], Any]] = []  # inseparable causes, with the level of the last
     together: list[str] = []
     for cause, level in compute_levels(sources, means).items():
@@ -185,18 +192,28 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
         if level is not None:
             known.append((tuple(together), level))
             together = []
+    tail, fewest = (1 - CONFIDENCE) / 2, min(map(len, sources.means.values()))
     # Chance can put a level above a later one; the part between them is then nothing.
     total = float(known[-1][1][0])
     parts, bound, previous = [], 0.0, 0.0
     for causes, level in known:
         upper = min(max(float(level[0]), bound), total)
+        share = (level - previous) / means[POINT].step
+        measured = Interval(float(share[0]))
+        if fewest >= LEAST_REPEATS:
+            # Limits of a bootstrap are too narrow with few repeats: they are moved apart so that the interval of a
+            # plain mean would be that of Student's t.
+            stretch = student_t(1 - tail, fewest - 1) / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
+            ends = np.quantile(share[1:], (tail, 1 - tail))
+            low, high = (measured.mean + stretch * (float(end) - measured.mean) for end in ends)
+            measured = Interval(measured.mean, low, high)
         parts.append(
             ExplainedPart(
                 series=title,
                 devices=sources.devices,
                 part=join_names(causes) + (" together" if len(causes) > 1 else ""),
                 share=(upper - bound) / total,
-                measured=_make_interval((level - previous) / means[POINT].step, sources.means),
+                measured=measured,
                 seconds=upper - bound,
                 causes=causes,
             )
@@ -256,34 +273,3 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     if sources.config.data != SYNTHETIC:
         levels[INPUT] = point.step
     return levels
-
-
-def _draw_means(runs: Mapping[str, Sequence[RunMean]]) -> dict[str, RunMean]:
-    """Return means of every point: measured, then bootstrapped."""
-    import numpy as np
-
-    random = np.random.default_rng(_SEED)
-    means = {}
-    for name, of_point in runs.items():
-        table = np.array([astuple(run) for run in of_point])
-        chosen = random.integers(len(of_point), size=(_DRAWS, len(of_point)))
-        drawn = np.concatenate([table.mean(axis=0)[None], table[chosen].mean(axis=1)])
-        means[name] = RunMean(*drawn.T)
-    return means
-
-
-def _make_interval(share: Any, runs: Mapping[str, Sequence[RunMean]]) -> Interval:
-    """Return the interval of a share and its draws, with limits if every point has three repeats.
-
-    Limits of a bootstrap are too narrow with few repeats: they are moved apart so that the interval of a plain mean
-    would be that of Student's t.
-    """
-    import numpy as np
-
-    centre, fewest = float(share[0]), min(map(len, runs.values()))
-    if fewest < LEAST_REPEATS:
-        return Interval(centre)
-    tail = (1 - CONFIDENCE) / 2
-    stretch = student_t(1 - tail, fewest - 1) / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
-    low, high = (centre + stretch * (float(end) - centre) for end in np.quantile(share[1:], (tail, 1 - tail)))
-    return Interval(centre, low, high)

@@ -213,21 +213,18 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
             times: Times = ()
             if sources.one_device:
                 alone = sources.one_device[0].trial.config
-                times = _average_by_batch(sources, alone, one_device[replace(alone, batch=0)])
+                by_batch = one_device[replace(alone, batch=0)]
+                seconds_by_batch = {alone.batch_per_device(1): list(by_batch[alone.batch])}
+                ranks = [rank for record in sources.one_device for rank in record.ranks]
+                for entry in (entry for rank in ranks for entry in rank.further_batches if entry.steps):
+                    seconds_by_batch.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
+                if config.scaling == WEAK:
+                    for batch, seconds in by_batch.items():
+                        if batch != alone.batch:
+                            seconds_by_batch.setdefault(batch, []).extend(seconds)
+                times = [(float(batch), fmean(seconds)) for batch, seconds in sorted(seconds_by_batch.items())]
             explanations.append(_explain(title, sources, times))
     return explanations
-
-
-def _average_by_batch(sources: Sources, config: Config, by_batch: dict[int, list[float]]) -> Times:
-    times = {config.batch_per_device(1): list(by_batch[config.batch])}
-    for entry in (entry for record in sources.one_device for rank in record.ranks for entry in rank.further_batches):
-        if entry.steps:
-            times.setdefault(entry.batch, []).append(entry.seconds / entry.steps)
-    if sources.config.scaling == WEAK:
-        for batch, seconds in by_batch.items():
-            if batch != config.batch:
-                times.setdefault(batch, []).extend(seconds)
-    return [(float(batch), fmean(seconds)) for batch, seconds in sorted(times.items())]
 
 
 def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
@@ -324,7 +321,22 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
     size = parameters * _BYTES_PER_PARAMETER.get(sources.config.precision, 4)
     of_exchange = [part.seconds for part in parts if set(part.causes) <= EXCHANGE]
     exposed = math.fsum(of_exchange) if of_exchange else None
-    latency, rate = fit_exchanges(sources.records) or (None, None)
+    # Latency and rate, by the slowest ranks.
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    for record in sources.records:
+        slowest: dict[int, float] = {}
+        for entry in (entry for rank in record.ranks for entry in rank.exchanges if entry.count):
+            slowest[entry.bytes] = max(slowest.get(entry.bytes, 0.0), entry.seconds / entry.count)
+        for count, seconds in slowest.items():
+            times[count].append(seconds)
+    points = [(float(count), fmean(values)) for count, values in times.items() if min(values) > 0]
+    latency = rate = None
+    if len(points) == 1:  # parameter servers of PyTorch take all gradients at once
+        latency, rate = 0.0, points[0][0] / points[0][1]
+    elif points:
+        intercept, slope = fit_line(points)
+        if slope > 0:
+            latency, rate = intercept, 1 / slope
     alone = None if latency is None or not rate else latency + size / rate
     held = [server.bytes for record in sources.records for server in record.servers if server.bytes]
     return Exchange(
@@ -337,24 +349,6 @@ def describe_exchange(sources: Sources, parts: Sequence[ExplainedPart]) -> Excha
         alone_seconds=alone,
         hidden_seconds=None if alone is None or exposed is None else max(0.0, alone - exposed),
     )
-
-
-def fit_exchanges(records: Sequence[TrialRecord]) -> tuple[float, float] | None:
-    """Return latency (s) and rate (bytes/s) by the slowest ranks."""
-    times: defaultdict[int, list[float]] = defaultdict(list)
-    for record in records:
-        slowest: dict[int, float] = {}
-        for entry in (entry for rank in record.ranks for entry in rank.exchanges if entry.count):
-            slowest[entry.bytes] = max(slowest.get(entry.bytes, 0.0), entry.seconds / entry.count)
-        for size, seconds in slowest.items():
-            times[size].append(seconds)
-    points = [(float(size), fmean(values)) for size, values in times.items() if min(values) > 0]
-    if not points:
-        return None
-    if len(points) == 1:  # parameter servers of PyTorch take all gradients at once
-        return 0.0, points[0][0] / points[0][1]
-    latency, slope = fit_line(points)
-    return (latency, 1 / slope) if slope > 0 else None
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -94,49 +94,47 @@ class SlowRank:
 
 def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
     records = [record for record in records if len(record.ranks) > 1]
-    if not records:
-        return ()
-    numbers = set.intersection(*({rank.rank for rank in record.ranks} for record in records))
-    slow = [entry for number in sorted(numbers) if (entry := _judge_rank(records, number))]
+    slow = []
+    for number, own in sorted(_group_by_rank(records).items()):
+        if len(own) < len(records):
+            continue
+        others, factors, changes = [], [], []
+        lacks_core = has_comparable_cores(records[0].trial.config)  # in every trial
+        for record, rank in zip(records, own, strict=False):
+            rest = [other for other in record.ranks if other.rank != number]
+            others += rest
+            steps = [compute_rank_step(record, other) for other in rest]
+            factors.append(compute_rank_step(record, rank) / median_low(steps))
+            share = compute_core_share([rank])
+            shares = [known for other in rest if (known := compute_core_share([other])) is not None]
+            lacks_core &= share is not None and bool(shares) and share < FULL_CORE * median_low(shares)
+            if (change := _find_change(rank, rest)) is not None:
+                changes.append(change)
+        # It is slower in every repeat, and would be in others: its interval lies above the bound.
+        low = mean_interval([math.log(factor) for factor in factors]).low
+        is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
+        if not lacks_core and not (fmean(factors) > _SLOWER and is_slower):
+            continue
+        since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(records) else None
+        waits = [rank.core_wait_seconds / rank.window_seconds for rank in own if rank.core_wait_seconds is not None]
+        loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
+        slow.append(
+            SlowRank(
+                rank=number,
+                host=own[-1].host,
+                factor=fmean(factors),
+                core_share=compute_core_share(own),
+                others_core_share=compute_core_share(others),
+                core_wait_share=fmean(waits) if waits else None,
+                other_cores=median(loads) if loads else None,
+                gpu_mhz=compute_mean_clock(own),
+                others_gpu_mhz=compute_mean_clock(others),
+                limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
+                since_step=since + 1 if since else None,
+                since_seconds=fmean(math.fsum(rank.step_seconds[:since]) for rank in own) if since else None,
+            )
+        )
     return tuple(sorted(slow, key=lambda entry: -entry.factor))
-
-
-def _judge_rank(records: Sequence[TrialRecord], number: int) -> SlowRank | None:
-    own, others, factors, changes = [], [], [], []
-    lacks_core = has_comparable_cores(records[0].trial.config)  # in every trial
-    for record in records:
-        rank = next(rank for rank in record.ranks if rank.rank == number)
-        rest = [rank for rank in record.ranks if rank.rank != number]
-        own.append(rank)
-        others += rest
-        factors.append(compute_rank_step(record, rank) / median_low(compute_rank_step(record, other) for other in rest))
-        share = compute_core_share([rank])
-        shares = [known for other in rest if (known := compute_core_share([other])) is not None]
-        lacks_core &= share is not None and bool(shares) and share < FULL_CORE * median_low(shares)
-        if (change := _find_change(rank, rest)) is not None:
-            changes.append(change)
-    # It is slower in every repeat, and would be in others: its interval lies above the bound.
-    low = mean_interval([math.log(factor) for factor in factors]).low
-    is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
-    if not lacks_core and not (fmean(factors) > _SLOWER and is_slower):
-        return None
-    since = round(median(changes)) if len(changes) > _SHARE_OF_REPEATS * len(records) else None
-    waits = [rank.core_wait_seconds / rank.window_seconds for rank in own if rank.core_wait_seconds is not None]
-    loads = [record.machine.other_cores for record in records if record.machine.other_cores is not None]
-    return SlowRank(
-        rank=number,
-        host=own[-1].host,
-        factor=fmean(factors),
-        core_share=compute_core_share(own),
-        others_core_share=compute_core_share(others),
-        core_wait_share=fmean(waits) if waits else None,
-        other_cores=median(loads) if loads else None,
-        gpu_mhz=compute_mean_clock(own),
-        others_gpu_mhz=compute_mean_clock(others),
-        limited_gpu=next((gpu for gpu in find_limited_gpus(records) if gpu.rank == number), None),
-        since_step=since + 1 if since else None,
-        since_seconds=fmean(math.fsum(rank.step_seconds[:since]) for rank in own) if since else None,
-    )
 
 
 def _group_by_rank(records: Sequence[TrialRecord]) -> dict[int, list[RankSample]]:

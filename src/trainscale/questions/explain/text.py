@@ -136,7 +136,8 @@ def _describe_limit(gpu: LimitedGpu) -> str:
 
 def render_document(points: Sequence[PointExplanation], command: str, form: str) -> str:
     """Return the explanation as ``text`` or ``markdown``."""
-    filters = (("escape", escape), ("percents", round_to_percents), ("wrap", _wrap))
+    wrapper = textwrap.TextWrapper(COLUMNS, "  ", "    ", break_long_words=False, break_on_hyphens=False)
+    filters = (("escape", escape), ("percents", round_to_percents), ("wrap", wrapper.fill))
     text = load_template(__package__, f"document.{form}.j2", filters).render(
         points=points,
         command=command,
@@ -147,17 +148,6 @@ def render_document(points: Sequence[PointExplanation], command: str, form: str)
         verdict=describe_verdict,
     )
     return re.sub(" +$", "", text, flags=re.MULTILINE)
-
-
-def _wrap(text: str) -> str:
-    return textwrap.fill(
-        text,
-        COLUMNS,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def render_json(points: Sequence[PointExplanation], command: str) -> str:
