@@ -28,7 +28,7 @@ from trainscale.questions.compare.compare import (
     match_sides,
 )
 from trainscale.questions.compare.sides import BY_BUDGET, Side, select_series
-from trainscale.questions.compare.text import describe_curve
+from trainscale.questions.compare.text import say
 from trainscale.record.parity import WitnessVerdict
 from trainscale.record.run import RecordedMachine
 from trainscale.record.trial import Failure
@@ -214,7 +214,9 @@ def test_a_network_that_failed_everywhere_is_named_beside_one_that_did_not() -> 
     failed = make_side({1: [], 2: []})
     comparison = compare_pairs([(LADDER, side(0.9, 0.9, 0.9)), (failed, failed)])
     assert [curve.verdict for curve in comparison.curves] == [SLOWER, UNKNOWN]
-    assert describe_curve(comparison.curves[1], 0.02).startswith("nothing to compare: no device count has a result")
+    assert say("describe_curve", comparison.curves[1], 0.02).startswith(
+        "nothing to compare: no device count has a result"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ...report.documents import (
     split_paragraphs,
 )
 from ...worker.type_aliases import JsonObject
-from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question, Work
+from .best import COST, EFFICIENCY, MEMORY, SPEED, TIME, BestChoice, BestChoices, Candidate, Question
 
 # Schema history
 #     1  first version
@@ -47,37 +47,34 @@ _MEANINGS = {
 
 
 def make_sections(best: BestChoices) -> list[Section]:
-    return [Section(work.title, list_sentences(work), _make_grid(work, best.question)) for work in best.works]
-
-
-def _make_grid(work: Work, question: Question) -> Grid | None:
-    if not work.leaders:
-        return None
+    question, sections = best.question, []
     heading, write = _VALUES.get(question.by, ("", None))
     cost = "cost/million" if question.price and question.by != COST else ""
-    energy = "Wh/million" if any(leader.energy_per_million for leader in work.leaders) else ""
-    unit = work.leaders[0].unit
-    header = ("devices", "best configuration", heading, f"{unit}/s", "±", cost, energy, "repeats")
-    rows = [
-        (
-            numbers.format_integer(leader.devices),
-            leader.name,
-            write(leader.value) if write and leader.value else numbers.MISSING,
-            numbers.format_number(leader.samples_per_second.mean),
-            numbers.format_plus_minus(leader.samples_per_second),
-            _format_cost(leader.cost_per_million),
-            _format_cost(leader.energy_per_million),
-            numbers.format_integer(len(leader.good)),
-        )
-        for leader in work.leaders
-    ]
-    shown = [index for index, name in enumerate(header) if name]
-    return Grid(work.title, header, tuple(rows), left=(1,)).select(shown)
-
-
-def list_sentences(work: Work) -> list[str]:
-    template = load_template(__package__, "sentences.j2")
-    return split_paragraphs(template.render(work=work, name_tied=_name_tied, cost=_format_cost))
+    for work in best.works:
+        rows = [
+            (
+                numbers.format_integer(leader.devices),
+                leader.name,
+                write(leader.value) if write and leader.value else numbers.MISSING,
+                numbers.format_number(leader.samples_per_second.mean),
+                numbers.format_plus_minus(leader.samples_per_second),
+                _format_cost(leader.cost_per_million),
+                _format_cost(leader.energy_per_million),
+                numbers.format_integer(len(leader.good)),
+            )
+            for leader in work.leaders
+        ]
+        grid = None
+        if rows:
+            energy = "Wh/million" if any(leader.energy_per_million for leader in work.leaders) else ""
+            unit = f"{work.leaders[0].unit}/s"
+            header = ("devices", "best configuration", heading, unit, "±", cost, energy, "repeats")
+            shown = [index for index, name in enumerate(header) if name]
+            grid = Grid(work.title, header, tuple(rows), left=(1,)).select(shown)
+        template = load_template(__package__, "sentences.j2")
+        text = template.render(work=work, name_tied=_name_tied, cost=_format_cost)
+        sections.append(Section(work.title, split_paragraphs(text), grid))
+    return sections
 
 
 def _name_tied(choice: BestChoice) -> str:

@@ -364,7 +364,13 @@ def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
         needed = "two frameworks are compared if both are proven to train the same network"
         differences.append(Difference("parity", "parity", a.parity, b.parity, needed))
     # A side that did not do its work, or has not proven it while the other has, is not compared.
-    ours, theirs = (_find_worst_witness(side, common) for side in (a, b))
+    worst = []
+    for side in (a, b):
+        points = [side.points[count] for count in common]
+        states = {point.witness or UNCHECKED for point in points if side.values[point.devices]}
+        states |= {failure.kind for point in points for failure in point.failures}
+        worst.append(next((state for state in (REFUTED, UNPROVEN, UNCHECKED) if state in states), PROVEN))
+    ours, theirs = worst
     if ours != theirs or ours == REFUTED:
         differences.append(Difference("witness", "witness", ours, theirs, "a refuted trial did not do its work"))
     for name in ("measurement", "versions", "machine"):
@@ -397,16 +403,6 @@ def compare_configs(a: Config, b: Config) -> list[Difference]:
 
 def list_common_devices(a: Side, b: Side) -> list[int]:
     return sorted(a.points.keys() & b.points.keys())
-
-
-def _find_worst_witness(side: Side, devices: Sequence[int]) -> str:
-    states = set()
-    for point in (side.points[count] for count in devices):
-        if any(failure.kind == REFUTED for failure in point.failures):
-            return REFUTED
-        if side.values[point.devices]:
-            states.add(point.witness or UNCHECKED)
-    return next((state for state in (UNPROVEN, UNCHECKED) if state in states), PROVEN)
 
 
 def _is_same_version(name: str, a: str, b: str) -> bool:

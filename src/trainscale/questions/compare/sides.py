@@ -33,6 +33,7 @@ HOST_GPUS = "GPUs of a host"  # a key of Side.machine
 RESULTS_SCHEMA = 1  # of results.json, the newest that is understood
 
 _SPEED_KEY = "_per_second_cluster"  # of a point in results.json; the unit of the network precedes it
+_POINT_KEYS = ("devices", "hosts", "batch_per_device", "global_batch", "repeats", "failures", "flags")
 _SPEEDS = (1e-6, 1e15)  # per second; nothing trains slower or faster
 _WIDEST = 10.0  # end of an interval over means; three positive values reach 7.3 at most
 _BUSY = "the machine was busy"  # a results.json of version 0.1 has only this flag
@@ -172,11 +173,28 @@ def read_results(source: str, text: bytes) -> list[Side]:
         check_schema(values, RESULTS_SCHEMA, source)
         results = convert(values, _SavedResults)
         for saved in results.series:
-            config = Config.from_dict(saved.config)
-            read = [_read_point(saved.title, config, point) for point in saved.points]
-            points = tuple(point for point, _ in read)
-            series = Series(title=saved.title, config=config, points=points, versions=saved.versions)
-            loads = {point.devices: other_cores for point, other_cores in read if point.ok}
+            config, points, loads = Config.from_dict(saved.config), [], {}
+            for values in saved.points:
+                keys = [key for key in values if key.endswith(_SPEED_KEY) and not key.startswith("jitter_")]
+                known = {name: values[name] for name in _POINT_KEYS if name in values}
+                known |= {"series": saved.title, "config": config, "verdict": values.get("witness")}
+                if keys:
+                    known |= {"unit": keys[0].removesuffix(_SPEED_KEY), "samples_per_second": values[keys[0]]}
+                point = convert(known, Point)
+                if min(point.devices, point.hosts, point.repeats + 1) < 1:
+                    raise DecodingError(f"{saved.title}: a number of devices, hosts or repeats is too small")
+                if speed := point.samples_per_second:
+                    low, high = (speed.mean if end is None else end for end in (speed.low, speed.high))
+                    is_ordered = (2 - _WIDEST) * speed.mean <= low <= speed.mean <= high <= _WIDEST * speed.mean
+                    if not (is_ordered and _SPEEDS[0] <= speed.mean <= _SPEEDS[1]):
+                        stated = f"{speed.mean:g} ({speed.low} to {speed.high})"
+                        where = f"{saved.title}, {point.devices} devices"
+                        raise DecodingError(f"{where}: {stated} is not the interval of a speed")
+                points.append(point)
+                other_cores = convert(values.get("other_cores", []), list[float])
+                if point.ok:
+                    loads[point.devices] = other_cores
+            series = Series(title=saved.title, config=config, points=tuple(points), versions=saved.versions)
             parity = convert((saved.parity or {}).get("state", UNCHECKED), str)
             sides.append(replace(_make_side(source, results.run, series, loads), parity=parity))
     except (DecodingError, TypeError) as error:
@@ -184,27 +202,6 @@ def read_results(source: str, text: bytes) -> list[Side]:
     if not sides:
         raise InputError(f"{source}: there is no series in it")
     return sides
-
-
-def _read_point(title: str, config: Config, values: JsonObject) -> tuple[Point, list[float]]:
-    keys = [key for key in values if key.endswith(_SPEED_KEY) and not key.startswith("jitter_")]
-    names = ("devices", "hosts", "batch_per_device", "global_batch", "repeats", "failures", "flags")
-    known = {name: values[name] for name in names if name in values}
-    known |= {"series": title, "config": config, "verdict": values.get("witness")}
-    if keys:
-        known |= {"unit": keys[0].removesuffix(_SPEED_KEY), "samples_per_second": values[keys[0]]}
-    point = convert(known, Point)
-    if min(point.devices, point.hosts, point.repeats + 1) < 1:
-        raise DecodingError(f"{title}: a number of devices, hosts or repeats is too small")
-    if speed := point.samples_per_second:
-        low, high = (speed.mean if end is None else end for end in (speed.low, speed.high))
-        is_ordered = (2 - _WIDEST) * speed.mean <= low <= speed.mean <= high <= _WIDEST * speed.mean
-        if not (is_ordered and _SPEEDS[0] <= speed.mean <= _SPEEDS[1]):
-            raise DecodingError(
-                f"{title}, {point.devices} devices: {speed.mean:g} ({speed.low} to {speed.high})"
-                " is not the interval of a speed"
-            )
-    return point, convert(values.get("other_cores", []), list[float])
 
 
 def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[int, Sequence[float]]) -> Side:

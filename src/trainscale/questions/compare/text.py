@@ -8,7 +8,7 @@ from ...analyse.statistics import CONFIDENCE, LEAST_REPEATS, MOST_REPEATS, Inter
 from ...report import numbers, wording
 from ...report.documents import Grid, encode_json, escape, join_lines, load_template, pick, split_paragraphs
 from ...worker.type_aliases import JsonObject
-from .compare import FAIL, FASTER, PASS, SAME, SLOWER, UNKNOWN, ComparisonPoint, Curve, RunComparison
+from .compare import FAIL, FASTER, PASS, SAME, SLOWER, UNKNOWN, Curve, RunComparison
 from .sides import EFFICIENCY, Side
 
 # Schema history
@@ -18,74 +18,6 @@ _PERCENT = f"{numbers.THIN}%"
 _OUTCOMES = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "cannot tell"}
 _OF_SPEEDS = {FASTER: "faster", SLOWER: "slower", SAME: "same", UNKNOWN: "cannot tell"}
 _OF_EFFICIENCIES = {**_OF_SPEEDS, FASTER: "higher", SLOWER: "lower"}
-
-
-# ---- sentences: templates/sentences.j2 has them as macros
-
-
-def make_headline(comparison: RunComparison) -> str:
-    return _say("headline", comparison.verdict, comparison.curves)
-
-
-def describe_curve(curve: Curve, margin: float) -> str:
-    return _say("describe_curve", curve, margin)
-
-
-def describe_gate(comparison: RunComparison) -> str:
-    return _say("describe_gate", comparison) if comparison.gate else ""
-
-
-def explain_intervals(comparison: RunComparison) -> str:
-    return _say("explain_intervals", comparison)
-
-
-def list_notes(comparison: RunComparison) -> list[str]:
-    words = {"devices": _join_devices, "list_losses": _list_losses}
-    text = load_template(__package__, "notes.j2").render(comparison=comparison, **words)
-    return list(dict.fromkeys(split_paragraphs(text)))
-
-
-def describe_side(side: Side) -> str:
-    date = side.date[:16].replace("T", " ")
-    return " · ".join(part for part in (side.source, side.title, date) if part)
-
-
-def _say(sentence: str, *about: object) -> str:
-    words = {
-        "devices": _join_devices,
-        "find_widest": _find_widest,
-        "least_repeats": LEAST_REPEATS,
-        "limits": _format_change_limits,
-        "most_repeats": MOST_REPEATS,
-        "name": _name_verdict,
-        "percent": _PERCENT,
-        "ratio": _format_ratio,
-        "reach": _format_reach,
-        "share": _format_share,
-    }
-    macros = load_template(__package__, "sentences.j2", _FILTERS).make_module(words)
-    return join_lines(getattr(macros, sentence)(*about))
-
-
-def _name_verdict(verdict: str, curve: Curve) -> str:
-    return (_OF_EFFICIENCIES if curve.b.has_efficiencies else _OF_SPEEDS)[verdict]
-
-
-def _list_losses(curve: Curve) -> list[str]:
-    losses = []
-    for point in curve.points:
-        if point.is_lost:
-            lost = curve.b.points[point.devices]
-            reason = f"{lost.status}: {lost.reason}".removesuffix(": ")
-            losses.append(f"B has no result at {_join_devices([point.devices])} ({reason}), where A has")
-    return losses
-
-
-_FILTERS = (("losses", _list_losses),)
-
-
-def _find_widest(points: Sequence[ComparisonPoint]) -> ComparisonPoint:
-    return max(points, key=lambda point: (point.ratio and point.ratio.relative) or 0.0)
 
 
 # ---- numbers
@@ -125,6 +57,54 @@ def _format_change_limits(ratio: Interval) -> str:
 def _format_reach(curves: Sequence[Curve]) -> str:
     reach = max(curve.within for curve in curves if curve.within is not None)
     return _format_share(math.ceil(reach * 1000 - 1e-9) / 1000)
+
+
+# ---- sentences
+
+
+def describe_side(side: Side) -> str:
+    date = side.date[:16].replace("T", " ")
+    return " · ".join(part for part in (side.source, side.title, date) if part)
+
+
+def _name_verdict(verdict: str, curve: Curve) -> str:
+    return (_OF_EFFICIENCIES if curve.b.has_efficiencies else _OF_SPEEDS)[verdict]
+
+
+def _list_losses(curve: Curve) -> list[str]:
+    losses = []
+    for point in curve.points:
+        if point.is_lost:
+            lost = curve.b.points[point.devices]
+            reason = f"{lost.status}: {lost.reason}".removesuffix(": ")
+            losses.append(f"B has no result at {_join_devices([point.devices])} ({reason}), where A has")
+    return losses
+
+
+_WORDS: dict[str, object] = {
+    "devices": _join_devices,
+    "find_widest": lambda points: max(points, key=lambda point: point.ratio.relative or 0.0),
+    "least_repeats": LEAST_REPEATS,
+    "limits": _format_change_limits,
+    "list_losses": _list_losses,
+    "most_repeats": MOST_REPEATS,
+    "name": _name_verdict,
+    "percent": _PERCENT,
+    "ratio": _format_ratio,
+    "reach": _format_reach,
+    "share": _format_share,
+}
+
+
+def say(sentence: str, *about: object) -> str:
+    """Return what a macro of templates/sentences.j2 says."""
+    macros = load_template(__package__, "sentences.j2").make_module(_WORDS)
+    return join_lines(getattr(macros, sentence)(*about))
+
+
+def list_notes(comparison: RunComparison) -> list[str]:
+    text = load_template(__package__, "notes.j2").render(comparison=comparison, **_WORDS)
+    return list(dict.fromkeys(split_paragraphs(text)))
 
 
 # ---- documents
@@ -171,69 +151,65 @@ def print_text(comparison: RunComparison) -> None:
         show(f"A  {describe_side(curve.a)}")
         show(f"B  {describe_side(curve.b)}\n")
         console.print(make_curve_grid(curve, comparison), highlight=False)
-        show(describe_curve(curve, comparison.margin) + "\n", "bold")
-    show(explain_intervals(comparison), "dim")
+        show(say("describe_curve", curve, comparison.margin) + "\n", "bold")
+    show(say("explain_intervals", comparison), "dim")
     for note in list_notes(comparison):
         show(f"note: {note}")
     if len(comparison.curves) > 1:
-        show(f"\nall curves: {make_headline(comparison)}", "bold")
+        show(f"\nall curves: {say('headline', comparison.verdict, comparison.curves)}", "bold")
     if comparison.gate:
-        show(f"\n{describe_gate(comparison)}", "bold")
+        show(f"\n{say('describe_gate', comparison)}", "bold")
 
 
 def render_markdown(comparison: RunComparison) -> str:
-    blocks = [f"### trainscale compare: {escape(make_headline(comparison))}\n"]
+    blocks = [f"### trainscale compare: {escape(say('headline', comparison.verdict, comparison.curves))}\n"]
     if comparison.gate:
-        blocks.append(f"**{escape(describe_gate(comparison))}**\n")
+        blocks.append(f"**{escape(say('describe_gate', comparison))}**\n")
     for curve in comparison.curves:
         blocks.append(f"- A: {escape(describe_side(curve.a))}\n- B: {escape(describe_side(curve.b))}\n")
-        blocks.append(escape(describe_curve(curve, comparison.margin)) + "\n")
+        blocks.append(escape(say("describe_curve", curve, comparison.margin)) + "\n")
         blocks.append(make_curve_grid(curve, comparison).to_markdown())
-    blocks.append(escape(explain_intervals(comparison)))
+    blocks.append(escape(say("explain_intervals", comparison)))
     if notes := list_notes(comparison):
         blocks += ["", *(f"- {escape(note)}" for note in notes)]
     return "\n".join(blocks) + "\n"
 
 
 def render_json(comparison: RunComparison, exit_code: int) -> str:
-    gate = comparison.gate
-    of_gate = {"outcome": comparison.outcome, "sentence": describe_gate(comparison)}
+    curves = []
+    for curve in comparison.curves:
+        encoded: JsonObject = {}
+        for name, side in (("a", curve.a), ("b", curve.b)):
+            encoded[name] = {**pick(side, "source title"), "date": side.date or None}
+            if side.citation:
+                encoded[name]["citation"] = side.citation
+        points = []
+        for point in curve.points:
+            names = "devices ratio efficiency_ratio verdict outcome repeats_for_verdict repeats_for_gate"
+            points.append(pick(point, names))
+            for name, side, value in (("a", curve.a, point.a), ("b", curve.b, point.b)):
+                points[-1][name] = {
+                    **pick(side.points[point.devices], "hosts status"),
+                    "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
+                    "repeats": value.repeats if value else 0,
+                }
+        encoded |= {**pick(curve.b, "unit quantity"), **pick(curve, "verdict within only_a only_b")}
+        encoded["sentence"] = say("describe_curve", curve, comparison.margin)
+        encoded["differences"] = [pick(difference, "name field a b") for difference in curve.differences]
+        curves.append({**encoded, "points": points})
+    gate = None
+    if comparison.gate:
+        of_gate = {"outcome": comparison.outcome, "sentence": say("describe_gate", comparison)}
+        gate = {**pick(comparison.gate, "kind bound"), **of_gate}
     document = {
         "schema": SCHEMA,
         **pick(comparison, "verdict margin"),
-        "headline": make_headline(comparison),
+        "headline": say("headline", comparison.verdict, comparison.curves),
         "confidence": CONFIDENCE,
         "confidence_per_point": comparison.confidence,
-        "gate": {**pick(gate, "kind bound"), **of_gate} if gate else None,
+        "gate": gate,
         "exit_code": exit_code,
-        "curves": [_encode_curve(curve, comparison.margin) for curve in comparison.curves],
+        "curves": curves,
         "notes": list_notes(comparison),
     }
     return encode_json(document)
-
-
-def _encode_curve(curve: Curve, margin: float) -> JsonObject:
-    sides: JsonObject = {}
-    for name, side in (("a", curve.a), ("b", curve.b)):
-        sides[name] = {**pick(side, "source title"), "date": side.date or None}
-        if side.citation:
-            sides[name]["citation"] = side.citation
-    points = []
-    for point in curve.points:
-        names = "devices ratio efficiency_ratio verdict outcome repeats_for_verdict repeats_for_gate"
-        encoded = pick(point, names)
-        for name, side, value in (("a", curve.a, point.a), ("b", curve.b, point.b)):
-            encoded[name] = {
-                **pick(side.points[point.devices], "hosts status"),
-                "efficiency" if side.has_efficiencies else "per_second": value.mean if value else None,
-                "repeats": value.repeats if value else 0,
-            }
-        points.append(encoded)
-    return {
-        **sides,
-        **pick(curve.b, "unit quantity"),
-        **pick(curve, "verdict within only_a only_b"),
-        "sentence": describe_curve(curve, margin),
-        "differences": [pick(difference, "name field a b") for difference in curve.differences],
-        "points": points,
-    }
