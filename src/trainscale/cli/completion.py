@@ -37,7 +37,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "despite": "questions.compare.compare.NAMES",
     "env create names": "cluster.environments.DEFINITIONS",
     "env remove names": "cluster.environments.DEFINITIONS",
-    "export to": "export.base.list_exporter_names",
+    "export to": "export.base.list_exporters",
     "report format": "report.options.FORMATS",
     "data get name": "cluster.datasets.PUBLISHED",
     "data check sets": ("mnist", "cifar10", "imagefolder"),

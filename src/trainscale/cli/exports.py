@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..errors import InputError, TrainscaleError
-from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporter_names, load_exporter
+from ..export.base import DEFAULT_PROJECT, EXPORTERS, Destination, list_exporters, load_exporter
 from ..launch.notebook_host import NotebookRequest
 from ..launch.notebooks import JupyterTarget, open_notebook
 from ..measure.watching import copy_journal
@@ -33,7 +33,7 @@ def export(argv: list[str]) -> int:
     parser = Parser("export")
     add = parser.add
     add("directories", "DIR", "directories of runs", nargs="+", type=Path)
-    further = [name for name in list_exporter_names() if name not in EXPORTERS]
+    further = [name for name in list_exporters() if name not in EXPORTERS]
     plugins = f"; of plug-ins: {', '.join(further)}" if further else ""
     add("--to", "FORMAT", f"{', '.join(EXPORTERS)}{plugins}")
     add("-o --output", "FILE", "the file (default: standard output); for mlflow the tracking URI, for wandb the folder")
@@ -45,7 +45,7 @@ def export(argv: list[str]) -> int:
     )
     options = parser.read(argv)
     if options.to is None:
-        raise InputError(f"--to: no format is named; valid: {', '.join(list_exporter_names())}")
+        raise InputError(f"--to: no format is named; valid: {', '.join(list_exporters())}")
     exporter = load_exporter(options.to)
     runs = [Run(directory, _on_damage=warn_of_damage) for directory in options.directories]
     for run in runs:

@@ -69,14 +69,15 @@ def describe_file(path: Path, runs: Sequence[Run]) -> str:
     return f"{path}: {format_count(trials, 'trial')} of {format_count(len(runs), 'run')}\n"
 
 
-def list_exporter_names() -> tuple[str, ...]:
-    """Return all names, those of trainscale first. A plug-in cannot take one of these."""
-    return tuple(_list_references())
+def list_exporters() -> dict[str, str]:
+    """Return "module:class" by name, those of trainscale first. A plug-in cannot take one of their names."""
+    plugins = {plugin.name: plugin.reference for plugin in load_plugins() if plugin.kind == EXPORTER}
+    return EXPORTERS | plugins | EXPORTERS  # the first give the order, the last win
 
 
 def load_exporter(name: str) -> Exporter:
     """Import an exporter. An InputError says why one of a plug-in cannot be used."""
-    references = _list_references()
+    references = list_exporters()
     if name in _RECIPES and name not in references:
         raise InputError(
             f"--to {name}: trainscale no longer writes this format; docs/export.md, section {_RECIPES[name]}, has a"
@@ -94,11 +95,6 @@ def load_exporter(name: str) -> Exporter:
     if not (isinstance(loaded, type) and issubclass(loaded, Exporter)) or inspect.isabstract(loaded):
         raise InputError(f"--to {name}: {references[name]} is not a class that implements Exporter")
     return loaded()
-
-
-def _list_references() -> dict[str, str]:
-    plugins = {plugin.name: plugin.reference for plugin in load_plugins() if plugin.kind == EXPORTER}
-    return EXPORTERS | plugins | EXPORTERS  # the first give the order, the last win
 
 
 def import_package(name: str, purpose: str, distribution: str = "") -> Any:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
-from ..analyse.series import Interval, Point, Series, column, make_point, summarise_memory
+from ..analyse.series import Interval, Series, column, make_point, summarise_memory
 from ..analyse.throughput import compute_energy_per_sample, list_speeds
 from ..record.decoding import find_first_line
-from ..record.run import Provenance, RecordedMachine, RunInfo
+from ..record.run import RecordedMachine, RunInfo
 from ..record.trial import TrialRecord
 from ..report.columns import COLUMN
 from ..report.documents import pick
@@ -151,53 +151,50 @@ def make_rows(
     points = {point.key: point for series in by_config.values() for point in series.points}
     provenance = info.read_provenance()
     for record in records:
-        yield _make_row(name, provenance, record, by_config[record.trial.config], points[record.trial.point])
-
-
-def _make_row(run: str, provenance: Provenance, record: TrialRecord, series: Series, point: Point) -> TrialRow:
-    trial, ranks, failure = record.trial, record.ranks, record.failure
-    # The machine of rank 0. Host names are not in the table, because tables are passed on.
-    host = ranks[0].host if ranks else ""
-    machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
-    alone, speeds = make_point([record]), list_speeds([record])
-    values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
-    for name in _OF_POINTS:
-        value = COLUMN[name].read(series, alone)
-        values[name] = value.mean if isinstance(value, Interval) else value
-    values |= pick(trial, "repeat short")
-    values |= pick(record, "started warmup steps parameters seconds")
-    values |= pick(record.machine, "other_cores cpu_pressure")
-    values |= pick(machine, "cpu cores memory_gib gpu_driver system")
-    values |= {name: value for name, value in summarise_memory([record]).items() if name in values}
-    values |= {
-        "run": run,
-        "trial": trial.key,
-        "reason": find_first_line(failure.message) if failure else None,
-        "flags": "",
-        "compilation": record.compilation or None,
-        "witness": record.witness.state if record.witness else None,
-        "framework_version": next(iter(record.versions.values()), None),
-        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-        "trainscale_version": provenance.trainscale,
-        "trainscale_commit": provenance.commit,
-        "run_date": provenance.date,
-        "command": provenance.command,
-        "gpus": len(machine.gpus),
-        "gpu": machine.gpus[0] if machine.gpus else None,
-    }
-    if speeds:
+        series = by_config[record.trial.config]
+        trial, ranks, failure = record.trial, record.ranks, record.failure
+        # The machine of rank 0. Host names are not in the table, because tables are passed on.
+        host = ranks[0].host if ranks else ""
+        machine = (provenance.hosts or {}).get(host) or provenance.machine or RecordedMachine()
+        alone, speeds = make_point([record]), list_speeds([record])
+        values: dict[str, Any] = dict.fromkeys(_HINTS)  # what is not set below does not exist
+        for column_name in _OF_POINTS:
+            value = COLUMN[column_name].read(series, alone)
+            values[column_name] = value.mean if isinstance(value, Interval) else value
+        values |= pick(trial, "repeat short")
+        values |= pick(record, "started warmup steps parameters seconds")
+        values |= pick(record.machine, "other_cores cpu_pressure")
+        values |= pick(machine, "cpu cores memory_gib gpu_driver system")
+        values |= {key: value for key, value in summarise_memory([record]).items() if key in values}
         values |= {
-            "flags": "; ".join(point.flags),
-            "samples": sum(rank.samples for rank in ranks),
-            "window_seconds": max(rank.window_seconds for rank in ranks),
-            "samples_per_second_per_device": speeds[0] / trial.devices,
-            "energy_joules_per_sample": compute_energy_per_sample(record),
+            "run": name,
+            "trial": trial.key,
+            "reason": find_first_line(failure.message) if failure else None,
+            "flags": "",
+            "compilation": record.compilation or None,
+            "witness": record.witness.state if record.witness else None,
+            "framework_version": next(iter(record.versions.values()), None),
+            "versions": ", ".join(f"{package} {version}" for package, version in record.versions.items()),
+            "trainscale_version": provenance.trainscale,
+            "trainscale_commit": provenance.commit,
+            "run_date": provenance.date,
+            "command": provenance.command,
+            "gpus": len(machine.gpus),
+            "gpu": machine.gpus[0] if machine.gpus else None,
         }
-    gpus = [rank.gpu for rank in ranks if rank.gpu]
-    if gpus:
-        watts = [gpu.watts_mean for gpu in gpus if gpu.watts_mean is not None]
-        values["gpu_watts"] = sum(watts) if watts and len(watts) == len(ranks) else None
-        degrees = [gpu.celsius_max for gpu in gpus if gpu.celsius_max is not None]
-        values["gpu_celsius_max"] = max(degrees, default=None)
-        values["gpu_limited_share"] = max(gpu.limited_share for gpu in gpus)
-    return TrialRow(**values)
+        if speeds:
+            values |= {
+                "flags": "; ".join(points[trial.point].flags),
+                "samples": sum(rank.samples for rank in ranks),
+                "window_seconds": max(rank.window_seconds for rank in ranks),
+                "samples_per_second_per_device": speeds[0] / trial.devices,
+                "energy_joules_per_sample": compute_energy_per_sample(record),
+            }
+        gpus = [rank.gpu for rank in ranks if rank.gpu]
+        if gpus:
+            watts = [gpu.watts_mean for gpu in gpus if gpu.watts_mean is not None]
+            values["gpu_watts"] = sum(watts) if watts and len(watts) == len(ranks) else None
+            degrees = [gpu.celsius_max for gpu in gpus if gpu.celsius_max is not None]
+            values["gpu_celsius_max"] = max(degrees, default=None)
+            values["gpu_limited_share"] = max(gpu.limited_share for gpu in gpus)
+        yield TrialRow(**values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from .causes import (
     find_sources,
     split_step,
 )
-from .ranks import GpuClocks, LimitedGpu, SlowRank, compute_core_share, compute_mean_clock, find_limited_gpus
+from .ranks import LimitedGpu, SlowRank, compute_core_share, compute_mean_clock, find_limited_gpus
 
 if TYPE_CHECKING:
     from ...runs import Run
@@ -113,7 +113,7 @@ class PointExplanation:
     core_share: float | None  # CPU seconds per second of a rank that exchanges nothing
     waited_share: float | None  # of the window, of the rank that waited most for samples
     limited_gpus: tuple[LimitedGpu, ...] = ()  # of the point's own trials
-    gpu_clocks: GpuClocks | None = None
+    gpu_clocks: Mapping[str, float] | None = None  # mean MHz of one alone, and of the ranks together
     missing: tuple[str, ...] = ()
     has_few_repeats: bool = False
     other_cores: float = 0.0  # of other programs on the busiest host, in the median trial
@@ -279,7 +279,7 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
         core_share=compute_core_share(apart_ranks),
         waited_share=max(waits, default=None),
         limited_gpus=find_limited_gpus(records),
-        gpu_clocks=None if alone is None or together is None else GpuClocks(alone, together),
+        gpu_clocks=None if alone is None or together is None else {"alone_mhz": alone, "together_mhz": together},
         missing=tuple(missing),
         has_few_repeats=min(map(len, sources.means.values())) < LEAST_REPEATS,
         other_cores=median(record.machine.other_cores or 0.0 for record in compared),

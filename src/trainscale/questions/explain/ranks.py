@@ -54,12 +54,6 @@ class LimitedGpu:
 
 
 @dataclass(frozen=True)
-class GpuClocks:
-    alone_mhz: float
-    together_mhz: float
-
-
-@dataclass(frozen=True)
 class SlowRank:
     """A rank with longer steps or less of its core than others."""
 

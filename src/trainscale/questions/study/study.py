@@ -16,7 +16,6 @@ from ...analyse.statistics import Interval
 from ...analyse.throughput import JOULES_PER_WATT_HOUR, average_energy_per_sample, is_measured, median_over
 from ...errors import InputError
 from ...record.run import RunInfo
-from ...record.trial import TrialRecord
 from ...spec.config import STRONG, WEAK, Config
 from ..commands import change_command
 from ..predict import Prediction, Refusal, count_devices_of_host, predict_series, select_ladders
@@ -125,7 +124,7 @@ class Study:
     @property
     def energy_sources(self) -> tuple[str, ...]:
         points = [point for ladder in self.ladders for point in ladder.series.points]
-        ranks = [rank for point in points for record in _list_measured(point) for rank in record.ranks]
+        ranks = [rank for point in points for record in point.records if is_measured(record) for rank in record.ranks]
         return tuple(sorted({rank.energy_source for rank in ranks if rank.energy_source}))
 
     def measure_energy(self, point: Point) -> Interval | None:
@@ -136,10 +135,6 @@ class Study:
         """Return what the training costs on a measured size."""
         speed, energy = point.samples_per_second, self.measure_energy(point)
         return _compute_cost(self.training, speed, point.devices, point.hosts, energy)
-
-
-def _list_measured(point: Point) -> list[TrialRecord]:
-    return [record for record in point.records if is_measured(record)]
 
 
 def make_studies(
@@ -164,9 +159,15 @@ def make_studies(
     for group in by_work.values():
         ladders = []
         for series in sorted(group, key=lambda series: series.config.scaling == STRONG):
-            predicted = None
+            predicted: PredictedSize | Refusal | None = None
             if all(point.devices != devices for point in series.points):
-                predicted = _predict(series, devices, training, run.info)
+                answer = predict_series(series, devices, count_devices_of_host(run.info, series.config))
+                predicted = answer if isinstance(answer, Refusal) else None
+                if isinstance(answer, Prediction):
+                    largest = series.good[-1]
+                    nodes = math.ceil(devices * largest.hosts / largest.devices) if largest.hosts > 1 else 1
+                    cost = _compute_cost(training, answer.samples_per_second, devices, nodes, None)
+                    predicted = PredictedSize(answer, nodes, cost)
             ladders.append(Ladder(series, find_knee(series.good, efficiency), predicted))
         studies.append(Study(run.info, tuple(ladders), devices, efficiency, training))
     ladders = [ladder for study in studies for ladder in study.ladders]
@@ -199,22 +200,14 @@ def find_knee(points: Sequence[Point], least: float) -> Knee | None:
 
 
 def find_window_seconds(point: Point) -> float | None:
-    return median_over([max(rank.window_seconds for rank in record.ranks) for record in _list_measured(point)])
+    measured = [record for record in point.records if is_measured(record)]
+    return median_over([max(rank.window_seconds for rank in record.ranks) for record in measured])
 
 
 def make_measuring_command(run: RunInfo, devices: Sequence[int] = ()) -> str:
     """Return the command that measures both ladders."""
     ladder = ["--devices", ",".join(map(str, sorted(devices)))] if devices else []
     return change_command(run, _REPLACED, "--study", *ladder)
-
-
-def _predict(series: Series, devices: int, training: Training | None, run: RunInfo) -> PredictedSize | Refusal:
-    answer = predict_series(series, devices, count_devices_of_host(run, series.config))
-    if isinstance(answer, Refusal):
-        return answer
-    largest = series.good[-1]
-    nodes = math.ceil(devices * largest.hosts / largest.devices) if largest.hosts > 1 else 1
-    return PredictedSize(answer, nodes, _compute_cost(training, answer.samples_per_second, devices, nodes, None))
 
 
 def _compute_cost(

@@ -13,9 +13,8 @@ from ...report.documents import Grid, Section, encode_json, escape, load_templat
 from ...report.numbers import THIN, format_integer, format_number
 from ...report.wording import format_device_count
 from ...spec.config import WEAK
-from ...worker.type_aliases import JsonObject
 from ..predict import describe_held_out, explain_method
-from .study import Ladder, Study, find_window_seconds, make_measuring_command
+from .study import Study, find_window_seconds, make_measuring_command
 
 COLUMNS = 80
 SCHEMA = 1
@@ -37,10 +36,37 @@ _ENERGY_SOURCES = {
 
 
 def make_sections(study: Study, command: str) -> Iterator[Section]:
-    run, grids = study.info, {}
+    run, grids, costs = study.info, {}, []
     for ladder in study.ladders:
-        grids[ladder.heading] = _make_ladder_grid(ladder)
-    grids["Cost of the training"] = _make_cost_grid(study)
+        headings = {
+            "devices": "devices",
+            "hosts": "nodes",
+            **({"global_batch": "global batch"} if ladder.scaling == WEAK else {"batch_per_device": "batch/device"}),
+            "samples_per_second": f"{ladder.series.unit}/s",
+            "plus_minus": "±",
+            "speedup": "speed-up",
+            "efficiency": "efficiency",
+        }
+        rows = []
+        for point in ladder.series.points:
+            cells = (COLUMN[name].format_cell(ladder.series, point) for name in headings)
+            rows.append(tuple(cell.removeprefix("±") or numbers.MISSING for cell in cells))
+            if cost := study.compute_cost(point):
+                costs.append(
+                    (
+                        ladder.scaling,
+                        format_integer(point.devices),
+                        format_integer(point.hosts),
+                        format_number(cost.hours.mean, 3),
+                        numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
+                        format_number(cost.node_hours.mean, 3),
+                        format_number(cost.device_hours.mean, 3),
+                        format_number(cost.kilowatt_hours.mean if cost.kilowatt_hours else None, 3),
+                    )
+                )
+        grids[ladder.heading] = Grid(ladder.heading, tuple(headings.values()), tuple(rows), left=())
+    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
+    grids["Cost of the training"] = Grid("Cost of the training", header, tuple(costs))
     commands = {f"{scaling.capitalize()} scaling": command for scaling in study.missing}
     points = [point for ladder in study.ladders for point in ladder.series.points]
     repeats = sorted({point.repeats for point in points if point.ok})
@@ -63,46 +89,6 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
     for block in re.split("^# ", text, flags=re.MULTILINE)[1:]:
         heading, *paragraphs = (re.sub("[ \\n]+", " ", part.strip(" \n")) for part in re.split(r"\n *\n", block))
         yield Section(heading, tuple(filter(None, paragraphs)), grids.get(heading), commands.get(heading, ""))
-
-
-def _make_ladder_grid(ladder: Ladder) -> Grid:
-    is_weak = ladder.scaling == WEAK
-    headings = {
-        "devices": "devices",
-        "hosts": "nodes",
-        **({"global_batch": "global batch"} if is_weak else {"batch_per_device": "batch/device"}),
-        "samples_per_second": f"{ladder.series.unit}/s",
-        "plus_minus": "±",
-        "speedup": "speed-up",
-        "efficiency": "efficiency",
-    }
-    rows = []
-    for point in ladder.series.points:
-        cells = (COLUMN[name].format_cell(ladder.series, point) for name in headings)
-        rows.append(tuple(cell.removeprefix("±") or numbers.MISSING for cell in cells))
-    return Grid(ladder.heading, tuple(headings.values()), tuple(rows), left=())
-
-
-def _make_cost_grid(study: Study) -> Grid:
-    header = ("scaling", "devices", "nodes", "hours", "±", "node-hours", "device-hours", "kWh")
-    rows = []
-    for ladder in study.ladders:
-        for point in ladder.series.points:
-            if cost := study.compute_cost(point):
-                energy = cost.kilowatt_hours
-                rows.append(
-                    (
-                        ladder.scaling,
-                        format_integer(point.devices),
-                        format_integer(point.hosts),
-                        format_number(cost.hours.mean, 3),
-                        numbers.format_plus_minus(cost.hours).removeprefix("±") or numbers.MISSING,
-                        format_number(cost.node_hours.mean, 3),
-                        format_number(cost.device_hours.mean, 3),
-                        format_number(energy.mean, 3) if energy else numbers.MISSING,
-                    )
-                )
-    return Grid("Cost of the training", header, tuple(rows))
 
 
 def _describe_energy(study: Study) -> str:
@@ -140,14 +126,37 @@ def format_with_error(interval: Interval) -> str:
 def render_studies(studies: Sequence[Study], name: str) -> str:
     command = make_measuring_command(studies[0].info)
     documents = [list(make_sections(study, command)) for study in studies]
-    if name == "json":
-        document = {
-            "schema": SCHEMA,
-            "studies": [_encode_study(study, sections) for study, sections in zip(studies, documents, strict=True)],
-            "command_for_missing": command if any(study.missing for study in studies) else None,
-        }
-        return encode_json(document)
-    return render_document(documents, name)
+    if name != "json":
+        return render_document(documents, name)
+    encoded = []
+    for study, sections in zip(studies, documents, strict=True):
+        ladders = []
+        for ladder in study.ladders:
+            names = "devices batch_per_device global_batch repeats status flags samples_per_second speedup efficiency"
+            points = [
+                {
+                    **pick(point, names),
+                    "nodes": point.hosts,
+                    "window_seconds": find_window_seconds(point),
+                    "joules_per_sample": study.measure_energy(point),
+                    "cost": study.compute_cost(point),
+                }
+                for point in ladder.series.points
+            ]
+            of_series = {"series": ladder.series.title, **pick(ladder.series, "unit config")}
+            ladders.append({**of_series, **pick(ladder, "scaling knee predicted"), "points": points})
+        encoded.append(
+            {
+                **pick(study, "devices training energy_sources"),
+                "title": sections[0].heading,
+                "knee_efficiency": study.efficiency,
+                "not_measured": study.missing,
+                "ladders": ladders,
+                "sections": {section.heading: section.paragraphs for section in sections},
+            }
+        )
+    missing = command if any(study.missing for study in studies) else None
+    return encode_json({"schema": SCHEMA, "studies": encoded, "command_for_missing": missing})
 
 
 def render_document(documents: Sequence[Sequence[Section]], name: str) -> str:
@@ -217,29 +226,3 @@ _FILTERS: dict[str, dict[str, Callable[..., Any]]] = {
     "markdown": {"escape": escape, "table": Grid.to_markdown},
     "latex": {"escape": escape_latex, "cell": _render_latex_cell, "shell_lines": _wrap_command},
 }
-
-
-def _encode_study(study: Study, sections: Sequence[Section]) -> JsonObject:
-    ladders = []
-    for ladder in study.ladders:
-        names = "devices batch_per_device global_batch repeats status flags samples_per_second speedup efficiency"
-        points = [
-            {
-                **pick(point, names),
-                "nodes": point.hosts,
-                "window_seconds": find_window_seconds(point),
-                "joules_per_sample": study.measure_energy(point),
-                "cost": study.compute_cost(point),
-            }
-            for point in ladder.series.points
-        ]
-        of_series = {"series": ladder.series.title, **pick(ladder.series, "unit config")}
-        ladders.append({**of_series, **pick(ladder, "scaling knee predicted"), "points": points})
-    return {
-        **pick(study, "devices training energy_sources"),
-        "title": sections[0].heading,
-        "knee_efficiency": study.efficiency,
-        "not_measured": study.missing,
-        "ladders": ladders,
-        "sections": {section.heading: section.paragraphs for section in sections},
-    }
