@@ -22,7 +22,6 @@ from trainscale.measure.order import (
     choose_next_trial,
     choose_point,
     compute_variance_ratio,
-    compute_within_variance,
     find_hopeless_points,
 )
 from trainscale.record.run import RunInfo
@@ -240,11 +239,11 @@ def test_steps_that_drift_vary_more_than_their_neighbours_show() -> None:
     """Alternating steps cancel out in a block, slow waves do not."""
     alternating = [0.1 + 0.01 * (-1) ** number for number in range(100)]
     waves = [0.1 + 0.01 * (-1) ** (number // 20) for number in range(100)]
-    calm, rough = compute_within_variance(alternating), compute_within_variance(waves)
+    calm, rough = (compute_variance_ratio([[TrialTimes(20.0, 10.0, steps)] * 4]) for steps in (alternating, waves))
     assert calm is not None
     assert rough is not None
     assert rough > 50 * calm
-    assert compute_within_variance([0.1]) is None
+    assert compute_variance_ratio([[TrialTimes(1.0, 0.1, [0.1])] * 4]) is None
 
 
 def record_of(trial: Trial, times: TrialTimes) -> TrialRecord:

@@ -140,11 +140,11 @@ def _read(path: Path, workers: int) -> Expectation | None:
     if cached is None:
         return None
     head, part = cached
-    spreads = _select_part(part, "spread/")
+    spreads = select_part(part, "spread/")
     return Expectation(
         losses=_split_rows(part["losses"], workers),
         initial_losses=part["initial_losses"],
-        sketches=_select_part(part, "sketch/"),
+        sketches=select_part(part, "sketch/"),
         totals=_split_rows(part["totals"], SIZE),
         loss_spreads=spreads.pop("losses"),
         total_spread=spreads.pop("total")[0],
@@ -153,15 +153,17 @@ def _read(path: Path, workers: int) -> Expectation | None:
         head_gradients=_split_rows(part.get("head_gradients", ()), SIZE),
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
-        tensor_gradients=_select_part(part, "gradient/"),
-        tensor_gradient_spreads={name: values[0] for name, values in _select_part(part, "gradient_spread/").items()},
+        tensor_gradients=select_part(part, "gradient/"),
+        tensor_gradient_spreads={name: values[0] for name, values in select_part(part, "gradient_spread/").items()},
         samples=SampleFacts(*part["samples"]),
         arithmetic=head["arithmetic"],
     )
 
 
-def _select_part(arrays: Arrays, prefix: str) -> Arrays:
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+def select_part(arrays: Arrays, prefix: str) -> Arrays:
+    """Return the arrays of a kind, without its prefix; an array named ``prefix`` keeps its name."""
+    part = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix) or name: values for name, values in part.items()}
 
 
 def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ...], ...]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..analyse.race import find_failed_parity
 from ..analyse.witness import apply_verdict
 from ..cluster.allocation import count_restarts
 from ..errors import AllocationEnded, InputError, TrainscaleError
@@ -33,9 +34,11 @@ from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.host import HostFacts
 from ..worker.inspection.probe import ProbeRequest, run_probes
+from .batches import settle_batches
 from .context import RunContext, choose_directory, make_spec, run_trial, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial, make_unmeasured, skip_for_memory
+from .parity import list_unproven, prove
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -124,31 +127,23 @@ def measure_experiment(
 def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunView) -> str | None:
     try:
         if any(config.batch == AUTO for config in context.plan.configs):
-            from .batches import settle_batches
-
             context = settle_batches(context, journal, view.show_message)
         if not context.plan.configs:  # nothing fits
             return None
         experiment = context.plan.experiment
-        verdicts = []
         configs = context.usable_plan.configs
-        if len({(config.framework, config.layout) for config in configs}) > 1:
-            from .parity import list_unproven, prove
-
-            if experiment.safety.parity:
-                verdicts = prove(context, configs, view.show_message)
-            else:
-                verdicts = list_unproven(configs, "--no-parity left the check out")
-        doubts = [verdict for verdict in verdicts if verdict.warning] if experiment.safety.parity else []
-        for verdict in doubts:
-            view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
-        if verdicts and not doubts and experiment.safety.parity:
-            models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
-            view.show_message(f"parity: all frameworks train the same {models}")
+        if experiment.safety.parity:
+            verdicts = prove(context, configs, view.show_message)
+            doubts = [verdict for verdict in verdicts if verdict.warning]
+            for verdict in doubts:
+                view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
+            if verdicts and not doubts:
+                models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
+                view.show_message(f"parity: all frameworks train the same {models}")
+        else:
+            verdicts = list_unproven(configs, "--no-parity left the check out")
         write_parity(journal.directory, verdicts)
         if experiment.measurement.search:
-            from ..analyse.race import find_failed_parity
-
             excluded = find_failed_parity(context.plan.points, verdicts)
             plan = select_configs(context.plan, lambda config: config not in excluded)
             context = replace(context, plan=plan)
@@ -210,10 +205,8 @@ def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
             continue  # the plan says so
         framework = FRAMEWORKS[name]
         layout = (experiment.work.layout or framework.layouts["cpu"])[0]
-        configs = []
-        for text in experiment.work.models:
-            config, _ = choose_network(text, framework, experiment.work, dataset)
-            configs.append(replace(config, layout=layout))
+        networks = [choose_network(text, framework, experiment.work, dataset) for text in experiment.work.models]
+        configs = [replace(config, layout=layout) for config, _ in networks]
         plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
         users_networks = [config for config in configs if models.resolve(config.model) is None]
         requests.append(ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), dataset.needs))

@@ -3,8 +3,6 @@
 Everything here is pure: it looks at the plan and at the records so far.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from statistics import fmean, median, variance
-from typing import TYPE_CHECKING
 
+from ..analyse.race import Race, count_most_rounds, replay_races
 from ..analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
@@ -22,9 +20,6 @@ from ..spec.devices import count_hosts, place_processes
 from ..spec.plan import FIRST_WINDOW_STEPS, LEAST_ROUNDS, Plan
 from ..worker.job import Measure
 from .context import make_short_measure
-
-if TYPE_CHECKING:
-    from ..analyse.race import Race
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
@@ -229,13 +224,20 @@ def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | No
     within: list[float] = []
     excess, freedom = 0.0, 0
     for trials in points:
-        own = [(trial, value) for trial in trials if (value := compute_within_variance(trial.steps)) is not None]
-        within += [value for _, value in own]
+        own = [trial for trial in trials if len(trial.steps) > 1]
+        variances = []  # relative, of a step, such that a mean of m steps has 1/m of it
+        for steps in (trial.steps for trial in own):
+            # Steps in a row are alike, so means of blocks are compared.
+            block = math.isqrt(len(steps)) if len(steps) >= _STEPS_IN_BLOCKS else 1
+            starts = range(0, len(steps) - block + 1, block)
+            block_means = [fmean(steps[start : start + block]) for start in starts]
+            variances.append(block * variance(block_means) / fmean(steps) ** 2)
+        within += variances
         if len(own) < 2:
             continue
-        means = [trial.step_seconds for trial, _ in own]
+        means = [trial.step_seconds for trial in own]
         spread = variance(means) / fmean(means) ** 2
-        by_chance = fmean(value / len(trial.steps) for trial, value in own)
+        by_chance = fmean(value / len(trial.steps) for value, trial in zip(variances, own, strict=True))
         excess += (len(own) - 1) * (spread - by_chance)
         freedom += len(own) - 1
     if freedom < _LEAST_FREEDOM:
@@ -243,30 +245,14 @@ def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | No
     return fmean(within) / max(_LEAST_BETWEEN, excess / freedom)
 
 
-def compute_within_variance(steps: Sequence[float]) -> float | None:
-    """Return the relative variance of a step, such that a mean of m steps has 1/m of it.
-
-    Steps in a row are alike, so means of blocks are compared.
-    """
-    if len(steps) < 2:
-        return None
-    block = math.isqrt(len(steps)) if len(steps) >= _STEPS_IN_BLOCKS else 1
-    means = [fmean(steps[start : start + block]) for start in range(0, len(steps) - block + 1, block)]
-    return block * variance(means) / fmean(steps) ** 2
-
-
 # ---- a search: which short trial is next, what is measured in full, what is not tried because it cannot fit
 
 
 def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:
-    from ..analyse.race import count_most_rounds, replay_races
-
     return replay_races(plan.points, records, count_most_rounds(plan.experiment.measurement.repeats))
 
 
 def count_most_trials(plan: Plan) -> tuple[int, int]:
-    from ..analyse.race import count_most_rounds
-
     measurement, races = plan.experiment.measurement, replay_races_of_plan(plan, ())
     rounds = count_most_rounds(measurement.repeats)
     short = sum(len(race.configs) * rounds for race in races if len(race.configs) > 1)

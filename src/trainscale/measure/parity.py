@@ -21,7 +21,7 @@ from ..worker import models
 from ..worker.frameworks.catalog import explain_foreign
 from ..worker.job import Device
 from .context import RunContext
-from .expectations import find_numbers_file, read_cached, write_cached
+from .expectations import Arrays, Report, find_numbers_file, read_cached, select_part, write_cached
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
@@ -47,8 +47,6 @@ KEPT = 1e-6  # of the value that is not dropped
 PIXELS = 1e-6
 _LEAST_CHANGE = 1e-3  # of the others' change, for a tensor that changes less, as a bias before batch norm
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class ParityNumbers:
@@ -56,10 +54,7 @@ class ParityNumbers:
 
     parameters: int
     macs: int
-    arrays: Mapping[str, Sequence[float]]
-
-    def select_part(self, start: str) -> dict[str, Sequence[float]]:
-        return {name: values for name, values in self.arrays.items() if name.startswith(start)}
+    arrays: Arrays
 
 
 NumberPair = tuple[ParityNumbers, ParityNumbers]  # in float64 and in float32
@@ -250,15 +245,14 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
 
 
 def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part: str, tolerance: float) -> Check:
-    mismatch = _find_mismatch(a.select_part(part), b.select_part(part))
+    mismatch = _find_mismatch(select_part(a.arrays, part), select_part(b.arrays, part))
     if mismatch:
         return Check(name, None, tolerance, mismatch)
     difference, key = measure(a, b, part)
-    short = _shorten_key(key)
     if not math.isfinite(difference):
-        return Check(name, None, tolerance, f"{short or 'a weight'} is not finite")
+        return Check(name, None, tolerance, f"{key or 'a weight'} is not finite")
     of_what = "" if measure in (_largest, _first) else " of their change"
-    where = f" in {short}" if key.startswith(("before/", "first/", "after/", "statistics/")) else ""
+    where = f" in {key}" if key and part in ("before/", "first/", "after/", "statistics/") else ""
     words = f"differ by {difference:.1e}{of_what}{where}"
     return Check(name, difference, tolerance, f"{words}, tolerance {tolerance:.0e}")
 
@@ -266,8 +260,8 @@ def _check(name: str, measure: Measure, a: ParityNumbers, b: ParityNumbers, part
 def _largest(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
     """Return the largest difference, relative to the largest value of its array."""
     worst, where = 0.0, ""
-    theirs = b.select_part(part)
-    for key, values in a.select_part(part).items():
+    theirs = select_part(b.arrays, part)
+    for key, values in select_part(a.arrays, part).items():
         scale = max(map(abs, values), default=0.0) or 1.0
         pairs = zip(values, theirs[key], strict=True)
         difference = max((abs(x - y) for x, y in pairs), default=0.0) / scale
@@ -309,15 +303,15 @@ def _total(a: ParityNumbers, b: ParityNumbers, part: str) -> tuple[float, str]:
 
 def _list_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tuple[float, float]]:
     """Return the change of each tensor, and the difference of the two sides."""
-    before, theirs = a.select_part("before/"), b.select_part(part)
+    before, theirs = select_part(a.arrays, "before/"), select_part(b.arrays, part)
     return {
-        key: (math.dist(values, before["before/" + _shorten_key(key)]), math.dist(values, theirs[key]))
-        for key, values in a.select_part(part).items()
+        key: (math.dist(values, before[key]), math.dist(values, theirs[key]))
+        for key, values in select_part(a.arrays, part).items()
     }
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
-    expected, layers = reference.select_part("dropout/"), numbers.select_part("dropout/")
+    expected, layers = select_part(reference.arrays, "dropout/"), select_part(numbers.arrays, "dropout/")
     mismatch = _find_mismatch(expected, layers)
     if mismatch:
         return [Check("dropout rates", None, DROPPED_DEVIATIONS, mismatch)]
@@ -329,7 +323,7 @@ def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Che
         scales[name] = abs(kept * (1 - rate) - 1)
     where = max(deviations, key=deviations.__getitem__)
     share, _, rate, _ = layers[where]
-    detail = f"{_shorten_key(where)} drops {share:.4f} of its values, its rate is {rate:g}"
+    detail = f"{where} drops {share:.4f} of its values, its rate is {rate:g}"
     worst = max(scales.values())
     return [
         Check("dropout rates", deviations[where], DROPPED_DEVIATIONS, detail),
@@ -347,16 +341,11 @@ def _check_pixels(numbers: ParityNumbers) -> list[Check]:
     return [Check("8-bit images", difference, PIXELS, f"differ by {difference:.1e}, tolerance {PIXELS:.0e}")]
 
 
-def _find_mismatch(a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]]) -> str:
+def _find_mismatch(a: Arrays, b: Arrays) -> str:
     """Return what only one side has, or where sizes differ."""
     if a.keys() != b.keys():
-        unmatched = min(a.keys() ^ b.keys())
-        return f"only one of the two has {_shorten_key(unmatched)}"
+        return f"only one of the two has {min(a.keys() ^ b.keys())}"
     for key in a:
         if len(a[key]) != len(b[key]):
-            return f"{_shorten_key(key)} has {len(b[key]):,} values against {len(a[key]):,}"
+            return f"{key} has {len(b[key]):,} values against {len(a[key]):,}"
     return ""
-
-
-def _shorten_key(key: str) -> str:
-    return key.partition("/")[2] or key

@@ -108,7 +108,15 @@ def open_journal(directory: Path, run: RunInfo, patience_seconds: float = 0.0) -
         # Another process may have begun a run here before this one had the lock.
         if not check_directory(directory, run.spec):
             write_atomically(directory / RUN, json.dumps(run.to_dict(), indent=2) + "\n")
-        _cut_incomplete_line(descriptor)
+        if size := os.fstat(descriptor).st_size:
+            with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+                end = data.rfind(b"\n") + 1
+                start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
+                if _UNWRITTEN in data[start:end]:
+                    end = start
+            if end < size:  # the last line is incomplete
+                os.ftruncate(descriptor, end)
+                os.fsync(descriptor)
         sync_directory(directory)
         return Journal(directory, read_run(directory), descriptor, read_trials(directory))
     except BaseException:
@@ -229,17 +237,3 @@ def _read_complete_lines(path: Path) -> Iterator[bytes]:
         return
     except OSError as error:
         raise InputError(f"{shorten_path(path)}: cannot be read as trials: {error.strerror}") from None
-
-
-def _cut_incomplete_line(descriptor: int) -> None:
-    size = os.fstat(descriptor).st_size
-    if not size:
-        return
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
-        end = data.rfind(b"\n") + 1
-        start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
-        if _UNWRITTEN in data[start:end]:
-            end = start
-    if end < size:
-        os.ftruncate(descriptor, end)
-        os.fsync(descriptor)
