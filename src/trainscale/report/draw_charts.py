@@ -6,22 +6,11 @@ import sys
 
 import vl_convert
 
-
-def main() -> None:
+if __name__ == "__main__":
     # V8 needs half a second for its first chart; the other process computes its tables meanwhile.
     vl_convert.vegalite_to_svg({"data": {"values": [{"x": 1}]}, "mark": "point"})
-    for line in sys.stdin.buffer:
+    for line in sys.stdin:
         name, *arguments = json.loads(line)
-        try:
-            answer = getattr(vl_convert, name)(*arguments)
-            kind = "text"
-            if isinstance(answer, bytes):
-                kind, answer = "bytes", base64.b64encode(answer).decode()
-        except Exception as error:
-            kind, answer = "error", f"{name}: {error}"
-        sys.stdout.write(f"{json.dumps([kind, answer])}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+        answer = getattr(vl_convert, name)(*arguments)
+        text = base64.b64encode(answer).decode() if isinstance(answer, bytes) else answer
+        print(json.dumps(text), flush=True)

@@ -1,20 +1,32 @@
 """How the charts look; and how a spec becomes an SVG."""
 
+import atexit
+import base64
 import json
 import math
+import os
 import re
+import resource
+import subprocess
+import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
 from ..analyse.series import HostBoundary, Series, find_common_boundary
+from ..errors import TrainscaleError
+from ..folders import find_cache_folder
+from ..launch.connection import describe_exit
+from ..record.files import write_atomically
 from . import numbers, wording
-from .drawing_process import call_vl_convert
 
 VegaSpec = dict[str, Any]  # a chart of Vega-Lite, or a part of one
 Row = dict[str, Any]  # a row of the data of a chart: a value for each column
@@ -274,3 +286,94 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
         background = '<rect width="100%" height="100%" fill="white"/>'
         svg = re.sub(r"^<svg ([^>]*>)", rf'<svg color="{PAPER_INK}" \1{background}', svg)
     return svg + "\n"
+
+
+# ---- the process that draws all pictures of this process (draw_charts.py)
+#
+# V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends its process. So it has one of its own,
+# and a run whose charts cannot be drawn has its tables all the same.
+
+
+class ChartsUnavailable(TrainscaleError):
+    """Charts cannot be drawn; the message says why."""
+
+
+@cache
+def _start_process() -> tuple[subprocess.Popen[str], IO[str]]:
+    """Return the process and its standard error."""
+    errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - as long as the process
+    # A session of its own: Ctrl-C ends the controller in order, which may draw the charts of what there is.
+    process = subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).resolve().with_name("draw_charts.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        start_new_session=True,
+    )
+    return process, errors
+
+
+os.register_at_fork(after_in_child=_start_process.cache_clear)  # a fork starts its own
+
+
+def begin_drawing() -> None:
+    """Start the process unless it runs."""
+    if _start_process()[0].poll() is not None:
+        end_drawing()
+        _start_process()
+
+
+@atexit.register
+def end_drawing() -> None:
+    if _start_process.cache_info().currsize:
+        process, errors = _start_process()
+        process.kill()
+        process.communicate()  # closes its pipes
+        errors.close()
+        _start_process.cache_clear()
+
+
+def call_vl_convert(name: str, *arguments: Any) -> Any:
+    """Call vl_convert. Raises ChartsUnavailable if the process has ended, or ends at a wrong chart."""
+    process, errors = _start_process()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    line = ""
+    try:
+        process.stdin.write(f"{json.dumps([name, *arguments])}\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    except BrokenPipeError:
+        pass
+    except BaseException:  # such as Ctrl-C: the next answer would be the one to this request
+        process.kill()
+        raise
+    if line:
+        answer = json.loads(line)
+        return base64.b64decode(answer) if name in ("svg_to_png", "svg_to_pdf") else answer
+    exit_reason = describe_exit(process.wait())
+    errors.seek(0)
+    lines = [line for text in errors if (line := text.strip("# \n"))]
+    causes = [line for line in lines if line.startswith(("Fatal ", "TypeError"))] or lines[-1:]
+    message = ": ".join([f"the process that draws them {exit_reason}", *causes[:1]])
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        message += f"; its addresses are limited to {limit / 2**30:.0f} GiB (ulimit -v), and it needs more"
+    raise ChartsUnavailable(message)
+
+
+def load_vega_bundle() -> str:
+    """Return the JavaScript of Vega; to make it takes more than a second."""
+    path = find_cache_folder() / "vega" / f"{metadata.version('vl-convert-python')}.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle: str = call_vl_convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
+    bundle = bundle.replace("</script", "<\\/script")
+    try:
+        write_atomically(path, bundle)
+    except OSError:
+        pass  # such as a home that cannot be written: the next report makes it again
+    return bundle

@@ -9,8 +9,7 @@ from ..runs import Run
 from . import csv_json, wording
 from .charts import FULL, draw_speedup, draw_throughput, list_charts
 from .details import choose_charted, make_details
-from .drawing import to_svg
-from .drawing_process import ChartsUnavailable, begin_drawing, call_vl_convert
+from .drawing import ChartsUnavailable, begin_drawing, call_vl_convert, to_svg
 from .options import FORMATS, PDF, PNG, SVG, ReportOptions
 from .pages import render_report_html, render_report_md
 from .redaction import Redaction, make_redaction

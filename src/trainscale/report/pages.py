@@ -20,8 +20,7 @@ from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
 from .documents import Grid, escape, load_template, make_scaling_grid, select_series_in_full
-from .drawing import IDEAL, Frame, choose_styles, to_svg
-from .drawing_process import ChartsUnavailable, load_vega_bundle
+from .drawing import IDEAL, ChartsUnavailable, Frame, choose_styles, load_vega_bundle, to_svg
 from .options import Overlay
 
 # The CSS classes of the figures.

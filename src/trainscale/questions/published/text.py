@@ -173,8 +173,7 @@ def overlay_curves(
 def write_curve_chart(curve: PublishedCurve, path: Path) -> None:
     from ...record.files import write_output
     from ...report import charts
-    from ...report.drawing import Frame, to_svg
-    from ...report.drawing_process import call_vl_convert
+    from ...report.drawing import Frame, call_vl_convert, to_svg
 
     series = make_curve_series(curve)
     draw = charts.draw_speedup if series.has_baseline else charts.draw_throughput
