@@ -17,7 +17,7 @@ from trainscale.record.parity import FAILED, Verdict
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import OUT_OF_MEMORY, SKIPPED, Failure, MachineLoad, TrialRecord, decode_record
 from trainscale.report.documents import select_series_in_full
-from trainscale.report.run_tables import make_race_grid, make_search_grids
+from trainscale.report.run_tables import make_search_grids
 from trainscale.runs import Run
 from trainscale.spec.config import Trial
 from trainscale.spec.experiment import Experiment
@@ -192,7 +192,7 @@ def test_the_table_says_of_every_candidate_what_became_of_it() -> None:
     verdict = Verdict("torch", "mnist", 28, 10, config.layout, "cpu", "jax nhwc", FAILED, reason="another loss")
     (race,) = replay_races_of_run(recorded(plan), [], [verdict])
     assert (race.running, race.winner, len(race.not_started)) == ((), None, 4)
-    grid = make_race_grid(race, [])
+    (grid,) = make_search_grids(Run.from_records(recorded(plan), [], [verdict]))
     assert {row[-1] for row in grid.rows} == {"parity failed: not the same work as jax nhwc: another loss"}
 
 

@@ -24,13 +24,11 @@ from trainscale.report.details import (
     Finding,
     choose_bars,
     choose_charted,
-    choose_ranks,
     choose_trials,
     draw_strips,
     draw_time_parts,
     make_cost_grid,
     make_failure_grid,
-    make_time_grid,
     thin_out,
 )
 from trainscale.report.drawing import Frame, VegaSpec, to_svg
@@ -219,9 +217,10 @@ def test_causes_that_are_not_separated_have_one_bar_and_the_command_that_separat
 
 
 def test_the_table_has_whole_per_cents_that_add_up() -> None:
-    rows = make_time_grid(explain_records(SEPARATED)).rows
-    assert sum(int(row[3].split("\u202f")[0]) for row in rows) == 100
-    assert all(row[4] for row in rows), "five repeats give intervals"
+    grid = details_of(SEPARATED).time_grid
+    assert grid is not None
+    assert sum(int(row[3].split("\u202f")[0]) for row in grid.rows) == 100
+    assert all(row[4] for row in grid.rows), "five repeats give intervals"
 
 
 def test_too_many_points_leave_the_largest_of_each_series() -> None:
@@ -245,6 +244,11 @@ def strips(record: TrialRecord) -> VegaSpec:
     return draw_strips("AlexNet", record, Redaction(), Frame())
 
 
+def draw_medians(record: TrialRecord) -> dict[str, float]:
+    spec = strips(record)
+    return {row["rank"]: row["ms"] for row in spec["datasets"][spec["layer"][1]["data"]["name"]]}
+
+
 @pytest.mark.parametrize(("count", "most"), [(3, 12), (12, 12), (13, 12), (1000, 12), (1000, 480)])
 def test_thinning_keeps_the_ends_and_the_slowest(count: int, most: int) -> None:
     seconds = [0.1] * count
@@ -266,11 +270,10 @@ def test_the_number_of_marks_is_bounded_whatever_the_trial() -> None:
 
 
 def test_a_straggler_is_a_strip_to_the_right_and_always_drawn() -> None:
-    ranks = choose_ranks(trial(200, 20, slow=77))
-    assert len(ranks) == MOST_RANKS
-    assert 77 in [rank.rank for rank in ranks]
-    spec = strips(trial(4, 10, slow=2))
-    medians = {row["rank"]: row["ms"] for row in spec["datasets"][spec["layer"][1]["data"]["name"]]}
+    medians = draw_medians(trial(200, 20, slow=77))
+    assert len(medians) == MOST_RANKS
+    assert "77 · h1" in medians
+    medians = draw_medians(trial(4, 10, slow=2))
     assert (medians["2 · h0"], medians["1 · h1"]) == (pytest.approx(200), pytest.approx(100))
 
 

@@ -15,9 +15,8 @@ from trainscale.record.trial import TrialRecord
 from trainscale.report.documents import Grid, split_grid
 from trainscale.report.run_tables import (
     make_datasets_grid,
-    make_device_grid,
     make_device_grids,
-    make_epoch_grid,
+    make_epoch_grids,
     make_machines_grid,
     make_system_grids,
 )
@@ -34,8 +33,7 @@ def ladder(*counts: int) -> list[TrialRecord]:
 
 
 def test_the_table_by_device_count_has_the_rows_and_columns_of_keras_mxnets_profile() -> None:
-    (series,) = build_series(ladder(1, 2))
-    grid = make_device_grid(series)
+    (grid,) = make_device_grids(build_series(ladder(1, 2)))
     assert grid.header == ("", "GPU (1)", "GPU (2)")
     assert [row[0] for row in grid.rows] == [
         "Training time (secs)",
@@ -58,23 +56,22 @@ def test_what_is_counted_differently_is_said_once() -> None:
 
 
 def test_a_device_count_that_failed_is_a_column_of_dashes_with_its_reason() -> None:
-    (series,) = build_series([*ladder(1), failed_record(GPUS, 2)])
-    grid = make_device_grid(series)
+    (grid,) = make_device_grids(build_series([*ladder(1), failed_record(GPUS, 2)]))
     assert {row[2] for row in grid.rows} == {"–"}
     assert "GPU (2): out of memory" in grid.note
 
 
 def test_time_to_accuracy_is_a_row_where_there_is_a_target() -> None:
-    (series,) = build_series([*ladder(1), learning_record(GPUS, 2, valid=(0.4, 0.5))], accuracy=0.6)
-    assert make_device_grid(series).rows[-1] == ("Time to accuracy 0.6 (secs)", "322.00", "not reached")
-    note_of_one, note_of_two = (make_epoch_grid(series, point).note for point in series.points)
+    series = build_series([*ladder(1), learning_record(GPUS, 2, valid=(0.4, 0.5))], accuracy=0.6)
+    assert make_device_grids(series)[0].rows[-1] == ("Time to accuracy 0.6 (secs)", "322.00", "not reached")
+    note_of_one, note_of_two = (grid.note for grid in make_epoch_grids(series))
     assert "Time to accuracy 0.6: 5.37\u202fmin of training, 2 epochs" in note_of_one
     assert "An accuracy of 0.6 was not reached" in note_of_two
 
 
 def test_the_table_by_epoch_has_mxnets_digits() -> None:
-    (series,) = build_series(ladder(1))
-    assert make_epoch_grid(series, series.points[0]).to_markdown().splitlines()[:4] == [
+    (grid,) = make_epoch_grids(build_series(ladder(1)))
+    assert grid.to_markdown().splitlines()[:4] == [
         "| epoch | train accuracy | valid accuracy | time |",
         "| ---: | ---: | ---: | ---: |",
         "| 1 | 0.550000 | 0.500000 | 160.0 |",
@@ -84,8 +81,8 @@ def test_the_table_by_epoch_has_mxnets_digits() -> None:
 
 @pytest.mark.parametrize(("epochs", "shown"), [(12, list(range(1, 13))), (40, [5, 10, 15, 20, 25, 30, 35, 40])])
 def test_a_long_training_is_thinned_out_for_a_terminal(epochs: int, shown: list[int]) -> None:
-    (series,) = build_series([learning_record(valid=[0.5] * epochs)])
-    assert [int(row[0]) for row in make_epoch_grid(series, series.points[0], most=12).rows] == shown
+    (grid,) = make_epoch_grids(build_series([learning_record(valid=[0.5] * epochs)]), most=12)
+    assert [int(row[0]) for row in grid.rows] == shown
 
 
 def test_the_system_table_has_the_columns_of_mxnets() -> None:
@@ -122,7 +119,7 @@ def test_provenance_that_says_nothing_breaks_nothing() -> None:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_table_is_wider_than_the_terminal(width: int) -> None:
     run = Run.from_records(RUN, ladder(1, 2, 4, 8, 16, 32, 64, 128))
-    for grid in (make_device_grid(run.series[0]), make_machines_grid(RUN), *make_system_grids(run)):
+    for grid in (*make_device_grids(run.series), make_machines_grid(RUN), *make_system_grids(run)):
         assert max(cell_len(line) for line in print_to_text(grid, width).splitlines()) <= width
 
 

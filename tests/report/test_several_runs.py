@@ -105,7 +105,7 @@ def test_the_same_host_has_the_same_number_in_all_runs_and_other_hosts_others(tm
         "host-2",
         "host-1",
     ]
-    assert redaction.redact_text("box8 is lost") == "host-2 is lost"
+    assert redaction.redact("box8 is lost") == "host-2 is lost"
     write_report(tmp_path, runs)
     assert "box7" not in (tmp_path / "report.html").read_text() + (tmp_path / "report.md").read_text()
 
@@ -195,7 +195,7 @@ RECORDS = [
 )
 def test_whole_names_are_replaced_and_nothing_else(text: str, expected: str) -> None:
     hosts = [["node1", "node1.example.org"], ["node2"], ["10.0.0.7"], ["localhost"], ["127.0.0.1"]]
-    assert Redaction(hosts).redact_text(text) == expected
+    assert Redaction(hosts).redact(text) == expected
 
 
 def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
@@ -203,7 +203,7 @@ def test_the_names_of_a_host_share_a_number_and_hosts_of_ranks_follow() -> None:
         [Run.from_records(make_run(**RUN_OPTIONS), [*RECORDS, on_host(record_at(1.0), "late9")])]
     )
     names = ("gpu-a17", "gpu-a17.cluster.example.org", "gpu-a18", "login3", "late9")
-    assert [redaction.redact_text(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
+    assert [redaction.redact(name) for name in names] == ["host-1", "host-1", "host-2", "host-3", "host-4"]
 
 
 def test_the_page_the_markdown_and_the_pictures_name_no_host(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..analyse.series import Interval, Point, Series
+from ..analyse.series import Point, Series
 from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.sample import NONE
@@ -100,11 +100,6 @@ def _format_two_digits(value: float | None) -> str:
     return numbers.format_number(value, 2)  # more would be noise
 
 
-def _draw_bar(share: Interval | None) -> str:
-    filled = round(min(1.0, share.mean) * 10) if share else 0
-    return "━" * filled + " " * (10 - filled)
-
-
 COLUMNS: tuple[Column, ...] = (
     _of_config("framework", "framework"),
     _of_config("model", "network"),
@@ -169,7 +164,8 @@ COLUMNS: tuple[Column, ...] = (
     _of_point("efficiency", ends=True, heading=("", "efficiency"), format=format_efficiency, rank=1, style="bold"),
     Column(
         "efficiency_bar", "the efficiency as a bar", get="efficiency", in_csv=False, in_json=False,
-        heading=("", ""), format=_draw_bar, rank=11, style="cyan", where=(TERMINAL,),
+        heading=("", ""), format=lambda share: f"{'━' * round(min(1.0, share.mean) * 10) if share else '':10}",
+        rank=11, style="cyan", where=(TERMINAL,),
     ),
     _of_point("efficiency_versus_local", ends=True, heading=("vs", "local"), format=format_efficiency, rank=10),
     _of_point(

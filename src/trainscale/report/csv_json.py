@@ -124,7 +124,15 @@ def make_slug(text: str) -> str:
 def render_results_json(runs: Sequence[Run], differences: Grid | None = None) -> str:
     all_series = [series for run in runs for series in run.series]
     definitions = wording.make_definitions(find_common_unit(all_series))
-    contents = [{"run": run.info.to_dict(), "series": list(map(_encode_series, run.series))} for run in runs]
+    contents: list[JsonObject] = []
+    for run in runs:
+        encoded = []
+        for series in run.series:
+            identity = pick(series, "title headline config parameters versions")
+            points = [_encode_point(series, point) for point in series.points]
+            boundary = find_host_boundary(series.points)
+            encoded.append({**identity, "parity": series.verdict, "host_boundary": boundary, "points": points})
+        contents.append({"run": run.info.to_dict(), "series": encoded})
     document: JsonObject = {"schema": RESULTS_SCHEMA}
     if differences is None:
         document |= {"run": contents[0]["run"], "definitions": definitions, "series": contents[0]["series"]}
@@ -134,15 +142,6 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
         labelled = [{"label": run.label, **content} for run, content in zip(runs, contents, strict=True)]
         document |= {"definitions": definitions, "differences": by_name, "runs": labelled}
     return encode_json(document)
-
-
-def _encode_series(series: Series) -> JsonObject:
-    return {
-        **pick(series, "title headline config parameters versions"),
-        "parity": series.verdict,
-        "host_boundary": find_host_boundary(series.points),
-        "points": [_encode_point(series, point) for point in series.points],
-    }
 
 
 def _encode_point(series: Series, point: Point) -> JsonObject:

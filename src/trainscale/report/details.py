@@ -24,7 +24,7 @@ from ..questions.explain import explain, text
 from ..questions.explain.causes import CAUSES, LOCAL
 from ..questions.explain.explain import PointExplanation
 from ..record.decoding import find_first_line
-from ..record.trial import RankSample, TrialRecord
+from ..record.trial import TrialRecord
 from ..runs import Run
 from ..spec.config import PointKey, remove_exchange
 from . import numbers, wording
@@ -76,11 +76,12 @@ class PageDetails:
 def choose_charted(runs: Sequence[Run]) -> list[Series]:
     """Return the series that charts show: all, or the fastest."""
 
-    def find_top_speed(series: Series) -> float:
-        return max((point.samples_per_second.mean for point in series.good if point.samples_per_second), default=0.0)
-
     all_series = [series for run in runs for series in select_series_in_full(run)]
-    fastest = {series.title for series in sorted(all_series, key=find_top_speed, reverse=True)[:MOST_SERIES]}
+    speeds = {}
+    for series in all_series:
+        rates = [point.samples_per_second for point in series.good]
+        speeds[series.title] = max((rate.mean for rate in rates if rate), default=0.0)
+    fastest = sorted(speeds, key=lambda title: -speeds[title])[:MOST_SERIES]
     return [series for series in all_series if series.title in fastest]
 
 
@@ -118,14 +119,18 @@ def make_details(
         charts.append(NamedChart(name, STRIPS, partial(draw_strips, title, record, redaction), name))
     bars = choose_bars(explained)
     with_titles = len({point.title for point in bars}) > 1
-    sentences = []
+    sentences, rows_of_time = [], []
     for point in bars:
-        notes = [redaction.redact_text(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
-        sentences.append((redaction.redact_text(f"{text.describe_verdict(point, with_titles)}."), notes))
+        for part, percentage in text.round_to_percents(point.parts):
+            size = f"{percentage}{numbers.THIN}%", text.format_limits(part), numbers.format_milliseconds(part.seconds)
+            rows_of_time.append((point.title, numbers.format_integer(point.devices), part.part, *size))
+        notes = [redaction.redact(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
+        sentences.append((redaction.redact(f"{text.describe_verdict(point, with_titles)}."), notes))
+    header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
     return PageDetails(
         findings=findings[:_MOST_FINDINGS],
         charts=charts,
-        time_grid=make_time_grid(bars) if bars else None,
+        time_grid=Grid("Parts of a step", header, tuple(rows_of_time), left=(0, 2)) if bars else None,
         time_sentences=sentences,
         commands=commands,
         best=_make_best_tables(runs, price, redaction),
@@ -160,29 +165,11 @@ def find_verdict(
     doubts = [f"{wording.format_device_count(point.devices)}: {flag}" for point in by_size for flag in point.flags]
     return Finding(
         subject=series.title if is_named or len(all_series) > 1 else "",
-        result=wording.describe_result(series),
-        verdict=redaction.redact_text(verdict),
+        result=" ".join(wording.list_parts("result", series)),
+        verdict=redaction.redact(verdict),
         doubts=tuple(doubts[:MOST_DOUBTS]),
         further_doubts=len(doubts[MOST_DOUBTS:]),
     )
-
-
-def make_time_grid(points: Sequence[PointExplanation]) -> Grid:
-    rows = []
-    for point in points:
-        for part, percentage in text.round_to_percents(point.parts):
-            rows.append(
-                (
-                    point.title,
-                    numbers.format_integer(point.devices),
-                    part.part,
-                    f"{percentage}{numbers.THIN}%",
-                    text.format_limits(part),
-                    numbers.format_milliseconds(part.seconds),
-                )
-            )
-    header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
-    return Grid("Parts of a step", header, tuple(rows), left=(0, 2))
 
 
 def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redaction) -> list[Section]:
@@ -198,7 +185,7 @@ def _make_best_tables(runs: Sequence[Run], price: Price | None, redaction: Redac
     sections = []
     for work, section in zip(best.works, make_sections(best), strict=True):
         if any(choice.others or choice.left_out for choice in work.choices):
-            sentences = [redaction.redact_text(sentence) for sentence in section.paragraphs]
+            sentences = [redaction.redact(sentence) for sentence in section.paragraphs]
             if further := len(sentences[_MOST_SENTENCES:]):
                 sentences[_MOST_SENTENCES:] = [f"{further} more sentences: trainscale best."]
             sections.append(replace(section, paragraphs=sentences))
@@ -365,15 +352,6 @@ def choose_trials(all_series: Sequence[Series], records: Sequence[TrialRecord]) 
     return sorted(trials, key=lambda trial: -trial[1].trial.devices)[:MOST_STRIPS]
 
 
-def choose_ranks(record: TrialRecord) -> list[RankSample]:
-    """Return all ranks, or the slowest and the fastest."""
-    if len(record.ranks) <= MOST_RANKS:
-        return sorted(record.ranks, key=lambda rank: rank.rank)
-    by_speed = sorted(record.ranks, key=lambda rank: -fmean(rank.step_seconds))
-    half = MOST_RANKS // 2
-    return sorted((*by_speed[:half], *by_speed[-half:]), key=lambda rank: rank.rank)
-
-
 def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
     """Return (step, seconds), evenly spaced, and always the slowest."""
     count = len(seconds)
@@ -387,12 +365,15 @@ def thin_out(seconds: Sequence[float], most: int) -> list[tuple[int, float]]:
 @without_schema_checks
 def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Frame) -> VegaSpec:
     """Return a tick for every step, in the colour of its third."""
-    ranks = choose_ranks(record)
+    by_speed = sorted(record.ranks, key=lambda rank: -fmean(rank.step_seconds))
+    if len(by_speed) > MOST_RANKS:
+        by_speed = [*by_speed[: MOST_RANKS // 2], *by_speed[-MOST_RANKS // 2 :]]
+    ranks = sorted(by_speed, key=lambda rank: rank.rank)
     most = max(_LEAST_TICKS, MOST_TICKS // len(ranks))
     with_hosts = len({rank.host for rank in record.ranks}) > 1
     names, ticks, medians = [], [], []
     for rank in ranks:
-        name = f"{rank.rank} · {redaction.redact_text(rank.host)}" if with_hosts else f"{rank.rank}"
+        name = f"{rank.rank} · {redaction.redact(rank.host)}" if with_hosts else f"{rank.rank}"
         names.append(name)
         for step, seconds in thin_out(rank.step_seconds, most):
             time = f"{numbers.format_milliseconds(seconds)} ms"

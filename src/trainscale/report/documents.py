@@ -26,8 +26,6 @@ from .columns import TERMINAL, Column, choose_shown
 if TYPE_CHECKING:
     import jinja2
 
-Filter = Callable[..., Any]
-
 _GAP = 2  # spaces between columns in a terminal
 
 
@@ -143,7 +141,7 @@ class SeriesTables:
         table_width = _measure(columns, widths)
         for series in self.all_series:
             yield Text(series.title, style="bold")
-            traits = wording.list_traits(series)
+            traits = wording.list_parts("traits", series)
             while len(traits) > 1 and cell_len(" · ".join(traits)) > options.max_width:
                 traits.pop()  # the last matter least
             yield Text(" · ".join(traits), style="dim", no_wrap=True, overflow="ellipsis")
@@ -215,7 +213,7 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 
 @cache
 def load_template(
-    package: str, name: str, filters: tuple[tuple[str, Filter], ...] = (), autoescape: bool = False
+    package: str, name: str, filters: tuple[tuple[str, Callable[..., Any]], ...] = (), autoescape: bool = False
 ) -> jinja2.Template:
     """Return a template; its tags are none of LaTeX or Markdown."""
     import jinja2

@@ -41,7 +41,7 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> altair.LayerChart
 
 
 def render_run(run: Run) -> str:
-    summary = " · ".join(wording.list_summary_parts([run], run.series))
+    summary = " · ".join(wording.list_parts("summary", [run], run.series))
     head = f"### {escape(wording.make_title(run.series))}\n\n{escape(summary)}\n"
     return "\n".join([head, *map(render_series, run.series)])
 

@@ -16,7 +16,7 @@ from ..record.parity import Verdict
 from ..runs import Run
 from ..spec.config import STRONG
 from . import numbers, run_tables
-from .charts import FURTHER, LEADING, STRIPS, TIME, NamedChart, list_charts
+from .charts import FURTHER, LEADING, STRIPS, TIME, list_charts
 from .columns import PAGE, choose_shown
 from .details import PageDetails, choose_charted
 from .documents import Grid, escape, load_template, make_scaling_grid, select_series_in_full
@@ -40,7 +40,16 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetai
             sizes = {"half": chart.name}
             if chart.is_wide:
                 sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"}
-            figures[chart.section].extend(_draw_figure(chart, *pair) for pair in sizes.items())
+            for size, name in sizes.items():
+                spec = chart.draw(_FRAMES[size])
+                # "<" is the only character that could end the script element which carries the JSON.
+                text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+                try:
+                    static = Markup(to_svg(spec, standalone=False))
+                except ChartsUnavailable as error:
+                    static = Markup("<p>There is no picture of this chart: {}.</p>").format(str(error))
+                figure = {"name": name, "size": size, "title": spec["title"]["text"], "static": static}
+                figures[chart.section].append({**figure, "spec": Markup(text)})
     verdicts: dict[str, dict[Verdict, None]] = {}  # of the frameworks, by network
     origins = []
     for run, of_run in zip(runs, in_full, strict=True):
@@ -67,18 +76,6 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetai
         origins=origins,
         vega=Markup(vega),
     )
-
-
-def _draw_figure(chart: NamedChart, size: str, name: str) -> dict[str, Any]:
-    """Return a chart, or a sentence where pictures cannot be drawn."""
-    spec = chart.draw(_FRAMES[size])
-    # "<" is the only character that could end the script element which carries the JSON.
-    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    try:
-        static = Markup(to_svg(spec, standalone=False))
-    except ChartsUnavailable as error:
-        static = Markup("<p>There is no picture of this chart: {}.</p>").format(str(error))
-    return {"name": name, "size": size, "title": spec["title"]["text"], "static": static, "spec": Markup(text)}
 
 
 def _is_nested(value: Any) -> bool:

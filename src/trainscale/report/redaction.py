@@ -31,13 +31,10 @@ class Redaction:
         pattern = rf"(?<![\w.-])(?:{'|'.join(longest_first)})(?![\w-]|\.\w)"
         self._pattern = re.compile(pattern) if longest_first else None
 
-    def redact_text(self, text: str) -> str:
-        return self._pattern.sub(lambda match: self._labels[match[0]], text) if self._pattern else text
-
     def redact(self, value: Any) -> Any:
         """Replace names in all texts of a value, also in keys."""
-        if isinstance(value, str):
-            return self.redact_text(value)
+        if self._pattern and isinstance(value, str):
+            return self._pattern.sub(lambda match: self._labels[match[0]], value)
         if isinstance(value, dict):
             return {self.redact(key): self.redact(item) for key, item in value.items()}
         if isinstance(value, Failure):

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..analyse.race import Departure, Race, replay_races_of_run
-from ..analyse.series import Point, Series
+from ..analyse.race import Departure, replay_races_of_run
+from ..analyse.series import Series
 from ..analyse.statistics import mean_interval
 from ..analyse.throughput import list_speeds
 from ..analyse.titles import describe_differences, find_model_title
 from ..record.run import Provenance, RecordedMachine, RunInfo
-from ..record.trial import IMAGES, TrialRecord
+from ..record.trial import IMAGES
 from ..runs import Run
 from ..spec.config import WEAK
 from . import numbers, wording
@@ -41,8 +41,10 @@ _SEARCH_NOTE = (
 
 def make_machines_grid(run: RunInfo) -> Grid:
     """Return a row for every kind of machine."""
-    groups, software = _group_hosts(run.read_provenance()), describe_software(run)
-    rows = [(_join_names(names), hardware, software) for hardware, names in groups.items()]
+    software, rows = describe_software(run), []
+    for hardware, names in _group_hosts(run.read_provenance()).items():
+        together = f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
+        rows.append((together if len(names) > 2 else ", ".join(names), hardware, software))
     return Grid("Machines", ("name", "hardware", "software"), tuple(rows), left=(0, 1, 2))
 
 
@@ -107,19 +109,43 @@ def _list_versions(modules: dict[str, str]) -> list[str]:
     return [f"{name} {version}" for name, version in modules.items()]
 
 
-def _join_names(names: Sequence[str]) -> str:
-    if len(names) < 3:
-        return ", ".join(names)
-    return f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
-
-
 # ---- several runs
 
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
     """Return what differs; the note says what is the same."""
     frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
-    by_run = [_read_facts(run, list(frameworks)) for run in runs]
+    by_run = []
+    for run in runs:
+        provenance, spec = run.info.read_provenance(), run.info.read_spec()
+        machines = [*(provenance.hosts or {}).values(), *([provenance.machine] if provenance.machine else [])]
+        configs = [series.config for series in run.series]
+        versions = provenance.frameworks or {}
+        hardware = describe_hardware(run.info)
+        has_steps = spec.steps is not None and spec.budget is None
+        batches = [f"{c.batch:,} {'per device' if c.scaling == WEAK else 'over all devices'}" for c in configs]
+        facts_of_run = {
+            "machine": "" if hardware == numbers.MISSING else hardware,
+            "hosts": numbers.format_integer(max((point.hosts for point in run.points), default=1)),
+            "system": _join(machine.system for machine in machines),
+            "GPU driver": _join(machine.gpu_driver for machine in machines),
+            **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
+            "version of trainscale": provenance.trainscale or "",
+            "networks": _join(find_model_title(config.model) for config in configs),
+            "frameworks": _join(config.framework for config in configs),
+            "strategies": _join(config.strategy_label for config in configs),
+            "batch": _join(batches),
+            "precision": _join(config.precision for config in configs),
+            "layout": _join(config.layout for config in configs),
+            "compilation": _join("compiled" if config.compile else "eager" for config in configs),
+            "data": _join(wording.format_data_name(config.data) for config in configs),
+            "image size": _join(f"{config.image_size} px" for config in configs),
+            "kind of device": wording.describe_device_kind(run.series) if run.series else "",
+            "warm-up steps": "" if spec.warmup is None else str(spec.warmup),
+            "steps": str(spec.steps) if has_steps else "",
+            "time budget": f"{spec.budget:g} s" if spec.budget else "",
+        }
+        by_run.append(facts_of_run)
     facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
     differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}  # "": not recorded
     alike = wording.join_names(name for name, texts in facts.items() if name not in differing and all(texts))
@@ -137,38 +163,6 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
     return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=tuple(range(len(header))))
 
 
-def _read_facts(run: Run, frameworks: Sequence[str]) -> dict[str, str]:
-    provenance, spec = run.info.read_provenance(), run.info.read_spec()
-    machines = [*(provenance.hosts or {}).values(), *([provenance.machine] if provenance.machine else [])]
-    configs = [series.config for series in run.series]
-    versions = provenance.frameworks or {}
-    hardware = describe_hardware(run.info)
-    return {
-        "machine": "" if hardware == numbers.MISSING else hardware,
-        "hosts": numbers.format_integer(max((point.hosts for point in run.points), default=1)),
-        "system": _join(machine.system for machine in machines),
-        "GPU driver": _join(machine.gpu_driver for machine in machines),
-        **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
-        "version of trainscale": provenance.trainscale or "",
-        "networks": _join(find_model_title(config.model) for config in configs),
-        "frameworks": _join(config.framework for config in configs),
-        "strategies": _join(config.strategy_label for config in configs),
-        "batch": _join(
-            f"{numbers.format_integer(config.batch)} {'per device' if config.scaling == WEAK else 'over all devices'}"
-            for config in configs
-        ),
-        "precision": _join(config.precision for config in configs),
-        "layout": _join(config.layout for config in configs),
-        "compilation": _join("compiled" if config.compile else "eager" for config in configs),
-        "data": _join(wording.format_data_name(config.data) for config in configs),
-        "image size": _join(f"{config.image_size} px" for config in configs),
-        "kind of device": wording.describe_device_kind(run.series) if run.series else "",
-        "warm-up steps": "" if spec.warmup is None else str(spec.warmup),
-        "steps": "" if spec.steps is None or spec.budget is not None else str(spec.steps),
-        "time budget": f"{spec.budget:g} s" if spec.budget else "",
-    }
-
-
 def _join(texts: Iterable[str | None]) -> str:
     """Return different texts in a fixed order; numbers ascend."""
 
@@ -182,84 +176,79 @@ def _join(texts: Iterable[str | None]) -> str:
 
 
 def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> list[Grid]:
-    return [make_epoch_grid(series, point, most) for series in all_series for point in series.points if point.learning]
-
-
-def make_epoch_grid(series: Series, point: Point, most: int | None = None) -> Grid:
-    assert point.learning is not None
-    shown = epochs = point.learning.epochs
-    if most is not None and len(epochs) > most:
-        steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
-        interval = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
-        shown = tuple(epoch for epoch in epochs if epoch.epoch % interval == 0 or epoch is epochs[-1])
-    rows = [
-        (
-            str(epoch.epoch),
-            f"{epoch.train_accuracy.mean:.6f}",
-            f"{epoch.valid_accuracy.mean:.6f}",
-            f"{epoch.seconds.mean:.1f}",
-        )
-        for epoch in shown
-    ]
-    notes = ["Time: seconds of training, without validation."]
-    if point.repeats > 1:
-        notes.append(f"Means of {point.repeats} repeats.")
-    if target := point.learning.to_accuracy:
-        missed = target.repeats - target.reached
-        often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
-        text = f"An accuracy of {target.target:g} was not reached{often}."
-        if target.seconds and target.epochs is not None:
-            seconds = numbers.format_duration(target.seconds.mean)
-            epochs_to = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
-            text = f"Time to accuracy {target.target:g}: {seconds} of training, {epochs_to}."
-        notes.append(text)
-    if len(shown) < len(epochs):
-        notes.append(f"{len(shown)} of {len(epochs)} epochs; all are in report.md.")
-    title = f"{series.title} on {wording.format_devices_and_hosts(point)}"
-    return Grid(title, ("epoch", "train accuracy", "valid accuracy", "time"), tuple(rows), " ".join(notes), left=())
+    """Return a grid for each point that learns, of at most ``most`` epochs."""
+    grids = []
+    learning = [(series, point, point.learning) for series in all_series for point in series.points if point.learning]
+    for series, point, learned in learning:
+        shown = epochs = learned.epochs
+        if most is not None and len(epochs) > most:
+            steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
+            interval = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
+            shown = tuple(epoch for epoch in epochs if epoch.epoch % interval == 0 or epoch is epochs[-1])
+        rows = []
+        for epoch in shown:
+            accuracies = f"{epoch.train_accuracy.mean:.6f}", f"{epoch.valid_accuracy.mean:.6f}"
+            rows.append((str(epoch.epoch), *accuracies, f"{epoch.seconds.mean:.1f}"))
+        notes = ["Time: seconds of training, without validation."]
+        if point.repeats > 1:
+            notes.append(f"Means of {point.repeats} repeats.")
+        if target := learned.to_accuracy:
+            missed = target.repeats - target.reached
+            often = f" in {missed} of {target.repeats} repeats" if target.repeats > 1 else ""
+            text = f"An accuracy of {target.target:g} was not reached{often}."
+            if target.seconds and target.epochs is not None:
+                seconds = numbers.format_duration(target.seconds.mean)
+                epochs_to = f"{target.epochs:g} epoch{'' if target.epochs == 1 else 's'}"
+                text = f"Time to accuracy {target.target:g}: {seconds} of training, {epochs_to}."
+            notes.append(text)
+        if len(shown) < len(epochs):
+            notes.append(f"{len(shown)} of {len(epochs)} epochs; all are in report.md.")
+        title = f"{series.title} on {wording.format_devices_and_hosts(point)}"
+        header = ("epoch", "train accuracy", "valid accuracy", "time")
+        grids.append(Grid(title, header, tuple(rows), " ".join(notes), left=()))
+    return grids
 
 
 def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
     """Return a grid for each series that learns."""
-    grids = [make_device_grid(series) for series in all_series if series.learns]
+    grids = []
+    for series in (series for series in all_series if series.learns):
+        kind = "GPU" if series.config.device == "cuda" else "CPU"
+        target = next((point.learning.to_accuracy for point in series.points if point.learning), None)
+        names = [*_ROWS, *([f"Time to accuracy {target.target:g} (secs)"] if target else [])]
+        columns, memory_sources, failed = [], list[str](), []
+        for point in series.points:
+            learning = point.learning
+            if not point.ok:
+                failed.append(f"{kind} ({point.devices}): {wording.name_status(point.status)}.")
+            if learning is None or point.samples_per_second is None:
+                columns.append([numbers.MISSING] * len(names))
+                continue
+            counted = next((name for name in _MEMORY if getattr(point, name) is not None), None)
+            if counted:
+                memory_sources.append(_MEMORY[counted])
+            columns.append(
+                [
+                    f"{learning.training_seconds.mean:.2f}",
+                    f"{learning.epoch_seconds.mean:.2f}",
+                    f"{point.samples_per_second.mean:.2f}",
+                    numbers.format_accuracy(learning.train_accuracy),
+                    numbers.format_accuracy(learning.valid_accuracy),
+                    f"{getattr(point, counted) / 1024**2:.0f}" if counted else numbers.MISSING,
+                ]
+            )
+            if target:
+                seconds = point.seconds_to_accuracy
+                columns[-1].append(f"{seconds.mean:.2f}" if seconds else "not reached")
+        repeats = max(point.repeats for point in series.points)
+        notes = [f"Means of {repeats} repeats."] if repeats > 1 else []
+        if memory_sources:
+            sources = wording.join_names(dict.fromkeys(memory_sources))
+            notes.append(f"Memory: MiB of all workers together, {sources}.")
+        header = ("", *(f"{kind} ({point.devices})" for point in series.points))
+        rows = tuple(zip(names, *columns, strict=True))
+        grids.append(Grid(series.title, header, rows, " ".join([*notes, *failed])))
     return [*grids[:-1], *(replace(last, note=f"{last.note} {_COUNTED}".strip()) for last in grids[-1:])]
-
-
-def make_device_grid(series: Series) -> Grid:
-    kind = "GPU" if series.config.device == "cuda" else "CPU"
-    target = next((point.learning.to_accuracy for point in series.points if point.learning), None)
-    names = [*_ROWS, *([f"Time to accuracy {target.target:g} (secs)"] if target else [])]
-    columns, memory_sources, failed = [], list[str](), []
-    for point in series.points:
-        learning = point.learning
-        if not point.ok:
-            failed.append(f"{kind} ({point.devices}): {wording.name_status(point.status)}.")
-        if learning is None or point.samples_per_second is None:
-            columns.append([numbers.MISSING] * len(names))
-            continue
-        counted = next((name for name in _MEMORY if getattr(point, name) is not None), None)
-        if counted:
-            memory_sources.append(_MEMORY[counted])
-        columns.append(
-            [
-                f"{learning.training_seconds.mean:.2f}",
-                f"{learning.epoch_seconds.mean:.2f}",
-                f"{point.samples_per_second.mean:.2f}",
-                numbers.format_accuracy(learning.train_accuracy),
-                numbers.format_accuracy(learning.valid_accuracy),
-                f"{getattr(point, counted) / 1024**2:.0f}" if counted else numbers.MISSING,
-            ]
-        )
-        if target:
-            seconds = point.seconds_to_accuracy
-            columns[-1].append(f"{seconds.mean:.2f}" if seconds else "not reached")
-    repeats = max(point.repeats for point in series.points)
-    notes = [f"Means of {repeats} repeats."] if repeats > 1 else []
-    if memory_sources:
-        sources = wording.join_names(dict.fromkeys(memory_sources))
-        notes.append(f"Memory: MiB of all workers together, {sources}.")
-    header = ("", *(f"{kind} ({point.devices})" for point in series.points))
-    return Grid(series.title, header, tuple(zip(names, *columns, strict=True)), " ".join([*notes, *failed]))
 
 
 def make_system_grids(run: Run) -> list[Grid]:
@@ -292,36 +281,33 @@ def make_system_grids(run: Run) -> list[Grid]:
 def make_search_grids(run: Run) -> list[Grid]:
     grids = []
     for race in replay_races_of_run(run.info, run.records, run.parity):
-        grid = make_race_grid(race, run.records)
-        grids.append(replace(grid, title=run.add_label(grid.title)))
+        parts = describe_differences(race.configs)
+        at_same_devices = [r for r in run.records if r.trial.short and r.trial.devices == race.devices]
+        short = [record for record in at_same_devices if record.trial.config in parts]
+        speeds = {config: list_speeds(r for r in short if r.trial.config == config) for config in race.configs}
+        departures = [*reversed(race.departures), *race.not_started]
+        fates = {departure.key: describe_departure(departure) for departure in departures}
+        for config in race.running:
+            if race.waiting:
+                fates[config] = f"in round {race.round}"
+            elif config == race.winner:
+                fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
+            else:
+                fates[config] = "not separated from the winner by noise"
+        order = [*race.running, *(departure.key for departure in departures)]
+        order.sort(key=lambda config: (config not in race.running, -max(speeds[config], default=0.0)))
+        rows = []
+        for config in order:
+            own = [config.framework, config.strategy_label]
+            name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
+            interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
+            speed = numbers.format_mean(interval)
+            rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
+        network = find_model_title(race.configs[0].model)
+        title = f"Search: {network} on {wording.format_device_count(race.devices)}"
+        header = ("candidate", "trials", f"{short[0].unit if short else IMAGES}/s", "±", "what became of it")
+        grids.append(Grid(run.add_label(title), header, tuple(rows), left=(0, 4)))
     return [*grids[:-1], *(replace(last, note=_SEARCH_NOTE) for last in grids[-1:])]
-
-
-def make_race_grid(race: Race, records: Sequence[TrialRecord]) -> Grid:
-    parts = describe_differences(race.configs)
-    short = [r for r in records if r.trial.short and r.trial.devices == race.devices and r.trial.config in parts]
-    speeds = {config: list_speeds(r for r in short if r.trial.config == config) for config in race.configs}
-    departures = [*reversed(race.departures), *race.not_started]
-    fates = {departure.key: describe_departure(departure) for departure in departures}
-    for config in race.running:
-        if race.waiting:
-            fates[config] = f"in round {race.round}"
-        elif config == race.winner:
-            fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
-        else:
-            fates[config] = "not separated from the winner by noise"
-    order = [*race.running, *(departure.key for departure in departures)]
-    order.sort(key=lambda config: (config not in race.running, -max(speeds[config], default=0.0)))
-    rows = []
-    for config in order:
-        own = [config.framework, config.strategy_label]
-        name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
-        interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
-        speed = numbers.format_mean(interval)
-        rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
-    unit = short[0].unit if short else IMAGES
-    title = f"Search: {find_model_title(race.configs[0].model)} on {wording.format_device_count(race.devices)}"
-    return Grid(title, ("candidate", "trials", f"{unit}/s", "±", "what became of it"), tuple(rows), left=(0, 4))
 
 
 def describe_departure(departure: Departure) -> str:

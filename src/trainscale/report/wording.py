@@ -3,21 +3,15 @@
 Every output takes its sentences from here, so that the tables, the page and results.json agree.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..analyse.series import Point, Series
 from ..analyse.titles import find_model_title
 from ..record.trial import CRASH, HANG, IMAGES, OUT_OF_MEMORY, TIMEOUT
 from . import numbers
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 _STATUSES = {OUT_OF_MEMORY: "out of memory", CRASH: "crashed", TIMEOUT: "timed out", HANG: "hung"}
 
@@ -39,11 +33,6 @@ def make_title(all_series: Sequence[Series]) -> str:
         datasets = dict.fromkeys(format_data_name(series.config.data) for series in all_series)
         return f"How {'does' if len(models) == 1 else 'do'} {names} learn {join_names(datasets)}?"
     return f"How does the training of {names} scale?"
-
-
-def list_summary_parts(runs: Sequence[Run], all_series: Sequence[Series]) -> list[str]:
-    """Return what was varied, on what, and when."""
-    return _list_parts("summary", runs, all_series)
 
 
 def make_headline(series: Series) -> str:
@@ -102,17 +91,8 @@ def group_flags(series: Series) -> list[tuple[str, str]]:
     return groups
 
 
-def describe_result(series: Series) -> str:
-    """Return the first sentence of the page."""
-    return " ".join(_list_parts("result", series))
-
-
-def list_traits(series: Series) -> list[str]:
-    """Return what was the same along the ladder."""
-    return _list_parts("traits", series)
-
-
-def _list_parts(macro: str, *about: object) -> list[str]:
+def list_parts(macro: str, *about: object) -> list[str]:
+    """Return the parts of a text of templates/series.j2."""
     from .documents import load_template, split_paragraphs  # they need tables, which need words
 
     template = load_template(__package__, "series.j2", (("integer", numbers.format_integer),))
