@@ -74,8 +74,8 @@ def main(argv: list[str]) -> int:
     print_results(runs, str(directory))
     if no_charts:
         print(f"trainscale: charts are missing: {no_charts}", file=sys.stderr)
-    for line in overlay.sentences:
-        print(fill(line.sentence, get_terminal_size().columns, break_on_hyphens=False))
+    for sentence, _, _ in overlay.sentences:
+        print(fill(sentence, get_terminal_size().columns, break_on_hyphens=False))
     return 0
 
 

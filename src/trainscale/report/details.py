@@ -31,6 +31,7 @@ from . import numbers, wording
 from .charts import STRIPS, TIME, NamedChart
 from .documents import Grid, Section, select_series_in_full
 from .drawing import INK, Frame, Row, VegaSpec, apply_theme, chart_rows, make_legend, without_schema_checks
+from .numbers import format_integer, format_milliseconds, format_number
 from .redaction import Redaction
 from .run_tables import make_search_grids
 
@@ -122,8 +123,8 @@ def make_details(
     sentences, rows_of_time = [], []
     for point in bars:
         for part, percentage in text.round_to_percents(point.parts):
-            size = f"{percentage}{numbers.THIN}%", text.format_limits(part), numbers.format_milliseconds(part.seconds)
-            rows_of_time.append((point.title, numbers.format_integer(point.devices), part.part, *size))
+            size = f"{percentage}{numbers.THIN}%", text.format_limits(part), format_milliseconds(part.seconds)
+            rows_of_time.append((point.title, format_integer(point.devices), part.part, *size))
         notes = [redaction.redact(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
         sentences.append((redaction.redact(f"{text.describe_verdict(point, with_titles)}."), notes))
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
@@ -206,12 +207,12 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
             rows.append(
                 (
                     series.title,
-                    numbers.format_integer(point.devices),
-                    numbers.format_number(speed),
-                    numbers.format_number(per_second / speed * MILLION if per_second else None, 3),
-                    numbers.format_number(energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None, 3),
+                    format_integer(point.devices),
+                    format_number(speed),
+                    format_number(per_second / speed * MILLION if per_second else None, 3),
+                    format_number(energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None, 3),
                     numbers.format_plus_minus(energy),
-                    numbers.format_number(energy.mean * speed if energy else None, 3),
+                    format_number(energy.mean * speed if energy else None, 3),
                 )
             )
     if not rows:
@@ -236,10 +237,10 @@ def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
         return None
     rows = []
     for (title, status, reason), counts in list(groups.items())[:MOST_FAILURES]:
-        devices = ", ".join(map(numbers.format_integer, dict.fromkeys(counts)))
-        rows.append((title, devices, numbers.format_integer(len(counts)), status, reason))
+        devices = ", ".join(map(format_integer, dict.fromkeys(counts)))
+        rows.append((title, devices, format_integer(len(counts)), status, reason))
     left_out = len(groups) - len(rows)
-    note = f"{numbers.format_integer(left_out)} more kinds of failures are in results.json." if left_out else ""
+    note = f"{format_integer(left_out)} more kinds of failures are in results.json." if left_out else ""
     header = ("series", "devices", "trials", "status", "reason")
     return Grid("What failed", header, tuple(rows), note, left=(0, 3, 4))
 
@@ -376,7 +377,7 @@ def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Fr
         name = f"{rank.rank} · {redaction.redact(rank.host)}" if with_hosts else f"{rank.rank}"
         names.append(name)
         for step, seconds in thin_out(rank.step_seconds, most):
-            time = f"{numbers.format_milliseconds(seconds)} ms"
+            time = f"{format_milliseconds(seconds)} ms"
             third = (step - 1) * len(_THIRDS) // len(rank.step_seconds)
             ticks.append(
                 {
@@ -385,12 +386,12 @@ def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Fr
                     "ms": round(seconds * 1000, 4),
                     "text": f"Rank {name}, step {step}: {time}",
                     "Rank": name,
-                    "Step": numbers.format_integer(step),
+                    "Step": format_integer(step),
                     "Time": time,
                 }
             )
         middle = median(rank.step_seconds)
-        time = f"{numbers.format_milliseconds(middle)} ms"
+        time = f"{format_milliseconds(middle)} ms"
         row = {"rank": name, "ms": middle * 1000, "text": f"Rank {name}: median {time}"}
         medians.append({**row, "Rank": name, "Median": time})
     y = alt.Y("rank:N", title="Rank", sort=names, axis=alt.Axis(labelLimit=160, ticks=False))
@@ -408,9 +409,9 @@ def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Fr
     notes = [f"{title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
     longest = max(len(rank.step_seconds) for rank in ranks)
     if longest > most:
-        notes.append(f"{most} of {numbers.format_integer(longest)} steps of each rank, the slowest among them.")
+        notes.append(f"{most} of {format_integer(longest)} steps of each rank, the slowest among them.")
     if len(ranks) < len(record.ranks):
-        count = numbers.format_integer(len(record.ranks))
+        count = format_integer(len(record.ranks))
         notes.append(f"The {len(ranks) // 2} slowest and fastest of {count} ranks.")
     heading = f"Step times by rank: {wording.format_device_count(record.trial.devices)}"
     height = max(60, (22 if len(ranks) > 8 else 34) * len(ranks))

@@ -13,22 +13,15 @@ FORMATS = (PNG, PDF, SVG)  # of charts as files
 
 
 @dataclass(frozen=True)
-class OverlaySentence:
-    sentence: str
-    citation: str
-    url: str
-
-
-@dataclass(frozen=True)
 class Overlay:
     """Published curves that are drawn with the series of runs.
 
     All charts of speed-up and efficiency have them. ABSOLUTE shows them in the chart of throughput too; PER_DEVICE
-    replaces that chart by one of the throughput of a device.
+    replaces that chart by one of the throughput of a device. ``sentences`` have a citation and its address.
     """
 
     series: tuple[Series, ...] = ()
-    sentences: tuple[OverlaySentence, ...] = ()
+    sentences: tuple[tuple[str, str, str], ...] = ()
     normalise: str = SPEEDUP
 
 

@@ -10,7 +10,7 @@ from . import csv_json, wording
 from .charts import FULL, draw_speedup, draw_throughput, list_charts
 from .details import choose_charted, make_details
 from .drawing import ChartsUnavailable, begin_drawing, call_vl_convert, to_svg
-from .options import FORMATS, PDF, PNG, SVG, ReportOptions
+from .options import FORMATS, PNG, SVG, ReportOptions
 from .pages import render_report_html, render_report_md
 from .redaction import Redaction, make_redaction
 from .run_tables import make_difference_grid
@@ -54,12 +54,10 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
         for chart in charts:
             formats = {*options.formats, SVG} if chart.is_always_file else set(options.formats)
             svg = to_svg(chart.draw(FULL), standalone=True) if formats else ""
-            if SVG in formats:
-                pictures[f"{chart.file}.{SVG}"] = svg
-            if PNG in formats:
-                pictures[f"{chart.file}.{PNG}"] = call_vl_convert("svg_to_png", svg, _PNG_SCALE)
-            if PDF in formats:
-                pictures[f"{chart.file}.{PDF}"] = call_vl_convert("svg_to_pdf", svg)
+            for name in formats:
+                scale = [_PNG_SCALE] if name == PNG else []
+                picture = svg if name == SVG else call_vl_convert(f"svg_to_{name}", svg, *scale)
+                pictures[f"{chart.file}.{name}"] = picture
     except ChartsUnavailable as error:
         for chart in charts:
             for name in FORMATS:
@@ -78,18 +76,15 @@ def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, 
     configs = [series.config for series in all_series]
     log_paths = csv_json.make_series_paths(configs, lambda _: "logs", model_names)
     csv_paths = csv_json.make_series_paths(configs, csv_json.name_folder, model_names)
-    files: dict[str, str] = {}
-    for series in all_series:
-        if series.good:
-            files[f"{log_paths[series.config]}.csv"] = csv_json.render_series_csv(series)
-            files[f"{csv_paths[series.config]}.csv"] = csv_json.render_series_csv(series)
+    charts, files = {}, {}
+    for series in (series for series in all_series if series.good):
+        charts[f"{log_paths[series.config]}.svg"] = draw_throughput([series])
+        for paths in (log_paths, csv_paths):
+            files[f"{paths[series.config]}.csv"] = csv_json.render_series_csv(series)
+    if files:
+        charts[_GRAPH] = draw_speedup(all_series)
     try:
-        pictures = {
-            f"{log_paths[series.config]}.svg": to_svg(draw_throughput([series]), standalone=True)
-            for series in all_series
-            if series.good
-        }
-        return {**files, **pictures, _GRAPH: to_svg(draw_speedup(all_series), standalone=True)} if files else {}
+        return files | {path: to_svg(chart, standalone=True) for path, chart in charts.items()}
     except ChartsUnavailable:
         return files
 

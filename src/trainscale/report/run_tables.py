@@ -14,6 +14,7 @@ from ..runs import Run
 from ..spec.config import WEAK
 from . import numbers, wording
 from .documents import Grid
+from .numbers import MISSING, format_accuracy, format_integer
 
 MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
 
@@ -56,11 +57,11 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
     configs = [series.config for series in all_series if series.config.data != "synthetic"]
     sizes = dict.fromkeys(f"{config.image_size} × {config.image_size} × {config.channels}" for config in configs)
     row = (
-        data.name or numbers.MISSING,
-        numbers.format_integer(data.classes),
-        ", ".join(sizes) or numbers.MISSING,
-        numbers.format_integer(data.train),
-        numbers.format_integer(data.valid),
+        data.name or MISSING,
+        format_integer(data.classes),
+        ", ".join(sizes) or MISSING,
+        format_integer(data.train),
+        format_integer(data.valid),
     )
     return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
 
@@ -88,7 +89,7 @@ def describe_software(run: RunInfo) -> str:
         parts += [text for text in _list_versions(modules) if text not in parts]
     if setting := (provenance.allocator or {}).get("setting"):
         parts.append(f"C allocator: {setting}")
-    return ", ".join(part for part in parts if part) or numbers.MISSING
+    return ", ".join(part for part in parts if part) or MISSING
 
 
 def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
@@ -100,7 +101,7 @@ def _group_hosts(provenance: Provenance) -> dict[str, list[str]]:
             parts.append(numbers.format_count(machine.cores, "core"))
         if machine.memory_gib:
             parts.append(f"{machine.memory_gib} GiB")
-        hardware = ", ".join(part for part in parts if part) or numbers.MISSING
+        hardware = ", ".join(part for part in parts if part) or MISSING
         groups.setdefault(hardware, []).append(name or machine.host or "this machine")
     return groups
 
@@ -125,8 +126,8 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
         has_steps = spec.steps is not None and spec.budget is None
         batches = [f"{c.batch:,} {'per device' if c.scaling == WEAK else 'over all devices'}" for c in configs]
         facts_of_run = {
-            "machine": "" if hardware == numbers.MISSING else hardware,
-            "hosts": numbers.format_integer(max((point.hosts for point in run.points), default=1)),
+            "machine": "" if hardware == MISSING else hardware,
+            "hosts": format_integer(max((point.hosts for point in run.points), default=1)),
             "system": _join(machine.system for machine in machines),
             "GPU driver": _join(machine.gpu_driver for machine in machines),
             **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
@@ -156,9 +157,7 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
         notes += [f"The same in all: {alike}."] if alike else []
     notes.append("Speed-up and efficiency of a series are relative to the 1-device point of its own run.")
     dates = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
-    rows = [
-        (name, *(text or numbers.MISSING for text in texts)) for name, texts in {**differing, "measured": dates}.items()
-    ]
+    rows = [(name, *(text or MISSING for text in texts)) for name, texts in {**differing, "measured": dates}.items()]
     header = ("", *(run.label for run in runs))
     return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=tuple(range(len(header))))
 
@@ -222,7 +221,7 @@ def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
             if not point.ok:
                 failed.append(f"{kind} ({point.devices}): {wording.name_status(point.status)}.")
             if learning is None or point.samples_per_second is None:
-                columns.append([numbers.MISSING] * len(names))
+                columns.append([MISSING] * len(names))
                 continue
             counted = next((name for name in _MEMORY if getattr(point, name) is not None), None)
             if counted:
@@ -232,9 +231,9 @@ def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
                     f"{learning.training_seconds.mean:.2f}",
                     f"{learning.epoch_seconds.mean:.2f}",
                     f"{point.samples_per_second.mean:.2f}",
-                    numbers.format_accuracy(learning.train_accuracy),
-                    numbers.format_accuracy(learning.valid_accuracy),
-                    f"{getattr(point, counted) / 1024**2:.0f}" if counted else numbers.MISSING,
+                    format_accuracy(learning.train_accuracy),
+                    format_accuracy(learning.valid_accuracy),
+                    f"{getattr(point, counted) / 1024**2:.0f}" if counted else MISSING,
                 ]
             )
             if target:

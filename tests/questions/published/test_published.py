@@ -409,8 +409,8 @@ def test_a_curve_may_have_no_speedup_or_no_speed() -> None:
 def test_a_curve_is_laid_beside_the_series_that_is_most_like_it() -> None:
     unlike, alike = make_series(model="alexnet", precision="fp32"), make_series()
     overlay = overlay_curves([(gpu_run(), [unlike, alike])], [make_curve(0.9, data="real")])
-    (line,) = overlay.sentences
-    assert line.sentence.startswith(f"published:a differs from {alike.title} in data: real, not synthetic.")
+    ((sentence, _, _),) = overlay.sentences
+    assert sentence.startswith(f"published:a differs from {alike.title} in data: real, not synthetic.")
 
 
 def test_titles_stay_different_and_a_curve_is_there_once() -> None:

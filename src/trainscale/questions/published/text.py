@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...record.run import RunInfo
 from ...report import numbers, wording
 from ...report.documents import Grid, encode_json, load_template
-from ...report.options import SPEEDUP, Overlay, OverlaySentence
+from ...report.options import SPEEDUP, Overlay
 from ...spec.config import STRONG, WEAK, Config
 from ...worker import models
 from .curves import PREFIX, SENTENCES, PublishedCurve
@@ -166,7 +166,7 @@ def overlay_curves(
             baseline = wording.format_device_count(curve.baseline.devices)
             text += f" It begins at {baseline}, so it has no speed-up over 1 device."
         text += "".join(f" Flag: {SENTENCES[flag]}." for flag in curve.flags)
-        sentences.append(OverlaySentence(text, curve.source.citation, curve.source.url))
+        sentences.append((text, curve.source.citation, curve.source.url))
     return Overlay(tuple(laid), tuple(sentences), normalise)
 
 
