@@ -178,12 +178,12 @@ class Run:
 
     def chart(self, quantity: str = "speedup") -> altair.LayerChart:
         """Return an Altair chart of all series: ``speedup``, ``throughput``, ``efficiency`` or ``accuracy``."""
-        from .report.notebook_display import make_chart
+        from .report.charts import make_chart
 
         return make_chart(self.series, quantity)
 
     def _repr_markdown_(self) -> str:
-        from .report.notebook_display import render_run
+        from .report.documents import render_run
 
         return render_run(self)
 

@@ -226,12 +226,12 @@ class Series:
 
     def chart(self, quantity: str = "speedup") -> altair.LayerChart:
         """Return an Altair chart of this series: ``speedup``, ``throughput``, ``efficiency`` or ``accuracy``."""
-        from ..report.notebook_display import make_chart
+        from ..report.charts import make_chart
 
         return make_chart([self], quantity)
 
     def _repr_markdown_(self) -> str:
-        from ..report.notebook_display import render_series
+        from ..report.documents import render_series
 
         return render_series(self)
 

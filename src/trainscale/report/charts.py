@@ -1,5 +1,6 @@
-"""What the charts of series show, in files and on the page."""
+"""What the charts of series show, in files, on the page and in a notebook."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -7,13 +8,16 @@ from functools import partial
 import altair as alt
 
 from ..analyse.series import Interval, Point, Series, find_common_unit
+from ..errors import InputError, explain_unknown
 from . import numbers, wording
 from .columns import find_memory_peak
 from .drawing import (
     COLOURS,
     DECADES,
     IDEAL,
+    INK,
     OCTAVES,
+    PAPER_INK,
     PERCENT,
     Frame,
     Plot,
@@ -55,14 +59,16 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
     with_published = [*all_series, *overlay.series]
     per_device = bool(overlay.series) and overlay.normalise == PER_DEVICE
     with_curves = per_device or overlay.normalise == ABSOLUTE
-    speed = partial(draw_throughput, with_published if with_curves else all_series, per_device=per_device)
+    shown = with_published if with_curves else all_series
+    speed = partial(draw_throughput, shown, per_device=per_device)
     charts = []
     if learns:
         accuracy = partial(draw_accuracy, all_series)
         over_time = partial(draw_accuracy, all_series, over_time=True)
         charts.append(NamedChart("accuracy", LEADING, accuracy, "accuracy", is_always_file=True))
         charts.append(NamedChart("time", LEADING, over_time, "accuracy_over_time"))
-    speedup, efficiency = partial(draw_speedup, with_published), partial(draw_efficiency, with_published)
+    speedup = partial(draw_speedup, with_published)
+    efficiency = partial(draw_efficiency, with_published)
     leading, further = (LEADING, FURTHER) if scales else ("", "")
     charts += [
         NamedChart("speedup", leading, speedup, "comparison_graph", is_wide=True, is_always_file=True),
@@ -80,6 +86,25 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
     return charts
 
 
+def make_chart(all_series: Sequence[Series], quantity: str) -> alt.LayerChart:
+    """Return a chart for a notebook."""
+    functions = {
+        "speedup": draw_speedup,
+        "throughput": draw_throughput,
+        "efficiency": draw_efficiency,
+        "accuracy": draw_accuracy,
+    }
+    if quantity not in functions:
+        raise explain_unknown("chart", quantity, functions)
+    if quantity == "accuracy" and not any(series.learns for series in all_series):
+        raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
+    # Dark on white, because the colours of the page around it are not known.
+    text = json.dumps(functions[quantity](all_series)).replace(json.dumps(INK), json.dumps(PAPER_INK))
+    spec = json.loads(text)
+    spec["config"]["background"] = "white"
+    return alt.LayerChart.from_dict(spec)
+
+
 # ---- against devices
 
 
@@ -90,7 +115,11 @@ def draw_speedup(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     if without_baseline:
         names = wording.name_few(without_baseline)
         notes.append(f"Not shown, because there is no 1-device point: {names}.")
-    rows = _make_rows(shown, lambda point: point.speedup, lambda _, value: f"Speed-up: {value.mean:.2f} · ")
+    rows = _make_rows(
+        shown,
+        lambda point: point.speedup,
+        lambda _, value: f"Speed-up: {value.mean:.2f} · ",
+    )
     ideal = [{"devices": devices, "value": devices} for devices in (1, _find_most_devices(shown))]
     plot = Plot("Speed-up against devices", notes, "Speed-up over 1 device", OCTAVES, shown, rows, ideal)
     return draw(all_series, plot, frame)
@@ -105,7 +134,8 @@ def draw_efficiency(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSp
     )
     ideal = [{"devices": devices, "value": 100} for devices in (1, _find_most_devices(shown))]
     y_title = "Efficiency: speed-up / devices, %"
-    plot = Plot("Efficiency against devices", ["Higher is better."], y_title, PERCENT, shown, rows, ideal)
+    notes = ["Higher is better."]
+    plot = Plot("Efficiency against devices", notes, y_title, PERCENT, shown, rows, ideal)
     return draw(all_series, plot, frame)
 
 
@@ -115,10 +145,12 @@ def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL, per_devic
     words = f"{unit.capitalize()} per second"
     if per_device:
         rows = _make_rows(
-            shown, lambda point: rate.scaled(1 / point.devices) if (rate := point.samples_per_second) else None
+            shown,
+            lambda point: rate.scaled(1 / point.devices) if (rate := point.samples_per_second) else None,
         )
-        notes, title = ["Higher is better; level is ideal."], f"{words} and device against devices"
-        return draw(all_series, Plot(title, notes, f"{unit}/s, per device", PERCENT, shown, rows), frame)
+        notes = ["Higher is better; level is ideal."]
+        title, y_title = f"{words} and device against devices", f"{unit}/s, per device"
+        return draw(all_series, Plot(title, notes, y_title, PERCENT, shown, rows), frame)
     rows = _make_rows(shown, lambda point: point.samples_per_second)
     ideal: list[Row] = []
     for series in shown:
@@ -127,14 +159,17 @@ def draw_throughput(all_series: Sequence[Series], frame: Frame = FULL, per_devic
             value = own[0]["value"] / own[0]["devices"] * devices
             ideal.append({"series": series.title, "devices": devices, "value": value})
     notes = ["Up and to the right is better. Dashed: each series' own ideal."]
-    plot = Plot(f"{words} against devices", notes, f"{unit}/s, whole cluster", DECADES, shown, rows, ideal)
+    title, y_title = f"{words} against devices", f"{unit}/s, whole cluster"
+    plot = Plot(title, notes, y_title, DECADES, shown, rows, ideal)
     return draw(all_series, plot, frame)
 
 
 def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     shown = [series for series in all_series if any(map(find_memory_peak, series.good))]
     devices = {series.config.device for series in shown}
-    kind = "host memory" if devices == {"cpu"} else "GPU memory" if "cpu" not in devices else "memory"
+    kind = "memory" if "cpu" in devices else "GPU memory"
+    if devices == {"cpu"}:
+        kind = "host memory"
     rows: list[Row] = []
     for series in shown:
         for point in series.good:
@@ -147,7 +182,8 @@ def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
                 text = f"Memory: {own['Peak']}"
                 rows.append(_make_row(series, point, Interval(peak / 2**30), text, own))
     notes = [f"Largest peak of {kind} of a rank. Lower is better."]
-    plot = Plot("Memory against devices", notes, f"Peak {kind} of a rank, GiB", PERCENT, shown, rows)
+    y_title = f"Peak {kind} of a rank, GiB"
+    plot = Plot("Memory against devices", notes, y_title, PERCENT, shown, rows)
     return draw(all_series, plot, frame)
 
 
@@ -209,10 +245,11 @@ def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip:
 @without_schema_checks
 def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL, over_time: bool = False) -> VegaSpec:
     learning = [(series, point) for series in all_series for point in series.points if point.learning]
-    if all(len(series.points) == 1 for series, _ in learning):
-        lines = {series.title: point for series, point in learning}
-    else:
-        lines = {f"{series.title} · {wording.format_devices_and_hosts(point)}": point for series, point in learning}
+    with_devices = any(len(series.points) > 1 for series, _ in learning)
+    lines = {}
+    for series, point in learning:
+        devices = f" · {wording.format_devices_and_hosts(point)}" if with_devices else ""
+        lines[f"{series.title}{devices}"] = point
     lasts = [point.learning.last for point in lines.values() if point.learning]
     if over_time:
         longest = max((last.trained_seconds for last in lasts), default=0.0)
@@ -265,4 +302,5 @@ def draw_accuracy(all_series: Sequence[Series], frame: Frame = FULL, over_time: 
     notes = ["Up and to the left is better. Solid: validation; dashed: training."]
     if any(point.repeats > 1 for point in lines.values()):
         notes.append("Means over repeats.")
-    return apply_theme(layers, f"Accuracy over {'training time' if over_time else 'epochs'}", notes, frame)
+    title = "Accuracy over training time" if over_time else "Accuracy over epochs"
+    return apply_theme(layers, title, notes, frame)

@@ -107,7 +107,9 @@ COLUMNS: tuple[Column, ...] = (
         "series", "title of the series, unique within the run", get=lambda series, _: series.title,
         in_files="title", in_json=False,
     ),
-    Column("parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False),
+    Column(
+        "parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False
+    ),
     _of_config("strategy", "how gradients are exchanged"),
     _of_config("image_size", "height and width of an image", "pixels"),
     _of_config("classes", "classes of the labels"),
@@ -127,7 +129,9 @@ COLUMNS: tuple[Column, ...] = (
     _of_config("augment", "whether training images were randomly changed"),
     _of_config("loaders", "loader processes of each rank; 0: chosen"),
     _of_config("deterministic", "whether deterministic operations were requested"),
-    _of_config("allocator", "setting of the C library's memory allocator", unusual=lambda it: it != Config.allocator),
+    _of_config(
+        "allocator", "setting of the C library's memory allocator", unusual=lambda it: it != Config.allocator
+    ),
     _of_config("epochs", "epochs to train; 0: speed is measured in steps"),
     _of_config("until_accuracy", "validation accuracy at which training stops", "share"),
     _of_config("learning_rate", "learning rate at the start"),
@@ -147,8 +151,8 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "plus_minus", "half the interval of the throughput, relative to it", "share",
-        "samples_per_second.relative", in_files="plus_minus_relative",
-        heading=("", "±"), format=numbers.format_relative_error, rank=2, style="dim", beside="samples_per_second",
+        "samples_per_second.relative", in_files="plus_minus_relative", heading=("", "±"),
+        format=numbers.format_relative_error, rank=2, style="dim", beside="samples_per_second",
     ),
     Column(
         "samples_per_second_per_device", "throughput divided by devices", "samples/s",
@@ -164,8 +168,8 @@ COLUMNS: tuple[Column, ...] = (
     _of_point("efficiency", ends=True, heading=("", "efficiency"), format=format_efficiency, rank=1, style="bold"),
     Column(
         "efficiency_bar", "the efficiency as a bar", get="efficiency", in_csv=False, in_json=False,
-        heading=("", ""), format=lambda share: f"{'━' * round(min(1.0, share.mean) * 10) if share else '':10}",
-        rank=11, style="cyan", where=(TERMINAL,),
+        heading=("", ""), rank=11, style="cyan", where=(TERMINAL,),
+        format=lambda share: f"{'━' * round(min(1.0, share.mean) * 10) if share else '':10}",
     ),
     _of_point("efficiency_versus_local", ends=True, heading=("vs", "local"), format=format_efficiency, rank=10),
     _of_point(
@@ -184,8 +188,8 @@ COLUMNS: tuple[Column, ...] = (
         "train_accuracy", "accuracy of the last epoch on training samples", "share", "train_accuracy", ends=True
     ),
     _of_learning(
-        "valid_accuracy", "accuracy after the last epoch on validation samples", "share", "valid_accuracy", ends=True,
-        heading=("valid", "accuracy"), format=numbers.format_accuracy, rank=1, style="bold",
+        "valid_accuracy", "accuracy after the last epoch on validation samples", "share", "valid_accuracy",
+        ends=True, heading=("valid", "accuracy"), format=numbers.format_accuracy, rank=1, style="bold",
     ),
     _of_learning(
         "accuracy_target", "validation accuracy that was to be reached", "share", "to_accuracy.target"

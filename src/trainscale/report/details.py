@@ -41,11 +41,6 @@ MOST_FAILURES = 200
 _MOST_FINDINGS = 3  # in the first screen; the others are under the bars of time
 _MOST_SENTENCES = 40
 
-_ENERGY_NOTE = (
-    "Energy is that of the GPUs (NVML), or of the hosts' processors (RAPL), in the measured windows, without the rest"
-    " of the hosts."
-)
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -102,11 +97,13 @@ def make_details(
         if len(shown) < len(in_full):  # those of the series that are shown, and of what explains them
             needed = {config for series in shown for config in (series.config, remove_exchange(series.config))}
             records = [r for r in records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
-        points = [replace(point, title=run.add_label(point.title)) for point in explain.explain_records(records)]
+        points = explain.explain_records(records)
+        points = [replace(point, title=run.add_label(point.title)) for point in points]
         if finding := find_verdict(points, in_full, redaction, is_named=bool(run.label)):
             findings.append(finding)
         command = run.info.read_provenance().command
-        if command and any(point.missing for point in points) and "--explain" not in shlex.split(command):
+        is_incomplete = any(point.missing for point in points)
+        if command and is_incomplete and "--explain" not in shlex.split(command):
             commands.append((run.label, explain.make_explaining_command(run.info)))
         if run.info.is_search:
             searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
@@ -114,7 +111,8 @@ def make_details(
         trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]
     charts = []
     if explained:
-        charts.append(NamedChart("time_parts", TIME, partial(draw_time_parts, explained), "time_parts", is_wide=True))
+        draw_parts = partial(draw_time_parts, explained)
+        charts.append(NamedChart("time_parts", TIME, draw_parts, "time_parts", is_wide=True))
     for number, (title, record) in enumerate(trials[:MOST_STRIPS], 1):
         name = f"step_times_{number}"
         charts.append(NamedChart(name, STRIPS, partial(draw_strips, title, record, redaction), name))
@@ -123,8 +121,9 @@ def make_details(
     sentences, rows_of_time = [], []
     for point in bars:
         for part, percentage in text.round_to_percents(point.parts):
-            size = f"{percentage}{numbers.THIN}%", text.format_limits(part), format_milliseconds(part.seconds)
-            rows_of_time.append((point.title, format_integer(point.devices), part.part, *size))
+            share = f"{percentage}{numbers.THIN}%", text.format_limits(part)
+            own = (point.title, format_integer(point.devices), part.part)
+            rows_of_time.append((*own, *share, format_milliseconds(part.seconds)))
         notes = [redaction.redact(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
         sentences.append((redaction.redact(f"{text.describe_verdict(point, with_titles)}."), notes))
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
@@ -152,7 +151,8 @@ def find_verdict(
     if not all_series:
         return None
     by_title = {series.title: series for series in all_series}
-    known = [p for p in explanations if p.loss is not None and p.verdict != explain.UNKNOWN and p.title in by_title]
+    known = [p for p in explanations if p.loss is not None and p.verdict != explain.UNKNOWN]
+    known = [point for point in known if point.title in by_title]
     verdict = ""
     if known and not any(series.learns for series in all_series):
         explained = max(known, key=lambda point: point.devices)  # the first of several
@@ -163,7 +163,8 @@ def find_verdict(
             return Finding("", "No trial gave a result.")
         series = with_result[0]
     by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
-    doubts = [f"{wording.format_device_count(point.devices)}: {flag}" for point in by_size for flag in point.flags]
+    flags = [(wording.format_device_count(point.devices), flag) for point in by_size for flag in point.flags]
+    doubts = [f"{devices}: {flag}" for devices, flag in flags]
     return Finding(
         subject=series.title if is_named or len(all_series) > 1 else "",
         result=" ".join(wording.list_parts("result", series)),
@@ -204,25 +205,28 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
                 continue
             speed = point.samples_per_second.mean if point.samples_per_second else 0.0
             per_second = price.compute_price_per_second(point.devices, point.hosts) if price else None
+            cost = per_second / speed * MILLION if per_second else None
+            watt_hours = energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None
             rows.append(
                 (
                     series.title,
                     format_integer(point.devices),
                     format_number(speed),
-                    format_number(per_second / speed * MILLION if per_second else None, 3),
-                    format_number(energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None, 3),
+                    format_number(cost, 3),
+                    format_number(watt_hours, 3),
                     numbers.format_plus_minus(energy),
                     format_number(energy.mean * speed if energy else None, 3),
                 )
             )
     if not rows:
         return None
-    header = ("series", "devices", f"{find_common_unit(all_series)}/s", "cost/million", "Wh/million", "±", "mean watts")
+    unit = find_common_unit(all_series)
+    header = ("series", "devices", f"{unit}/s", "cost/million", "Wh/million", "±", "mean watts")
     has_energy = any(row[-1] != numbers.MISSING for row in rows)
-    note = _ENERGY_NOTE if has_energy else "Energy: no trial recorded it."
+    notes = wording.list_parts("note_on_energy") if has_energy else ["Energy: no trial recorded it."]
     if price:
-        note = f"Costs are at {price}, in the currency of the price. {note}"
-    return Grid("Cost and energy", header, tuple(rows), note).drop_empty_columns()
+        notes.insert(0, f"Costs are at {price}, in the currency of the price.")
+    return Grid("Cost and energy", header, tuple(rows), " ".join(notes)).drop_empty_columns()
 
 
 def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:

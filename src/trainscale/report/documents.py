@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -48,8 +48,9 @@ class Grid:
         return replace(self, header=header, rows=tuple(rows), left=left)
 
     def drop_empty_columns(self) -> Grid:
-        empty = ("", numbers.MISSING)
-        return self.select([i for i in range(len(self.header)) if any(row[i] not in empty for row in self.rows)])
+        empty = {"", numbers.MISSING}
+        columns = range(len(self.header))
+        return self.select([index for index in columns if {row[index] for row in self.rows} - empty])
 
     def to_markdown(self) -> str:
         """Return the table without its title."""
@@ -68,7 +69,8 @@ class Grid:
         for part in split_grid(self, options.max_width):
             table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
             for index, heading in enumerate(part.header):
-                table.add_column(Text(heading, style="dim"), justify="left" if index in part.left else "right")
+                justify: JustifyMethod = "left" if index in part.left else "right"
+                table.add_column(Text(heading, style="dim"), justify=justify)
             for row in part.rows:
                 table.add_row(*map(Text, row))
             yield table
@@ -93,6 +95,19 @@ def make_scaling_grid(series: Series) -> Grid:
     headings = [column.format_heading(series.unit) for column in columns]
     header = tuple(" ".join(filter(None, lines)).replace("/ ", "/") for lines in headings)
     return Grid(series.title, header, tuple(rows), left=(len(columns) - 1,))
+
+
+def render_run(run: Run) -> str:
+    """Return what a notebook shows of a run, as Markdown."""
+    summary = " · ".join(wording.list_parts("summary", [run], run.series))
+    head = f"### {escape(wording.make_title(run.series))}\n\n{escape(summary)}\n"
+    return "\n".join([head, *map(render_series, run.series)])
+
+
+def render_series(series: Series) -> str:
+    head = f"#### {escape(series.title)}\n\n{escape(series.headline)}.\n"
+    flags = [f"- {points}: {escape(flag)}" for points, flag in wording.group_flags(series)]
+    return "\n".join([head, make_scaling_grid(series).to_markdown(), *flags, ""])
 
 
 def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
@@ -158,9 +173,10 @@ class SeriesTables:
                 if boundary and point.devices == boundary.first_on_several:
                     yield Text("┄" * table_width, style="dim", no_wrap=True)
                 shown = [column for column in columns if point.ok or column.of_failed]
-                cells_of_row = [
-                    _align(column.format_cell(series, point), widths[column.name], column.style) for column in shown
-                ]
+                cells_of_row = []
+                for column in shown:
+                    cell = column.format_cell(series, point)
+                    cells_of_row.append(_align(cell, widths[column.name], column.style))
                 row = Text(" " * _GAP, no_wrap=True, overflow="ellipsis").join(cells_of_row)
                 if not point.ok:
                     row.append("  ").append(f"✗ {wording.name_status(point.status)}", "bold red")

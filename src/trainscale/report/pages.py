@@ -60,6 +60,9 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetai
         grids = [run_tables.make_machines_grid(run.info), run_tables.make_versions_grid(run.info)]
         grids.append(run_tables.make_datasets_grid(run.info, of_run))
         origins.append((run, [replace(grid, title=run.add_label(grid.title)) for grid in grids if grid]))
+    tables = []
+    for series in all_series:
+        tables.append((series, colours.get(series.title, IDEAL), find_host_boundary(series.points)))
     try:
         vega = load_vega_bundle()
     except ChartsUnavailable:
@@ -69,7 +72,7 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetai
         cards=[(series, colours[series.title]) for series in charted],
         figures=figures,
         strong=[series.title for series in charted if series.config.scaling == STRONG],
-        tables=[(series, colours.get(series.title, IDEAL), find_host_boundary(series.points)) for series in all_series],
+        tables=tables,
         headed=[column for column in columns if not column.beside],
         small={column.beside: column for column in columns},
         verdicts=verdicts,

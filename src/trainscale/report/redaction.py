@@ -45,18 +45,14 @@ class Redaction:
         if not self._pattern:
             return run
         info = replace(run.info, provenance=self.redact(run.info.provenance))
+        names = ("failures", "flags", "nvml_note")
         all_series = []
         for series in run.series:
-            points = tuple(
-                replace(
-                    point,
-                    failures=self.redact(point.failures),
-                    flags=self.redact(point.flags),
-                    nvml_note=self.redact(point.nvml_note),
-                )
-                for point in series.points
-            )
-            all_series.append(replace(series, points=points))
+            points = []
+            for point in series.points:
+                shown = {name: self.redact(getattr(point, name)) for name in names}
+                points.append(replace(point, **shown))
+            all_series.append(replace(series, points=tuple(points)))
         return Run.from_records(info, run.records, run.parity, run.directory, run.label, all_series)
 
 
@@ -68,6 +64,7 @@ def make_redaction(runs: Sequence[Run]) -> Redaction:
         hosts += [[name, machine.host or ""] for name, machine in (provenance.hosts or {}).items()]
         if provenance.machine and provenance.machine.host:
             hosts.append([provenance.machine.host])
-        hosts += [[host] for host in dict.fromkeys(rank.host for record in run.records for rank in record.ranks)]
+        of_ranks = dict.fromkeys(rank.host for record in run.records for rank in record.ranks)
+        hosts += [[host] for host in of_ranks]
         hosts += [[record.failure.host] for record in run.records if record.failure]
     return Redaction(hosts)

@@ -1,4 +1,4 @@
-"""Tables of a run besides those of its points: what it recorded, what it learned, how it searched, how runs differ."""
+"""Tables of a run besides its points: what it recorded and learned, how it searched; how runs differ."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,11 +18,6 @@ from .numbers import MISSING, format_accuracy, format_integer
 
 MOST_IN_TERMINAL = 12  # rows; all are in report.md and report.html
 
-_COUNTED = (
-    "Training time is that of all epochs and of the first step, in which frameworks compile. The average and images/s"
-    " leave out that step, and all leave out validation. Images processed per sec counts training images only;"
-    " Keras-MXNet's profile also counted the validation images."
-)
 _ROWS = (
     "Training time (secs)", "Average time per epoch (secs)", "Images processed per sec",
     "Training accuracy", "Test accuracy", "Maximum Memory Consumption",
@@ -33,11 +28,6 @@ _MEMORY = {
     "device_peak_bytes_sum": "by the framework's allocator",
     "host_peak_bytes_sum": "by the kernel's count",
 }
-_SEARCH_NOTE = (
-    "The speeds are those of the short trials. A candidate left after a round when the interval of its ratio to the"
-    " leader was below 1, at 95 % for all candidates and rounds together, or when its first trial was slower than half"
-    " of the leader's. The winner was then measured in full."
-)
 
 
 def make_machines_grid(run: RunInfo) -> Grid:
@@ -55,7 +45,8 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
     if data is None:
         return None
     configs = [series.config for series in all_series if series.config.data != "synthetic"]
-    sizes = dict.fromkeys(f"{config.image_size} × {config.image_size} × {config.channels}" for config in configs)
+    shapes = dict.fromkeys((config.image_size, config.image_size, config.channels) for config in configs)
+    sizes = [" × ".join(map(str, shape)) for shape in shapes]
     row = (
         data.name or MISSING,
         format_integer(data.classes),
@@ -68,7 +59,8 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
 
 def make_versions_grid(run: RunInfo) -> Grid | None:
     provenance = run.read_provenance()
-    rows = [(name, ", ".join(_list_versions(modules))) for name, modules in (provenance.frameworks or {}).items()]
+    frameworks = provenance.frameworks or {}
+    rows = [(name, ", ".join(_list_versions(modules))) for name, modules in frameworks.items()]
     own = [text for text in (provenance.trainscale, provenance.commit) if text]
     if own:
         rows.append(("trainscale", ", commit ".join(own)))
@@ -119,18 +111,21 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
     by_run = []
     for run in runs:
         provenance, spec = run.info.read_provenance(), run.info.read_spec()
-        machines = [*(provenance.hosts or {}).values(), *([provenance.machine] if provenance.machine else [])]
+        machines = list((provenance.hosts or {}).values())
+        if provenance.machine:
+            machines.append(provenance.machine)
         configs = [series.config for series in run.series]
-        versions = provenance.frameworks or {}
+        versions = {name: _list_versions(modules) for name, modules in (provenance.frameworks or {}).items()}
         hardware = describe_hardware(run.info)
         has_steps = spec.steps is not None and spec.budget is None
-        batches = [f"{c.batch:,} {'per device' if c.scaling == WEAK else 'over all devices'}" for c in configs]
+        scopes = ["per device" if config.scaling == WEAK else "over all devices" for config in configs]
+        batches = [f"{config.batch:,} {scope}" for config, scope in zip(configs, scopes, strict=True)]
         facts_of_run = {
             "machine": "" if hardware == MISSING else hardware,
             "hosts": format_integer(max((point.hosts for point in run.points), default=1)),
             "system": _join(machine.system for machine in machines),
             "GPU driver": _join(machine.gpu_driver for machine in machines),
-            **{f"versions of {name}": ", ".join(_list_versions(versions.get(name, {}))) for name in frameworks},
+            **{f"versions of {name}": ", ".join(versions.get(name, ())) for name in frameworks},
             "version of trainscale": provenance.trainscale or "",
             "networks": _join(find_model_title(config.model) for config in configs),
             "frameworks": _join(config.framework for config in configs),
@@ -148,7 +143,8 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
         }
         by_run.append(facts_of_run)
     facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
-    differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}  # "": not recorded
+    # A fact that a run did not record is an empty text.
+    differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}
     alike = wording.join_names(name for name, texts in facts.items() if name not in differing and all(texts))
     notes = [f"The runs recorded nothing in which they differ: {alike} are the same."]
     if differing:
@@ -157,9 +153,12 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
         notes += [f"The same in all: {alike}."] if alike else []
     notes.append("Speed-up and efficiency of a series are relative to the 1-device point of its own run.")
     dates = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
-    rows = [(name, *(text or MISSING for text in texts)) for name, texts in {**differing, "measured": dates}.items()]
+    rows = []
+    for name, texts in {**differing, "measured": dates}.items():
+        rows.append((name, *(text or MISSING for text in texts)))
     header = ("", *(run.label for run in runs))
-    return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=tuple(range(len(header))))
+    columns = tuple(range(len(header)))
+    return Grid("What differs between the runs", header, tuple(rows), " ".join(notes), left=columns)
 
 
 def _join(texts: Iterable[str | None]) -> str:
@@ -177,8 +176,10 @@ def _join(texts: Iterable[str | None]) -> str:
 def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> list[Grid]:
     """Return a grid for each point that learns, of at most ``most`` epochs."""
     grids = []
-    learning = [(series, point, point.learning) for series in all_series for point in series.points if point.learning]
-    for series, point, learned in learning:
+    points = [(series, point) for series in all_series for point in series.points]
+    for title, point, learned in [(series.title, point, point.learning) for series, point in points]:
+        if learned is None:
+            continue
         shown = epochs = learned.epochs
         if most is not None and len(epochs) > most:
             steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
@@ -202,7 +203,7 @@ def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> l
             notes.append(text)
         if len(shown) < len(epochs):
             notes.append(f"{len(shown)} of {len(epochs)} epochs; all are in report.md.")
-        title = f"{series.title} on {wording.format_devices_and_hosts(point)}"
+        title = f"{title} on {wording.format_devices_and_hosts(point)}"
         header = ("epoch", "train accuracy", "valid accuracy", "time")
         grids.append(Grid(title, header, tuple(rows), " ".join(notes), left=()))
     return grids
@@ -247,25 +248,30 @@ def make_device_grids(all_series: Sequence[Series]) -> list[Grid]:
         header = ("", *(f"{kind} ({point.devices})" for point in series.points))
         rows = tuple(zip(names, *columns, strict=True))
         grids.append(Grid(series.title, header, rows, " ".join([*notes, *failed])))
-    return [*grids[:-1], *(replace(last, note=f"{last.note} {_COUNTED}".strip()) for last in grids[-1:])]
+    if grids:
+        notes = [grids[-1].note, *wording.list_parts("note_on_training_time")]
+        grids[-1] = replace(grids[-1], note=" ".join(notes).strip())
+    return grids
 
 
 def make_system_grids(run: Run) -> list[Grid]:
     """Return MXNet's tables of systems."""
     groups: dict[tuple[str, str, str], list[Series]] = {}
     for series in run.series:
+        config = series.config
         if series.learns:
-            groups.setdefault((series.config.model, series.config.data, series.config.framework), []).append(series)
+            groups.setdefault((config.model, config.data, config.framework), []).append(series)
     cluster = ", ".join(row[0] for row in make_machines_grid(run.info).rows)
     grids = []
     for (model, data, framework), group in groups.items():
         rows = []
         for series in group:
             for point in series.points:
-                machines, devices, batch = str(point.hosts), str(point.devices), str(point.batch_per_device)
-                learning = point.learning
-                time = f"{learning.epoch_seconds.mean:.1f}" if learning else wording.name_status(point.status)
-                rows.append((cluster, machines, devices, batch, series.config.strategy_label, time))
+                time = wording.name_status(point.status)
+                if point.learning:
+                    time = f"{point.learning.epoch_seconds.mean:.1f}"
+                counts = map(str, (point.hosts, point.devices, point.batch_per_device))
+                rows.append((cluster, *counts, series.config.strategy_label, time))
         kind = "# GPUs" if all(series.config.device == "cuda" for series in group) else "# devices"
         title = f"{find_model_title(model)} on {wording.format_data_name(data)} with {framework}"
         header = ("cluster", "# machines", kind, "batch size / device", "strategy", "epoch time (sec)")
@@ -287,12 +293,13 @@ def make_search_grids(run: Run) -> list[Grid]:
         departures = [*reversed(race.departures), *race.not_started]
         fates = {departure.key: describe_departure(departure) for departure in departures}
         for config in race.running:
+            fates[config] = "not separated from the winner by noise"
             if race.waiting:
                 fates[config] = f"in round {race.round}"
+            elif len(race.configs) == 1:
+                fates[config] = "the only candidate"
             elif config == race.winner:
-                fates[config] = "the only candidate" if len(race.configs) == 1 else "the winner, measured in full"
-            else:
-                fates[config] = "not separated from the winner by noise"
+                fates[config] = "the winner, measured in full"
         order = [*race.running, *(departure.key for departure in departures)]
         order.sort(key=lambda config: (config not in race.running, -max(speeds[config], default=0.0)))
         rows = []
@@ -300,13 +307,16 @@ def make_search_grids(run: Run) -> list[Grid]:
             own = [config.framework, config.strategy_label]
             name = " · ".join([*own, *(part for part in parts[config] if part not in own)])
             interval = mean_interval(speeds[config], sequential=True) if speeds[config] else None
-            speed = numbers.format_mean(interval)
-            rows.append((name, str(len(speeds[config])), speed, numbers.format_plus_minus(interval), fates[config]))
+            speed = numbers.format_mean(interval), numbers.format_plus_minus(interval)
+            rows.append((name, str(len(speeds[config])), *speed, fates[config]))
         network = find_model_title(race.configs[0].model)
         title = f"Search: {network} on {wording.format_device_count(race.devices)}"
-        header = ("candidate", "trials", f"{short[0].unit if short else IMAGES}/s", "±", "what became of it")
+        unit = short[0].unit if short else IMAGES
+        header = ("candidate", "trials", f"{unit}/s", "±", "what became of it")
         grids.append(Grid(run.add_label(title), header, tuple(rows), left=(0, 4)))
-    return [*grids[:-1], *(replace(last, note=_SEARCH_NOTE) for last in grids[-1:])]
+    if grids:
+        grids[-1] = replace(grids[-1], note=" ".join(wording.list_parts("note_on_search")))
+    return grids
 
 
 def describe_departure(departure: Departure) -> str:

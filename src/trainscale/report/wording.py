@@ -105,8 +105,9 @@ def format_data_name(data: str) -> str:
 
 def describe_device_kind(all_series: Sequence[Series]) -> str:
     """Return ``CPU, 2 cores each`` or ``GPUs``; ``devices`` if they differ."""
-    configs = [series.config for series in all_series]
-    kinds = {(config.device, config.cores_per_device if config.device == "cpu" else 0) for config in configs}
+    kinds = set()
+    for config in [series.config for series in all_series]:
+        kinds.add((config.device, config.cores_per_device if config.device == "cpu" else 0))
     if len(kinds) != 1:
         return "devices"
     kind, cores = kinds.pop()
@@ -124,7 +125,8 @@ def format_host_count(count: int) -> str:
 
 
 def format_devices_and_hosts(point: Point) -> str:
-    return format_device_count(point.devices) + (f" on {format_host_count(point.hosts)}" if point.hosts > 1 else "")
+    hosts = f" on {format_host_count(point.hosts)}" if point.hosts > 1 else ""
+    return format_device_count(point.devices) + hosts
 
 
 def join_names(names: Iterable[str]) -> str:
