@@ -8,52 +8,9 @@ import pytest
 
 from trainscale.worker.inspection import host as machine
 from trainscale.worker.inspection import usage
-from trainscale.worker.inspection.host import Gpu, list_usable_cores, parse_gpus, read_machine, select_visible_gpus
+from trainscale.worker.inspection.host import Gpu, list_usable_cores, read_machine
 
 MIB = 1024**2
-
-
-# ---- nvidia-smi
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        (
-            "0, Tesla K80, 11441, 470.57.02\n1, Tesla K80, 11441, 470.57.02\n",
-            (Gpu(0, "Tesla K80", 11441 * MIB, "470.57.02"), Gpu(1, "Tesla K80", 11441 * MIB, "470.57.02")),
-        ),
-        ("0, NVIDIA H200, 143771, 570.124.06\n", (Gpu(0, "NVIDIA H200", 143771 * MIB, "570.124.06"),)),
-        # It shares the host's memory.
-        ("0, NVIDIA GB10, [N/A], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
-        ("0, NVIDIA GB10, [Not Supported], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
-        ("", ()),
-        ("No devices were found\n", ()),  # some drivers say this with exit code 0
-    ],
-)
-def test_gpus_are_read_from_what_nvidia_smi_prints(text: str, gpus: tuple[Gpu, ...]) -> None:
-    assert parse_gpus(text) == gpus
-
-
-# ---- CUDA_VISIBLE_DEVICES
-
-FOUR = tuple(Gpu(index, f"gpu{index}", 0, "1") for index in range(4))
-
-
-@pytest.mark.parametrize(
-    ("variable", "names"),
-    [
-        (None, ["gpu0", "gpu1", "gpu2", "gpu3"]),
-        ("2,0", ["gpu2", "gpu0"]),
-        (" 1 , 3 ", ["gpu1", "gpu3"]),
-        *((name, []) for name in ("", "-1", "7")),
-        ("0,-1,1", ["gpu0"]),  # CUDA sees only those before the first wrong one
-    ],
-)
-def test_cuda_visible_devices_chooses_and_renumbers(variable: str | None, names: list[str]) -> None:
-    chosen = select_visible_gpus(FOUR, variable)
-    assert [gpu.name for gpu in chosen] == names
-    assert [gpu.index for gpu in chosen] == list(range(len(names)))
 
 
 # ---- a pretended nvidia-smi on the path
@@ -71,6 +28,51 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return install
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        (
+            "0, Tesla K80, 11441, 470.57.02\n1, Tesla K80, 11441, 470.57.02\n",
+            (Gpu(0, "Tesla K80", 11441 * MIB, "470.57.02"), Gpu(1, "Tesla K80", 11441 * MIB, "470.57.02")),
+        ),
+        ("0, NVIDIA H200, 143771, 570.124.06\n", (Gpu(0, "NVIDIA H200", 143771 * MIB, "570.124.06"),)),
+        # It shares the host's memory.
+        ("0, NVIDIA GB10, [N/A], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
+        ("0, NVIDIA GB10, [Not Supported], 580.95.05\n", (Gpu(0, "NVIDIA GB10", 0, "580.95.05"),)),
+        ("", ()),
+        ("No devices were found\n", ()),  # some drivers say this with exit code 0
+    ],
+)
+def test_gpus_are_read_from_what_nvidia_smi_prints(text: str, gpus: tuple[Gpu, ...], nvidia_smi) -> None:
+    nvidia_smi(f"cat <<'END'\n{text}END")
+    facts = read_machine()
+    assert facts.gpus == gpus
+    assert facts.gpu_note == ("" if gpus else f"nvidia-smi names none: {text.strip()}")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("variable", "names"),
+    [
+        (None, ["gpu0", "gpu1", "gpu2", "gpu3"]),
+        ("2,0", ["gpu2", "gpu0"]),
+        (" 1 , 3 ", ["gpu1", "gpu3"]),
+        *((name, []) for name in ("", "-1", "7")),
+        ("0,-1,1", ["gpu0"]),  # CUDA sees only those before the first wrong one
+    ],
+)
+def test_cuda_visible_devices_chooses_and_renumbers(
+    variable: str | None, names: list[str], nvidia_smi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi('for index in 0 1 2 3; do echo "$index, gpu$index, 0, 1"; done')
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    chosen = read_machine().gpus
+    assert [gpu.name for gpu in chosen] == names
+    assert [gpu.index for gpu in chosen] == list(range(len(names)))
 
 
 TWO_GPUS = r"""

@@ -84,17 +84,8 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
     if done.returncode != 0:
         message = (done.stdout or done.stderr).strip() or f"exit code {done.returncode}"
         return (), f"nvidia-smi failed: {message.splitlines()[0]}"
-    gpus = parse_gpus(done.stdout)
-    if not gpus:
-        return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
-    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = select_visible_gpus(gpus, variable)
-    return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={variable} hides {len(gpus)}"
-
-
-def parse_gpus(text: str) -> tuple[Gpu, ...]:
     gpus = []
-    for line in text.strip().splitlines():
+    for line in done.stdout.strip().splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) < 4 or not cells[0].isdigit():
             continue  # a sentence, such as "No devices were found"
@@ -102,13 +93,12 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
         # Devices that share the host's memory answer "[N/A]".
         size = int(memory) * _MIB if memory.isdigit() else 0
         gpus.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
-    return tuple(gpus)
-
-
-def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, numbered as processes see them."""
+    if not gpus:
+        return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is None:
-        return gpus
+        return tuple(gpus), ""
+    # Processes see the GPUs that the variable names, numbered anew.
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
         # By number or beginning of the UUID. As in CUDA, a wrong name hides all that follow.
@@ -117,7 +107,8 @@ def select_visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gp
         if len(named) != 1:
             break
         chosen += named
-    return tuple(replace(gpu, index=position) for position, gpu in enumerate(chosen))
+    visible = tuple(replace(gpu, index=position) for position, gpu in enumerate(chosen))
+    return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={variable} hides {len(gpus)}"
 
 
 # ---- the role
@@ -155,12 +146,6 @@ class HostFactsRequest:
     folder: str = "/tmp"  # where the worker is copied to
     probes: list[ProbeRequest] = field(default_factory=list)  # to be asked in what is found
 
-    @classmethod
-    def from_json(cls, text: str) -> HostFactsRequest:
-        values = json.loads(text)
-        probes = [ProbeRequest.from_dict(probe) for probe in values.get("probes", ())]
-        return cls(**{**values, "probes": probes})
-
 
 @dataclass(frozen=True)
 class FrameworkLocation:
@@ -188,7 +173,9 @@ class HostFacts:
 
 def main(arguments: list[str]) -> int:
     out = claim_stdout()
-    request = HostFactsRequest.from_json(sys.stdin.readline())
+    values = json.loads(sys.stdin.readline())
+    probes = [ProbeRequest.from_dict(probe) for probe in values.pop("probes", ())]
+    request = HostFactsRequest(**values, probes=probes)
     all_modules = tuple(sorted({module for modules in request.frameworks.values() for module in modules}))
     machine = read_machine()  # before the frameworks make it busy
     locations, pythons = {}, {}
@@ -209,7 +196,7 @@ def main(arguments: list[str]) -> int:
         python=sys.executable,
         python_version=sys.version.split()[0],
         frameworks=locations,
-        probes=run_probes(pythons, request.probes),
+        probes=run_probes(pythons, probes),
     )
     text = json.dumps(facts, default=vars)
     for start in range(0, len(text), _PIECE):
@@ -240,17 +227,14 @@ def find_reached_address() -> str:
     return fields[2] if len(fields) == 4 else ""
 
 
-def find_data_home() -> str:
-    """Return the folder of this user's data. As in folders.py, a relative path counts as unset."""
-    folder = os.environ.get("XDG_DATA_HOME", "")
-    return folder if os.path.isabs(folder) else os.path.expanduser("~/.local/share")
-
-
 def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[str, ...]) -> FrameworkLocation | None:
     """Return the first interpreter that has these modules: of those named, this one, and the
     environments made here. Each is asked once, for ``all_modules``.
     """
-    environments = sorted(glob.glob(os.path.join(find_data_home(), _ENVIRONMENTS)))
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(data_home):  # as in folders.py, a relative path counts as unset
+        data_home = os.path.expanduser("~/.local/share")
+    environments = sorted(glob.glob(os.path.join(data_home, _ENVIRONMENTS)))
     for python in dict.fromkeys([*pythons, sys.executable, *environments]):
         path = shutil.which(python)
         versions = _find_versions(path, all_modules) if path else {}

@@ -19,7 +19,7 @@ from ..frameworks.base import Adapter
 from ..frameworks.catalog import FRAMEWORKS
 from ..job import Job
 from ..models import BATCH_NORM_MOMENTUM
-from ..models.weights import use_varied_weights
+from ..models.weights import are_varied
 from ..training.rank import pin, run_job
 from ..type_aliases import NamedArrays
 from ..witness.sketch import draw_signs
@@ -44,12 +44,11 @@ def _compute(job: Job, emit: Emitter) -> None:
     if not adapter.can_switch_dropout:  # then the network is built without it
         adapter = framework(replace(job, dropout=False))
     adapter.join()
-    with use_varied_weights():
-        parameters = adapter.build()
+    are_varied.set(True)
+    parameters = adapter.build()
     adapter.set_dropout(False)
     arrays = _train(adapter, job)
-    if job.dropout:
-        # The path of real images, and the layers that training leaves out.
+    if job.dropout:  # the layers that training leaves out, and the path of real images
         arrays.update(_measure_dropout(adapter))
         arrays.update(_compare_placed_pixels(adapter, job))
     counts = {"parameters": parameters, "macs": adapter.macs(), "versions": adapter.versions()}

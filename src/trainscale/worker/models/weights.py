@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +36,8 @@ _BIAS_RANGE = 0.6
 
 _CHUNK = 1 << 16  # values at a time: their 512 KiB of random bits stay in a core's cache
 
-_varies: ContextVar[bool] = ContextVar("varies", default=False)
-
-
-@contextmanager
-def use_varied_weights() -> Iterator[None]:
-    """Let ``initial_weights`` give varied weights until the context ends."""
-    token = _varies.set(True)
-    try:
-        yield
-    finally:
-        _varies.reset(token)
+# Whether ``initial_weights`` returns varied weights.
+are_varied: ContextVar[bool] = ContextVar("are_varied", default=False)
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
@@ -57,7 +46,7 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     weights = {parameter.name: make_initial(graph, parameter, seed) for parameter in graph.parameters()}
-    if _varies.get():
+    if are_varied.get():
         heads = {head.layer for head in graph.heads}
         normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}
         for parameter in graph.parameters():
