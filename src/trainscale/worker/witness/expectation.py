@@ -25,7 +25,8 @@ It sends these arrays:
     the relative differences between the timed precision and the exact numbers, for
     the first steps of rank 0 alone
 ``samples``
-    four numbers about the samples, which show whether they are random
+    of the first samples of rank 0 and of the last rank: the standard deviation, how many
+    are copies, how many labels occur, and how many samples there are
 """
 
 from __future__ import annotations
@@ -116,8 +117,12 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
         "totals": np.concatenate([rows.sum(axis=0) for rows in outcome.changes]),
         "initial_losses": np.array(outcome.initial_losses or outcome.losses[0]),
         "spread/losses": np.array([*map(_compute_spread, timed.losses, alone.losses)]),
-        "samples": np.array(batches.describe()),
     }
+    first = [batches.make_batch(rank, 0) for rank in {0, job.workers - 1}]
+    samples = np.concatenate([samples for samples, _ in first])
+    copies = len(samples) - len({sample.tobytes() for sample in samples})
+    labels = np.unique(np.concatenate([labels for _, labels in first]))
+    result["samples"] = np.array([samples.std(dtype="f8"), copies, len(labels), len(samples)])
     result.update({f"sketch/{name}": row for name, row in zip(names, outcome.changes[-1])})
     parts = [("total", "spread", timed.changes[-1], alone.changes[-1])]
     if outcome.gradients:
@@ -273,15 +278,3 @@ class RankBatches:
                 source.close()
         pixels, labels, normalization = self._pixels[rank][step]
         return normalization(pixels), labels
-
-    def describe(self) -> list[float]:
-        """Return of the first step of rank 0 and of the last rank: the standard deviation of the
-        samples, how many are copies, how many labels occur, and how many samples there are.
-        """
-        import numpy as np
-
-        batches = [self.make_batch(rank, 0) for rank in {0, self._job.workers - 1}]
-        samples = np.concatenate([samples for samples, _ in batches])
-        labels = np.concatenate([labels for _, labels in batches])
-        copies = len(samples) - len({sample.tobytes() for sample in samples})
-        return [float(samples.std(dtype="f8")), copies, len(np.unique(labels)), len(samples)]

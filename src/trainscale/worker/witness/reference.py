@@ -175,14 +175,6 @@ def conv(node: Node, images: Any) -> Result:
         windows = arrays.cut_windows(padded, options["kernel"], options["stride"])
         return windows.reshape(-1, matrix.shape[1])
 
-    def add_columns(columns: Any, shape: tuple[int, ...]) -> Any:
-        """Add every value of the columns to the place that it was copied from."""
-        padded = node.pad(arrays.fill(shape))
-        values = columns.reshape(shape[0], *places, shape[3], -1)
-        for number, target in enumerate(node.iterate_below_kernel(padded)):
-            target += values[..., number]
-        return node.crop(padded)
-
     def backward(gradient: Any) -> Gradients:
         gradients = {}
         if "bias" in node.weights:
@@ -194,7 +186,12 @@ def conv(node: Node, images: Any) -> Result:
             rows = gradient[part].reshape(-1, filters)
             weight += rows.T @ make_columns(part)
             if inputs is not None:
-                inputs[part] = add_columns(rows @ matrix, tuple(images[part].shape))
+                padded = node.pad(arrays.fill(tuple(images[part].shape)))
+                columns = (rows @ matrix).reshape(-1, *places, images.shape[3], prod(options["kernel"]))
+                # Add every value of the columns to the place that it was copied from.
+                for number, target in enumerate(node.iterate_below_kernel(padded)):
+                    target += columns[..., number]
+                inputs[part] = node.crop(padded)
         gradients["weight"] = weight.reshape(node.weights["weight"].shape)
         return (inputs,), gradients
 
@@ -349,13 +346,36 @@ class ReferenceNetwork:
         images = arrays.make_array(samples)
         if images.ndim == 4:
             images = arrays.contiguous(arrays.module.moveaxis(images, 1, -1))
-        logits, passes = self._forward(weights, images)
-        loss, pending = 0.0, {}
-        for head in self._graph.heads:
-            head_loss, gradient = self._cross_entropy(logits[head.layer], labels)
-            loss += head.loss_weight * head_loss
-            pending[head.layer] = gradient * head.loss_weight
+        first, *layers = self._graph.layers
+        heads = [head.layer for head in self._graph.heads]
+        # How often each output is still to be used.
+        uses = Counter([*heads, *(name for layer in layers for name in layer.inputs)])
+        outputs, passes = {first.name: images}, {}
+        for layer in layers:
+            own = {role: weights[name] for role, name in self._names.get(layer.name, {}).items()}
+            needs_gradient = not self._with_gradient.isdisjoint(layer.inputs)
+            node = Node(layer, own, arrays, needs_gradient)
+            operands = (outputs[name] for name in layer.inputs)
+            result, passes[layer.name] = OPERATIONS[layer.kind](node, *operands)
+            outputs[layer.name] = result if layer.name in heads else arrays.round_result(result)
+            for name in layer.inputs:
+                uses[name] -= 1
+                if not uses[name]:
+                    del outputs[name]
 
+        loss, pending = 0.0, {}
+        chosen = list(range(len(labels))), [int(label) for label in labels]
+        for head in self._graph.heads:
+            # The cross-entropy, a mean over the samples, and its gradient.
+            logits = outputs[head.layer]
+            shifted = logits - arrays.module.amax(logits, axis=1, keepdims=True)
+            exponentials = arrays.module.exp(shifted)
+            sums = exponentials.sum(axis=1)
+            losses = arrays.module.log(sums) - shifted[chosen]
+            loss += head.loss_weight * float(losses.sum() / len(labels))
+            gradient = exponentials / sums[:, None]
+            gradient[chosen] -= 1
+            pending[head.layer] = gradient / len(labels) * head.loss_weight
         gradients: Weights = {}
         for layer in reversed(self._graph.layers):
             if layer.name not in pending or layer.name not in self._with_gradient:
@@ -368,39 +388,6 @@ class ReferenceNetwork:
                     values = arrays.round_result(values)
                     pending[name] = pending[name] + values if name in pending else values
         return loss, gradients
-
-    def _forward(self, weights: Weights, images: Any) -> tuple[NamedArrays, dict[str, Backward]]:
-        """Return the outputs of the heads, and of each layer its backward pass."""
-        first, *layers = self._graph.layers
-        heads = [head.layer for head in self._graph.heads]
-        # How often each output is still to be used.
-        uses = Counter([*heads, *(name for layer in layers for name in layer.inputs)])
-        outputs, passes = {first.name: images}, {}
-        for layer in layers:
-            own = {role: weights[name] for role, name in self._names.get(layer.name, {}).items()}
-            needs_gradient = not self._with_gradient.isdisjoint(layer.inputs)
-            node = Node(layer, own, self._arrays, needs_gradient)
-            inputs = (outputs[name] for name in layer.inputs)
-            result, passes[layer.name] = OPERATIONS[layer.kind](node, *inputs)
-            is_head = layer.name in heads
-            outputs[layer.name] = result if is_head else self._arrays.round_result(result)
-            for name in layer.inputs:
-                uses[name] -= 1
-                if not uses[name]:
-                    del outputs[name]
-        return {name: outputs[name] for name in heads}, passes
-
-    def _cross_entropy(self, logits: Any, labels: Any) -> tuple[float, Any]:
-        """Return the mean over the samples, and its gradient."""
-        module, count = self._arrays.module, len(logits)
-        chosen = list(range(count)), [int(label) for label in labels]
-        shifted = logits - module.amax(logits, axis=1, keepdims=True)
-        exponentials = module.exp(shifted)
-        sums = exponentials.sum(axis=1)
-        loss = (module.log(sums) - shifted[chosen]).sum() / count
-        gradient = exponentials / sums[:, None]
-        gradient[chosen] -= 1
-        return float(loss), gradient / count
 
 
 class ReferenceOptimizer:
