@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import make_job
 
 from trainscale.worker.data import loader
-from trainscale.worker.data.loader import SharedArrays, count_steps_per_epoch, count_validation_steps
+from trainscale.worker.data.loader import BatchMaker, SharedArrays, count_steps_per_epoch, count_validation_steps
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 3, 32, 32), dtype=np.uint8)
 ALL = np.arange(len(IMAGES))
@@ -127,14 +128,18 @@ def test_what_an_epoch_leaves_over_is_other_images_each_time() -> None:
 def test_every_validation_image_counts_once_and_all_ranks_take_as_many_steps(
     count: int, batch: int, workers: int
 ) -> None:
-    steps = count_validation_steps(count, batch, workers)
-    parts = [
-        loader.select_validation_batch(count, step, batch, rank, workers)
-        for rank in range(workers)
-        for step in range(steps)
-    ]
-    assert all(len(part) <= batch for part in parts)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+    images = np.full((count, 1, 4, 4), 9, np.uint8)
+    stored = SharedArrays.from_arrays({"valid images": images, "valid labels": np.arange(count)})
+    seen: list[int] = []
+    for rank in range(workers):
+        maker = BatchMaker(stored, make_job(rank=rank, workers=workers, batch=batch))
+        for step in range(count_validation_steps(count, batch, workers)):
+            pixels, labels = np.ones((batch, 1, 4, 4), np.uint8), np.full(batch, -1)
+            counted = maker.write_validation_batch(step, pixels, labels)
+            assert (pixels[:counted] == 9).all()
+            assert not pixels[counted:].any()
+            seen += labels[:counted].tolist()
+    assert sorted(seen) == list(range(count))
 
 
 # ---- shared memory

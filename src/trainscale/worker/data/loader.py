@@ -206,7 +206,7 @@ class BatchMaker:
         self._stored = {name: stored[name] for name in stored.layout}
         self._epoch = -1
         self._order: Any = None
-        self._draws: Any = None
+        self._draws: Any = None  # by which images are changed; None where they are not
 
     def write_training_batch(self, epoch: int, step: int, pixels: Any, labels: Any) -> Any:
         """Return the numbers of the samples."""
@@ -214,16 +214,19 @@ class BatchMaker:
         if epoch != self._epoch:
             count, self._epoch = len(self._stored[f"{TRAIN} labels"]), epoch
             self._order = shuffle_epoch(count, job.seed, epoch)
-            self._draws = draw_numbers(count, job.seed, epoch, self.draws_per_image) if self._augments else None
+            if self._augments:
+                self._draws = draw_numbers(count, job.seed, epoch, self.draws_per_image)
         chosen = select_rank_batch(self._order, step, job.batch, job.rank, job.workers)
         draws = None if self._draws is None else self._draws[chosen]
         self._write(TRAIN, chosen, draws, pixels, labels)
         return chosen
 
     def write_validation_batch(self, step: int, pixels: Any, labels: Any) -> int:
-        """Return how many of the images count; the others are black."""
+        """Return how many of the images count: fewer at the end, or none. The others are black."""
         job, count = self._job, len(self._stored[f"{VALID} labels"])
-        chosen = select_validation_batch(count, step, job.batch, job.rank, job.workers)
+        low, high = count * job.rank // job.workers, count * (job.rank + 1) // job.workers
+        first = min(low + step * job.batch, high)
+        chosen = np.arange(first, min(first + job.batch, high))
         counted = len(chosen)
         self._write(VALID, chosen, None, pixels[:counted], labels[:counted])
         pixels[counted:], labels[counted:] = 0, 0
@@ -292,13 +295,6 @@ def count_validation_steps(count: int, batch: int, workers: int) -> int:
     return math.ceil(math.ceil(count / workers) / batch)
 
 
-def select_validation_batch(count: int, step: int, batch: int, rank: int, workers: int) -> Any:
-    """Return a rank's images of one step: fewer than ``batch``, or none, at the end."""
-    low, high = count * rank // workers, count * (rank + 1) // workers
-    first = min(low + step * batch, high)
-    return np.arange(first, min(first + batch, high))
-
-
 def draw_numbers(count: int, seed: int, epoch: int, each: int) -> Any:
     """Return ``each`` numbers in [0, 1) for every image of an epoch."""
     return np.random.default_rng([seed, epoch, each]).random((count, each), dtype=np.float32)
@@ -309,8 +305,8 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
 
     ``draws`` (row, column and mirror of each image) is for training. A larger stored image is
     cropped at random and mirrored, as in MXNet's CIFAR-10 example; validation takes the centre.
-    One of the same size is shifted by up to a tenth and mirrored, as in Keras' example. A
-    smaller one is enlarged without randomness, as in the Keras-MXNet profile.
+    One of the same size is shifted by up to a tenth, repeating its edge, and mirrored, as in
+    Keras' example. A smaller one is enlarged without randomness, as in the Keras-MXNet profile.
     """
     size, side = out.shape[-1], stored.shape[-1]
     if size > side:
@@ -321,7 +317,9 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
     elif size < side:
         crop(out, stored, chosen, draws)
     else:
-        shift(out, stored, chosen, draws)
+        margin = int(side * SHIFT_SHARE)
+        padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
+        crop(out, padded, np.arange(len(chosen)), draws)
 
 
 def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
@@ -333,13 +331,6 @@ def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
     for target, index, top, left, mirror in zip(out, np.asarray(chosen).tolist(), tops, lefts, mirrored):
         window = stored[index, :, top : top + size, left : left + size]
         target[...] = window[:, :, ::-1] if mirror else window
-
-
-def shift(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
-    """Move each image, repeating its edge, and mirror every other one."""
-    margin = int(stored.shape[-1] * SHIFT_SHARE)
-    padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
-    crop(out, padded, np.arange(len(chosen)), draws)
 
 
 def enlarge(out: Any, stored: Any, chosen: Any) -> None:

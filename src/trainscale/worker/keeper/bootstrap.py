@@ -30,7 +30,7 @@ def bootstrap(folder: str, digest: str, size: int, role: str) -> None:
         has_copy = _compute_digest(copy) == digest
         _print_event(kind="bootstrap", has=has_copy)
         if not has_copy:
-            _unpack(_read(size), base, copy)
+            _unpack(size, base, copy)
             if _compute_digest(copy) != digest:
                 raise OSError("the worker arrived in %s, but not as it was sent" % copy)
         os.utime(copy)
@@ -62,14 +62,23 @@ def _compute_digest(copy: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _unpack(data: bytes, base: str, copy: str) -> None:
-    """Make the copy in one step, because two keepers may do this at once."""
+def _unpack(size: int, base: str, copy: str) -> None:
+    """Read an archive and make the copy in one step, because two keepers may do this at once."""
     import io
+    import select
     import shutil
     import tarfile
     import tempfile
     import time
 
+    pieces = []
+    while size > 0:
+        if not select.select([0], [], [], _COPY_SECONDS)[0]:
+            raise OSError("nothing more of the worker came for %d s" % _COPY_SECONDS)
+        pieces.append(os.read(0, min(65536, size)))
+        size -= len(pieces[-1])
+        if not pieces[-1]:
+            raise OSError("the connection ended while the worker was being copied")
     for name in os.listdir(base):
         path = os.path.join(base, name)
         try:
@@ -83,7 +92,7 @@ def _unpack(data: bytes, base: str, copy: str) -> None:
     if hasattr(tarfile, "data_filter"):  # Pythons that have it warn without it
         tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces)), mode="r:gz") as archive:
             archive.extractall(new)
         if os.path.isdir(copy) and _compute_digest(copy) != os.path.basename(copy):
             os.rename(copy, old)
@@ -93,20 +102,6 @@ def _unpack(data: bytes, base: str, copy: str) -> None:
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _read(size: int) -> bytes:
-    import select
-
-    pieces = []
-    while size > 0:
-        if not select.select([0], [], [], _COPY_SECONDS)[0]:
-            raise OSError("nothing more of the worker came for %d s" % _COPY_SECONDS)
-        pieces.append(os.read(0, min(65536, size)))
-        size -= len(pieces[-1])
-        if not pieces[-1]:
-            raise OSError("the connection ended while the worker was being copied")
-    return b"".join(pieces)
 
 
 def _print_event(**event: object) -> None:

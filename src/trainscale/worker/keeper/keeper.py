@@ -51,7 +51,6 @@ class KeeperInput:
         self.last_read = time.monotonic()
 
     def read(self) -> None:
-        """Read what is there, or wait for it."""
         try:
             data = os.read(0, 65536)
         except OSError:  # a connection whose other end lost its power
@@ -83,8 +82,7 @@ class KeeperInput:
 
 class RunningTask:
     def __init__(self, task: Task) -> None:
-        self.rank = task.rank
-        self.uses_gpu = task.uses_gpu
+        self.task = task
         self.gpu_state: GpuState | None = None  # in the rank's window, when that is over
         self.tail: list[str] = []
         self.exited = False
@@ -160,7 +158,22 @@ class Keeper:
         except _EndRequested as request:
             (signal_number,) = request.args
         finally:
-            self._end()
+            _set_signal_handler(signal.SIG_IGN)  # this must not be interrupted
+            self._gpus.stop()
+            for running in self._running:
+                running.send_signal(signal.SIGKILL)
+            for running in self._running:
+                running.popen.wait()
+            # What tasks started in sessions of their own are children of this process now.
+            for _ in range(50):
+                children = read_line(f"/proc/self/task/{os.getpid()}/children").split()
+                if not children:
+                    break
+                for child in map(int, children):
+                    with suppress(ProcessLookupError, ChildProcessError):
+                        os.kill(child, signal.SIGKILL)
+                        os.waitpid(child, 0)
+            self._selector.close()
         now = _read_counters()
         differences = {name: now[name] - value for name, value in before.items() if name in now}
         _send(End(**differences, signal=signal_number or None))
@@ -190,21 +203,19 @@ class Keeper:
             if requests.has_ended:
                 return
             for running in self._running:
-                if not running.exited:
-                    self._check_exit(running)
-
-    def _check_exit(self, running: RunningTask) -> None:
-        # The process is not reaped, so its id and its group's cannot be reused.
-        status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if status is None:
-            return
-        running.exited = True
-        for name in list(running.streams):
-            self._relay_output(running, name)
-        if running.uses_gpu:
-            self._report_gpu(running)
-        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-        _send(Exit(code, "\n".join(running.tail)), running.rank)
+                if running.exited:
+                    continue
+                # The process is not reaped, so its id and its group's cannot be reused.
+                status = os.waitid(os.P_PID, running.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if status is None:
+                    continue
+                running.exited = True
+                for name in list(running.streams):
+                    self._relay_output(running, name)
+                if running.task.uses_gpu:
+                    self._report_gpu(running)
+                code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+                _send(Exit(code, "\n".join(running.tail)), running.task.rank)
 
     def _relay_output(self, running: RunningTask, name: str) -> None:
         for _ in range(_READS_PER_TURN):
@@ -216,10 +227,10 @@ class Keeper:
                 return
             for line, goes_on in running.add_output(name, data):
                 may_be_event = name == "stdout" and not goes_on
-                event = extract_event(line, running.rank) if may_be_event else None
+                event = extract_event(line, running.task.rank) if may_be_event else None
                 if event is not None:
                     _write(event)
-                    if running.uses_gpu and _REPORT in line:
+                    if running.task.uses_gpu and _REPORT in line:
                         self._summarise_window(running, line)
                 elif line.strip():
                     running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
@@ -235,10 +246,10 @@ class Keeper:
         line = line[:left]
         for start in range(0, len(line), _LOG_PIECE):
             end = start + _LOG_PIECE
-            _send(LogLine(line[start:end], stream, goes_on or end < len(line)), running.rank)
+            _send(LogLine(line[start:end], stream, goes_on or end < len(line)), running.task.rank)
         if running.output_left <= 0:
             text = "… what it printed after this is left out, because it is too much"
-            _send(LogLine(text, stream), running.rank)
+            _send(LogLine(text, stream), running.task.rank)
 
     def _summarise_window(self, running: RunningTask, line: str) -> None:
         """Report what a rank's GPU did in the window that its report names."""
@@ -248,31 +259,14 @@ class Keeper:
                 return
             if piece["window_began"] is not None:
                 window = float(piece["window_began"]), float(piece["window_seconds"])
-                running.gpu_state = self._gpus.summarise_window(running.rank, *window)
+                running.gpu_state = self._gpus.summarise_window(running.task.rank, *window)
         except (ValueError, LookupError, TypeError, RecursionError):
             return  # a rank may print anything
         self._report_gpu(running)
 
     def _report_gpu(self, running: RunningTask) -> None:
-        _send(GpuFacts(*self._gpus.find_peak(running.rank), state=running.gpu_state), running.rank)
-
-    def _end(self) -> None:
-        _set_signal_handler(signal.SIG_IGN)  # this must not be interrupted
-        self._gpus.stop()
-        for running in self._running:
-            running.send_signal(signal.SIGKILL)
-        for running in self._running:
-            running.popen.wait()
-        # What tasks started in sessions of their own are children of this process now.
-        for _ in range(50):
-            children = read_line(f"/proc/self/task/{os.getpid()}/children").split()
-            if not children:
-                break
-            for child in map(int, children):
-                with suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-        self._selector.close()
+        rank = running.task.rank
+        _send(GpuFacts(*self._gpus.find_peak(rank), state=running.gpu_state), rank)
 
 
 def main(arguments: list[str]) -> int:

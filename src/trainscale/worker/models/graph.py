@@ -108,32 +108,6 @@ class Graph:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return all parameters in canonical order: by layer, weight before bias, scale before shift."""
-        return self._parameters
-
-    @property
-    def head_weight(self) -> str:
-        """The name of the main head's weights; where its layer has none, of the last weights."""
-        weights = [parameter for parameter in self._parameters if parameter.role == "weight"]
-        return next((p.name for p in weights if p.layer == self.heads[0].layer), weights[-1].name)
-
-    @property
-    def parameter_count(self) -> int:
-        """The number of trainable values."""
-        return sum(parameter.size for parameter in self._parameters)
-
-    @property
-    def macs(self) -> int:
-        """The multiply-adds of one sample's forward pass through the conv and dense layers."""
-        layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]
-        # A dense layer applies its weights once, a convolution once for each place of its output map.
-        return sum(prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:]) for layer in layers)
-
-    @cached_property
-    def _by_name(self) -> dict[str, Layer]:
-        return {layer.name: layer for layer in self.layers}
-
-    @cached_property
-    def _parameters(self) -> tuple[Parameter, ...]:
         parameters = []
         for layer in self.layers:
             if layer.kind == "batch_norm":
@@ -147,6 +121,28 @@ class Graph:
             for role, shape, fan_in in roles:
                 parameters.append(Parameter(f"{layer.name}.{role}", shape, layer.name, role, fan_in))
         return tuple(parameters)
+
+    @property
+    def head_weight(self) -> str:
+        """The name of the main head's weights; where its layer has none, of the last weights."""
+        weights = [parameter for parameter in self.parameters() if parameter.role == "weight"]
+        return next((p.name for p in weights if p.layer == self.heads[0].layer), weights[-1].name)
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable values."""
+        return sum(parameter.size for parameter in self.parameters())
+
+    @property
+    def macs(self) -> int:
+        """The multiply-adds of one sample's forward pass through the conv and dense layers."""
+        layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]
+        # A dense layer applies its weights once, a convolution once for each place of its output map.
+        return sum(prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:]) for layer in layers)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Layer]:
+        return {layer.name: layer for layer in self.layers}
 
     def _compute_weight_shape(self, layer: Layer) -> tuple[int, ...]:
         inputs = self._by_name[layer.inputs[0]].shape[0]
