@@ -43,7 +43,6 @@ _AHEAD = 2  # batches that each process may be ahead
 # Slots that stay reserved after their batch was handed out: steps may still be reading them.
 _IN_USE = 4
 _ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
-SHIFT_SHARE = 0.1  # of an image's side, in each direction
 _ALIGNMENT = 64  # of shared arrays, in bytes
 
 
@@ -133,7 +132,9 @@ class Loader:
         self.waited_seconds += time.perf_counter() - began
         if not line:
             code = self._processes[number].wait()
-            end = f"was ended by {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
+            end = f"ended with exit code {code}"
+            if code < 0:
+                end = f"was ended by {signal.strsignal(-code)}"
             if code == -signal.SIGKILL:
                 end = "was ended by SIGKILL: is there memory left?"
             raise LoaderError(f"a loader process {end}; its last output is in this rank's log")
@@ -147,10 +148,7 @@ class Loader:
         for process in self._processes:
             process.terminate()
         for process in self._processes:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()
+            process.communicate()  # which closes its pipes and waits for it
         self._stored.close()
         self._batches.close()
 
@@ -317,7 +315,7 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
     elif size < side:
         crop(out, stored, chosen, draws)
     else:
-        margin = int(side * SHIFT_SHARE)
+        margin = side // 10
         padded = np.pad(stored[chosen], ((0, 0), (0, 0), (margin, margin), (margin, margin)), "edge")
         crop(out, padded, np.arange(len(chosen)), draws)
 

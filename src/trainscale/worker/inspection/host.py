@@ -24,9 +24,6 @@ from ..events import AnswerPiece, FrameworkFacts, claim_stdout, encode
 from .probe import ProbeRequest, run_probes
 from .usage import list_usable_cores, read_line, read_number
 
-_NVIDIA_COLUMNS = "--query-gpu=index,name,memory.total,driver_version,uuid"
-_MIB = 1024 * 1024
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -77,7 +74,8 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
     if shutil.which("nvidia-smi") is None:
         return (), "no nvidia-smi on this machine"
     try:
-        query = ["nvidia-smi", _NVIDIA_COLUMNS, "--format=csv,noheader,nounits"]
+        columns = "--query-gpu=index,name,memory.total,driver_version,uuid"
+        query = ["nvidia-smi", columns, "--format=csv,noheader,nounits"]
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return (), f"nvidia-smi did not answer: {error}"
@@ -91,7 +89,7 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
             continue  # a sentence, such as "No devices were found"
         index, name, memory, driver, *uuid = cells
         # Devices that share the host's memory answer "[N/A]".
-        size = int(memory) * _MIB if memory.isdigit() else 0
+        size = int(memory) * 1024**2 if memory.isdigit() else 0
         gpus.append(Gpu(int(index), name, size, driver, uuid[0] if uuid else ""))
     if not gpus:
         return (), f"nvidia-smi names none: {done.stdout.strip()[:200]}"
@@ -102,8 +100,9 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
     chosen: list[Gpu] = []
     for name in (part.strip() for part in variable.split(",")):
         # By number or beginning of the UUID. As in CUDA, a wrong name hides all that follow.
-        by_uuid = name.startswith("GPU-")
-        named = [gpu for gpu in gpus if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
+        named = [gpu for gpu in gpus if name == str(gpu.index)]
+        if name.startswith("GPU-"):
+            named = [gpu for gpu in gpus if gpu.uuid.startswith(name)]
         if len(named) != 1:
             break
         chosen += named
@@ -116,9 +115,6 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
 _SIOCGIFADDR = 0x8915
 _MOST_ADDRESSES = 40  # a host of many containers has more, of no use here
 _PIECE = 1500  # characters of JSON text in an event line, where each quote needs two bytes
-# Where `trainscale env create` puts its environments.
-_ENVIRONMENTS = "trainscale/envs/*/bin/python"
-_FIND_SECONDS = 30
 # Prints which modules an interpreter has, with their versions. A folder without code is none.
 _FIND = r"""
 import importlib.metadata, importlib.util, json, re, sys
@@ -234,7 +230,7 @@ def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[
     data_home = os.environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(data_home):  # as in folders.py, a relative path counts as unset
         data_home = os.path.expanduser("~/.local/share")
-    environments = sorted(glob.glob(os.path.join(data_home, _ENVIRONMENTS)))
+    environments = sorted(glob.glob(os.path.join(data_home, "trainscale/envs/*/bin/python")))
     for python in dict.fromkeys([*pythons, sys.executable, *environments]):
         path = shutil.which(python)
         versions = _find_versions(path, all_modules) if path else {}
@@ -246,7 +242,7 @@ def find_interpreter(modules: list[str], pythons: list[str], all_modules: tuple[
 @cache
 def _find_versions(python: str, modules: tuple[str, ...]) -> dict[str, str]:
     try:
-        done = subprocess.run([python, "-c", _FIND, *modules], capture_output=True, timeout=_FIND_SECONDS)
+        done = subprocess.run([python, "-c", _FIND, *modules], capture_output=True, timeout=30)
         return dict(json.loads(done.stdout))
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}

@@ -1,7 +1,9 @@
 """Computes a few steps with one framework, for a parity check. Nothing is timed.
 
 The numbers are the logits of every head, the loss of every step, the weights before, after the
-first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do.
+first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do:
+for each dropout layer the share of zeros among its outputs for ones, the mean of the others,
+its rate and the number of ones.
 Training starts from varied weights (models/weights.py).
 """
 
@@ -36,6 +38,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _compute(job: Job, emit: Emitter) -> None:
+    import numpy as np
+
     began = time.perf_counter()
     pin(job.device.cores)
     plugins.use(job.plugins, job.python_path)
@@ -49,7 +53,14 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:  # the layers that training leaves out, and the path of real images
-        arrays.update(_measure_dropout(adapter))
+        adapter.set_dropout(True)
+        for layer in adapter.list_layers("dropout"):
+            ones: Any = np.ones(_DROPPED, np.float32)
+            outputs = np.asarray(adapter.drop(layer.name, ones), np.float64)
+            kept = outputs[outputs != 0]
+            mean = kept.mean() if kept.size else 0.0
+            numbers = [1 - kept.size / outputs.size, mean, layer.options["rate"], outputs.size]
+            arrays[f"dropout/{layer.name}"] = np.array(numbers)
         arrays.update(_compare_placed_pixels(adapter, job))
     counts = {"parameters": parameters, "macs": adapter.macs(), "versions": adapter.versions()}
     emit.send_arrays(arrays, counts, began)
@@ -90,23 +101,6 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
     arrays["losses"] = np.array(losses, dtype=np.float64)
     add_weights("after")
     add_statistics("statistics", job.measure.steps)
-    return arrays
-
-
-def _measure_dropout(adapter: Adapter) -> NamedArrays:
-    """Return, for each dropout layer, the share of zeros among its outputs for ones, the mean of
-    the others, its rate and the number of ones.
-    """
-    import numpy as np
-
-    adapter.set_dropout(True)
-    arrays = {}
-    for layer in adapter.list_layers("dropout"):
-        outputs = np.asarray(adapter.drop(layer.name, np.ones(_DROPPED, np.float32)), np.float64)
-        kept = outputs[outputs != 0]
-        mean = kept.mean() if kept.size else 0.0
-        numbers = [1 - kept.size / outputs.size, mean, layer.options["rate"], outputs.size]
-        arrays[f"dropout/{layer.name}"] = np.array(numbers)
     return arrays
 
 

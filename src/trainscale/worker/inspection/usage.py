@@ -15,7 +15,6 @@ from .gpus import Nvml, NvmlError, find_visible_gpu
 
 _CGROUPS = "/sys/fs/cgroup"
 RAPL = "/sys/class/powercap"
-_PACKAGE = re.compile(r"(?:intel|amd)-rapl:\d+")
 
 
 def read_line(path: str, start: str = "") -> str:
@@ -104,7 +103,8 @@ def list_usable_cores() -> tuple[int, ...]:
 def read_process_usage() -> dict[str, Any]:
     """Return what this process has used, by the names of RankSample. What is unknown is missing."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    values: dict[str, Any] = {"cpu_seconds": usage.ru_utime + usage.ru_stime, "involuntary_switches": usage.ru_nivcsw}
+    values: dict[str, Any] = {"cpu_seconds": usage.ru_utime + usage.ru_stime}
+    values["involuntary_switches"] = usage.ru_nivcsw
     waits = [read_line(file).split() for file in glob.glob("/proc/self/task/*/schedstat")]
     if any(waits):
         values["core_wait_seconds"] = sum(int(fields[1]) for fields in waits if fields) / 1e9
@@ -155,8 +155,8 @@ def open_counter(job: Job) -> EnergyCounter:
 
         return EnergyCounter() if job.device.shared else EnergyCounter("nvml", read_gpu)
 
-    names = [name for name in os.listdir(RAPL) if _PACKAGE.fullmatch(name)] if os.path.isdir(RAPL) else []
-    packages = [f"{RAPL}/{name}" for name in names]
+    names = os.listdir(RAPL) if os.path.isdir(RAPL) else []
+    packages = [f"{RAPL}/{name}" for name in names if re.fullmatch(r"(intel|amd)-rapl:\d+", name)]
 
     def read_packages() -> float | None:
         microjoules = [read_number(f"{path}/energy_uj") for path in packages]

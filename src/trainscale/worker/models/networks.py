@@ -141,11 +141,6 @@ def _add_preactivation_block(net: Builder, x: Layer, filters: int, stride: int) 
     return net.add(y, x)
 
 
-# Inception v3: Szegedy et al. 2015, arXiv:1512.00567, with and without its auxiliary classifier.
-_INCEPTION_EPS = 1e-3  # the paper's batch norm
-_AUXILIARY_LOSS_WEIGHT = 0.4
-_DROPOUT = 0.5
-
 # Inception-BN (Ioffe and Szegedy 2015, arXiv:1502.03167) as in MXNet's examples: for 224×224 images, and
 # small for 28×28 crops of CIFAR-10, both with a bias in every convolution. Filters of the modules: 1×1,
 # 3×3 reduced, 3×3, double 3×3 reduced, double 3×3, behind the pooling. A module that halves the map
@@ -162,7 +157,6 @@ _MODULES = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
-_MAX_POOLED = ("5b",)  # the last module's pooling branch takes the maximum, all others the average
 
 # The small network: a pair is (1×1 filters, 3×3 filters), a single number the filters of a halving step.
 _SMALL = {
@@ -180,9 +174,12 @@ _SMALL = {
 
 
 def inceptionv3(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """At 299×299, the maps are 35×35 in modules a, 17×17 in modules b and 8×8 in modules c."""
+    """Build Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), or with its auxiliary classifier.
+
+    At 299×299, the maps are 35×35 in modules a, 17×17 in modules b and 8×8 in modules c.
+    """
     net = Builder(name, channels, image_size, classes)
-    conv = partial(net.conv_bn_relu, eps=_INCEPTION_EPS)
+    conv = partial(net.conv_bn_relu, eps=1e-3)  # as in the paper
     # A 7×7 convolution is factored into a row and a column.
     row, column = partial(conv, kernel=(1, 7), padding=(0, 3)), partial(conv, kernel=(7, 1), padding=(3, 0))
 
@@ -221,7 +218,7 @@ def inceptionv3(name: str, channels: int, image_size: int, classes: int) -> Grap
         with net.scope("aux"):
             y = net.avg_pool(x, kernel=5, stride=3)
             y = conv(conv(y, 128, 1), 768, 5)
-            aux = (net.dense(net.global_avg_pool(y), classes, name="logits"), _AUXILIARY_LOSS_WEIGHT)
+            aux = (net.dense(net.global_avg_pool(y), classes, name="logits"), 0.4)
     with net.scope("reduce_b"):
         three = conv(conv(x, 192, 1), 320, 3, stride=2)
         seven = column(row(conv(x, 192, 1), 192), 192)
@@ -233,7 +230,7 @@ def inceptionv3(name: str, channels: int, image_size: int, classes: int) -> Grap
             parts += split(conv(x, 384, 1))
             parts += split(conv(conv(x, 448, 1), 384, 3, padding=1))
             x = net.concat([*parts, pooled(x, 192)])
-    x = net.dropout(net.global_avg_pool(x), _DROPOUT)
+    x = net.dropout(net.global_avg_pool(x), 0.5)
     return net.finish(net.dense(x, classes, name="logits"), auxiliary=aux)
 
 
@@ -255,7 +252,8 @@ def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Gra
             parts.append(conv(conv(x, reduced, 1), three, 3, stride=stride, padding=1))
             y = conv(conv(x, double_reduced, 1), double, 3, padding=1)
             parts.append(conv(y, double, 3, stride=stride, padding=1))
-            pool = net.max_pool if halves or module in _MAX_POOLED else net.avg_pool
+            # The last module takes the maximum too, all others the average.
+            pool = net.max_pool if halves or module == "5b" else net.avg_pool
             y = pool(x, kernel=3, stride=stride, padding=1)
             x = net.concat([*parts, y if halves else conv(y, pooled, 1)])
     return net.finish(net.dense(net.global_avg_pool(x), classes, name="logits"))

@@ -46,12 +46,32 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
     A parameter depends only on the seed, its name and its shape, and not on other layers.
     """
     weights = {parameter.name: make_initial(graph, parameter, seed) for parameter in graph.parameters()}
-    if are_varied.get():
-        heads = {head.layer for head in graph.heads}
-        normalized = {name for layer in graph.layers if layer.kind == "batch_norm" for name in layer.inputs}
-        for parameter in graph.parameters():
-            if parameter.role != "weight" or parameter.layer not in heads:
-                weights[parameter.name] = _vary(parameter, weights[parameter.name], parameter.layer in normalized)
+    if not are_varied.get():
+        return weights
+    import numpy as np
+
+    heads = {head.layer for head in graph.heads}
+    norms = [layer for layer in graph.layers if layer.kind == "batch_norm"]
+    normalized = {name for layer in norms for name in layer.inputs}
+    for parameter in graph.parameters():
+        if parameter.role == "weight" and parameter.layer in heads:
+            continue
+        # The bits are the same everywhere: these are products of float64, rounded once.
+        is_normalized = parameter.layer in normalized
+        channels: Any = np.arange(parameter.shape[0])
+        place = channels % _GROUP
+        phase = (channels * 7 % 11 + 0.5) / 11  # between 0 and 1, another for each of eleven channels
+        tiny = np.where((place == _TINY_CHANNEL) & is_normalized, _TINY, 1.0)
+        if parameter.role in ("bias", "shift"):
+            # Some frameworks compute a variance as a difference of squares: a large mean would hide a tiny one.
+            varied = _BIAS_RANGE * (phase - 0.45) * tiny
+        elif parameter.role == "scale":
+            varied = (0.5 + phase) * np.where(place == _WIDE_CHANNEL, _WIDE_SCALE, 1.0)
+        else:
+            factors = tiny if is_normalized else np.where(place == _WIDE_CHANNEL, _WIDE, _REST)
+            values: Any = weights[parameter.name].astype(np.float64)
+            varied = values * factors.reshape(-1, *[1] * (values.ndim - 1))
+        weights[parameter.name] = varied.astype(np.float32)
     return weights
 
 
@@ -80,23 +100,3 @@ def make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray
         part -= numpy.float32(2 * (levels - 1))
         part *= factor
     return values.reshape(parameter.shape)
-
-
-def _vary(parameter: Parameter, values: numpy.ndarray, is_normalized: bool) -> numpy.ndarray:
-    """Return float32 values with the same bits everywhere: products of float64, rounded once."""
-    import numpy as np
-
-    channels: Any = np.arange(parameter.shape[0])
-    place = channels % _GROUP
-    phase = (channels * 7 % 11 + 0.5) / 11  # between 0 and 1, another for each of eleven channels
-    tiny = np.where((place == _TINY_CHANNEL) & is_normalized, _TINY, 1.0)
-    if parameter.role in ("bias", "shift"):
-        # A large mean would hide a tiny variance from frameworks that compute it as a difference of squares.
-        varied = _BIAS_RANGE * (phase - 0.45) * tiny
-    elif parameter.role == "scale":
-        varied = (0.5 + phase) * np.where(place == _WIDE_CHANNEL, _WIDE_SCALE, 1.0)
-    else:
-        factors = tiny if is_normalized else np.where(place == _WIDE_CHANNEL, _WIDE, _REST)
-        varied = values.astype(np.float64) * factors.reshape(-1, *[1] * (values.ndim - 1))
-    result: numpy.ndarray = varied.astype(np.float32)
-    return result
