@@ -173,7 +173,8 @@ def check_schedule(text: str) -> str:
     """Return the schedule as a config stores it. Raises ValueError, with the valid forms."""
     valid = "valid: constant, cosine, step:30,60 (a tenth after epochs 30 and 60), step:30,60:0.5"
     kind, *options = text.strip().lower().split(":")
-    if kind not in SCHEDULES or (kind != STEPS and options) or (kind == STEPS and len(options) not in (1, 2)):
+    valid_counts = (1, 2) if kind == STEPS else (0,)
+    if kind not in SCHEDULES or len(options) not in valid_counts:
         raise ValueError(f"{text!r} is not a schedule; {valid}")
     try:
         epochs = [float(epoch) for epoch in options[0].split(",")] if options else []

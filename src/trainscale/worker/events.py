@@ -311,21 +311,18 @@ class Emitter:
             self(ReportPiece(piece, start, is_last, report.window_began, report.sample.window_seconds))
 
     def send_arrays(self, arrays: Mapping[str, Any], counts: Mapping[str, Any], began: float) -> None:
-        """Send a line of JSON with the counts and how many values each array has, then the values,
-        eight bytes each. ``began`` is when the computation began.
-        """
+        """Send a line of JSON with counts and sizes, then all values in eight bytes each."""
         sizes = {name: values.size for name, values in arrays.items()}
         head = json.dumps({**counts, "arrays": sizes}).encode() + b"\n"
         data = head + b"".join(values.astype("<f8").tobytes() for values in arrays.values())
         for start in range(0, len(data), _ARRAY_PIECE):
             seconds = time.perf_counter() - began if start + _ARRAY_PIECE >= len(data) else None
-            self(AnswerPiece(base64.b64encode(data[start : start + _ARRAY_PIECE]).decode(), seconds))
+            piece = base64.b64encode(data[start : start + _ARRAY_PIECE])
+            self(AnswerPiece(piece.decode(), seconds))
 
 
 class HeartbeatSender:
-    """Sends a heartbeat once a second, and of a rank that stays in one step the call stack of the
-    thread that created this.
-    """
+    """Sends a heartbeat once a second, and the call stack of its creator's thread in a long step."""
 
     def __init__(self, emit: Emitter) -> None:
         self.phase = "start"

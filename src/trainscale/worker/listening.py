@@ -26,7 +26,7 @@ _SYSTEM_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def listen(address: str, port: int = 0) -> socket.socket:
-    """Listen on one address only, or on all if it is not this host's: it is translated on the way."""
+    """Listen on one address, or on all if it is not this host's: it is translated on the way."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     own_address = _find_own_address(address)
     try:
@@ -38,9 +38,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 
 def _find_own_address(address: str) -> str:
-    """Return the address that a name stands for; empty for several, and for a loopback address, as
-    which many hosts know their own name.
-    """
+    """Return the address of a name; empty for several, or a loopback one: many hosts' own name."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -64,8 +62,7 @@ class Greeting:
 class GreetingReader:
     """Reads the greetings of all callers side by side, so one that sends nothing delays no other.
 
-    Callers that send no line for a while, or more than one, are closed, and so are the oldest
-    of very many.
+    Callers that send no line in time, or more than one, are closed, and the oldest of very many.
     """
 
     def __init__(self, server: socket.socket) -> None:

@@ -1,6 +1,4 @@
-"""Opens files that a person names, and nothing else: a FIFO that no process writes to would
-block forever, and a device may never end.
-"""
+"""Opens files only: a FIFO without a writer would block forever, and a device may never end."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ def start(arguments: list[str]) -> int:
 
 
 def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
-    """Have Linux send this process a signal when its parent ends, even by kill -9, or now if
-    ``parent``, the expected one, has ended already.
-    """
+    """Have Linux send a signal when the parent ends, or now if ``parent`` has ended already."""
     import ctypes
 
     try:

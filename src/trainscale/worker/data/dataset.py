@@ -1,6 +1,4 @@
-"""The batches of a data set: an endless stream to measure speed, and epochs and a validation set
-to train to an accuracy. Images are made by loader processes in 8 bits; the adapter normalizes them.
-"""
+"""The batches of a data set, endless or in epochs. The adapter normalizes images of 8 bits."""
 
 from __future__ import annotations
 
@@ -81,10 +79,7 @@ class DatasetSource:
 
 
 def count_updates_per_epoch(job: Job) -> int:
-    """Return how often the weights are updated per epoch, for the schedule; 0 without epochs.
-
-    Servers that apply every gradient as it comes count the updates of all workers as one.
-    """
+    """Return the updates per epoch, 0 without epochs. Asynchronous workers count as one."""
     if job.config.data == SYNTHETIC or not job.config.trains_epochs:
         return 0
     return count_steps_per_epoch(read_dataset_facts(job).train, job.batch, job.workers)

@@ -1,6 +1,4 @@
-"""Photographs of any size in folders, as ImageNet is stored: ``train/`` and ``val/``, each
-with a folder per class. Pillow decodes them.
-"""
+"""Photographs of any size, in ``train/`` and ``val/`` a folder per class. Pillow decodes them."""
 
 from __future__ import annotations
 
@@ -77,7 +75,8 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
         wide, high = photograph.size
         box = choose_box(wide, high, draws)
         # A JPEG can be decoded at a half, a quarter or an eighth of its size.
-        drafted = photograph.draft("RGB", (math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])))
+        needed = math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])
+        drafted = photograph.draft("RGB", needed)
         scale = drafted[1][2] / wide if drafted else 1.0  # draft returns the box of the whole picture
         left, top, width, height = (length * scale for length in box)
         corners = (left, top, left + width, top + height)

@@ -8,7 +8,7 @@ b takes the k-th n·b of them, and rank r the r-th b of those: n ranks see what 
 with a batch of n·b. Which images are left over differs from epoch to epoch.
 
 The random numbers by which an image is changed depend on seed, epoch and image alone. Images
-are written one by one, which is faster than whole arrays: those do not fit into a cache.
+are written one by one: whole arrays do not fit into a cache.
 """
 
 from __future__ import annotations
@@ -308,7 +308,17 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
     """
     size, side = out.shape[-1], stored.shape[-1]
     if size > side:
-        enlarge(out, stored, chosen)
+        # Repeat each pixel as often as fits, and leave the border black.
+        times = size // side
+        first, length = (size - side * times) // 2, side * times
+        inside = slice(first, first + length)
+        for border in (slice(0, first), slice(first + length, size)):
+            out[:, :, border] = 0
+            out[:, :, :, border] = 0
+        for target, index in zip(out, np.asarray(chosen).tolist()):
+            # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
+            rows = target[:, inside, inside].reshape(stored.shape[1], side, times, length)
+            rows[...] = stored[index].repeat(times, axis=2)[:, :, None]
     elif draws is None:
         first = (side - size) // 2
         out[...] = stored[chosen, :, first : first + size, first : first + size]
@@ -329,21 +339,6 @@ def crop(out: Any, stored: Any, chosen: Any, draws: Any) -> None:
     for target, index, top, left, mirror in zip(out, np.asarray(chosen).tolist(), tops, lefts, mirrored):
         window = stored[index, :, top : top + size, left : left + size]
         target[...] = window[:, :, ::-1] if mirror else window
-
-
-def enlarge(out: Any, stored: Any, chosen: Any) -> None:
-    """Repeat each pixel as often as fits, and leave the border black."""
-    size, channels, side = out.shape[-1], stored.shape[1], stored.shape[-1]
-    times = size // side
-    first, length = (size - side * times) // 2, side * times
-    inside = slice(first, first + length)
-    for border in (slice(0, first), slice(first + length, size)):
-        out[:, :, border] = 0
-        out[:, :, :, border] = 0
-    for target, index in zip(out, np.asarray(chosen).tolist()):
-        # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
-        rows = target[:, inside, inside].reshape(channels, side, times, length)
-        rows[...] = stored[index].repeat(times, axis=2)[:, :, None]
 
 
 class SharedArrays:

@@ -96,13 +96,15 @@ def find_edition(name: str, directory: str) -> tuple[Edition, str]:
     """Return the edition that a folder has, and the folder of its files."""
     missing = ""
     for edition in EDITIONS[name]:
-        for folder in (directory, os.path.join(directory, edition.folder)) if edition.folder else (directory,):
+        inner = [os.path.join(directory, edition.folder)] if edition.folder else []
+        for folder in (directory, *inner):
             names = [file.name for file in edition.files]
-            absent = [file_name for file_name in names if not os.path.isfile(os.path.join(folder, file_name))]
+            paths = [os.path.join(folder, file_name) for file_name in names]
+            absent = [path for path in paths if not os.path.isfile(path)]
             if not absent:
                 return edition, folder
             if len(absent) < len(names) or not missing:
-                missing = f"{os.path.join(folder, absent[0])} is missing"
+                missing = f"{absent[0]} is missing"
     raise DataError(f"{missing}; get the set with: trainscale data get {name} {shlex.quote(directory)}")
 
 
@@ -177,7 +179,8 @@ def read_files(name: str, directory: str, split: str) -> Iterator[tuple[Any, Any
     if name == MNIST:
         read: Iterable[Any] = [(_read_idx(paths[0], 3)[:, None], _read_idx(paths[1], 1), paths[1])]
     else:
-        read = ((*(_read_records if path.endswith(".bin") else _read_pickle)(path), path) for path in paths)
+        readers = [_read_records if path.endswith(".bin") else _read_pickle for path in paths]
+        read = ((*reader(path), path) for reader, path in zip(readers, paths))
     for images, labels, path in read:
         if images.shape[1:] != shape:
             size = "×".join(map(str, images.shape[2:]))

@@ -26,13 +26,16 @@ LIBRARY = "libnvidia-ml.so.1"
 _NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not count by process
 _CAPACITY = 4096  # processes of one GPU
 _PROCESS = struct.Struct("=I4xQ")  # nvmlProcessInfo_v1_t: pid, usedGpuMemory
+# nvmlFieldValue_t: field, scope, timestamp, latency, value type, return code, value
+_FIELD_VALUE = struct.Struct("=IIqqiiQ")
 _ALL_LINKS = 2**32 - 1  # UINT_MAX: a counter of all NVLinks together
 _FLOAT, _UNSIGNED_32, _SIGNED_32 = 0, 1, 5  # nvmlValueType_t; all others have 64 bits
 
 
 def find_visible_gpu(index: int) -> str:
     """Return CUDA's name of a GPU, whose index counts among CUDA_VISIBLE_DEVICES."""
-    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in variable.split(",") if name.strip()]
     if names and index >= len(names):
         raise ValueError(f"GPU {index} is not among CUDA_VISIBLE_DEVICES={','.join(names)}")
     return names[index] if names else str(index)
@@ -40,18 +43,6 @@ def find_visible_gpu(index: int) -> str:
 
 class NvmlError(Exception):
     pass
-
-
-class _FieldValue(ctypes.Structure):  # nvmlFieldValue_t
-    _fields_ = (
-        ("field", ctypes.c_uint),
-        ("scope", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latency", ctypes.c_longlong),
-        ("value_type", ctypes.c_int),
-        ("code", ctypes.c_int),
-        ("value", ctypes.c_ulonglong),
-    )
 
 
 class Nvml:
@@ -102,12 +93,12 @@ class Nvml:
 
     def read_field(self, gpu: str, field: int) -> int:
         """Return a counter of a GPU by its number, summed over its NVLinks."""
-        value = _FieldValue(field=field, scope=_ALL_LINKS)
-        self._call("nvmlDeviceGetFieldValues", self._find_device(gpu), ctypes.c_int(1), ctypes.byref(value))
-        if value.code or value.value_type == _FLOAT:
+        buffer = ctypes.create_string_buffer(_FIELD_VALUE.pack(field, _ALL_LINKS, 0, 0, 0, 0, 0))
+        self._call("nvmlDeviceGetFieldValues", self._find_device(gpu), ctypes.c_int(1), buffer)
+        *_, value_type, code, count = _FIELD_VALUE.unpack_from(buffer)
+        if code or value_type == _FLOAT:
             raise NvmlError(f"field {field} is not a counter here")
-        count = int(value.value)
-        return count & 0xFFFFFFFF if value.value_type in (_UNSIGNED_32, _SIGNED_32) else count
+        return int(count & 0xFFFFFFFF if value_type in (_UNSIGNED_32, _SIGNED_32) else count)
 
     def _find_device(self, gpu: str) -> Any:
         handle = ctypes.c_void_p()

@@ -172,7 +172,7 @@ def main(arguments: list[str]) -> int:
     values = json.loads(sys.stdin.readline())
     probes = [ProbeRequest.from_dict(probe) for probe in values.pop("probes", ())]
     request = HostFactsRequest(**values, probes=probes)
-    all_modules = tuple(sorted({module for modules in request.frameworks.values() for module in modules}))
+    all_modules = tuple(sorted(set[str]().union(*request.frameworks.values())))
     machine = read_machine()  # before the frameworks make it busy
     locations, pythons = {}, {}
     for name, modules in request.frameworks.items():

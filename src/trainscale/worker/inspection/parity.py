@@ -3,8 +3,7 @@
 The numbers are the logits of every head, the loss of every step, the weights before, after the
 first step and after the last, folded, and what batch norm, dropout and ``place_pixels`` do:
 for each dropout layer the share of zeros among its outputs for ones, the mean of the others,
-its rate and the number of ones.
-Training starts from varied weights (models/weights.py).
+its rate and the number of ones. Training starts from varied weights (models/weights.py).
 """
 
 from __future__ import annotations
@@ -87,7 +86,8 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
             added = np.asarray(values, np.float64) - (1 - BATCH_NORM_MOMENTUM) ** steps * statistics[name]
             graph = adapter.catalogue_graph
             if name.endswith(".variance") and adapter.has_biased_variance and graph is not None:
-                count = job.batch * math.prod(graph.layer(name.rpartition(".")[0]).shape[1:])  # values in a mean
+                shape = graph.layer(name.rpartition(".")[0]).shape
+                count = job.batch * math.prod(shape[1:])  # values in a mean
                 added *= count / max(count - 1, 1)
             arrays[f"{part}/{name}"] = added
 
@@ -105,9 +105,7 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
 
 
 def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
-    """Return the largest relative difference between ``place_pixels`` and normalizing on the
-    host, and how many labels differ.
-    """
+    """Compare ``place_pixels`` to normalizing: the largest relative difference, and wrong labels."""
     import numpy as np
 
     shape = adapter.samples.shape(job.config)

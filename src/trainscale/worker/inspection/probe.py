@@ -1,6 +1,4 @@
-"""Inspects one framework inside its environment, because the controller never imports one: its
-versions and GPUs, and whether a user's network can be built.
-"""
+"""Inspects a framework and users' networks in its own Python: the controller imports none."""
 
 from __future__ import annotations
 
@@ -50,20 +48,22 @@ def run_probes(pythons: Mapping[str, str], requests: Sequence[ProbeRequest]) -> 
     try:
         for request in requests:
             name, python = request.framework, pythons[request.framework]
+            command, pipe, same = [python, START, "probe"], subprocess.PIPE, subprocess.STDOUT
             try:
-                pipe, same = subprocess.PIPE, subprocess.STDOUT
-                children[name] = subprocess.Popen([python, START, "probe"], stdin=pipe, stdout=pipe, stderr=same)
+                children[name] = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=same)
             except OSError as error:
                 facts[name] = FrameworkFacts(False, f"cannot start {python}: {error.strerror}")
         for request in requests:
             name = request.framework
-            if name in children:
-                child, text = children[name], json.dumps(request, default=vars) + "\n"
-                try:
-                    output, _ = child.communicate(text.encode(), max(0.0, deadline - time.monotonic()))
-                    facts[name] = _read_answer(name, child.returncode, output)
-                except subprocess.TimeoutExpired:
-                    facts[name] = FrameworkFacts(False, f"no answer within {_SECONDS:.0f} s from {pythons[name]}")
+            if name not in children:
+                continue
+            child, text = children[name], json.dumps(request, default=vars) + "\n"
+            try:
+                output, _ = child.communicate(text.encode(), max(0.0, deadline - time.monotonic()))
+                facts[name] = _read_answer(name, child.returncode, output)
+            except subprocess.TimeoutExpired:
+                reason = f"no answer within {_SECONDS:.0f} s from {pythons[name]}"
+                facts[name] = FrameworkFacts(False, reason)
     finally:
         for child in children.values():
             if child.poll() is None:

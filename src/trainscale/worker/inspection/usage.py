@@ -48,10 +48,7 @@ def sum_children_peak_bytes() -> int | None:
 
 
 def limit_memory(share: float) -> int:
-    """Limit this process, and each that it starts, to a share of the free memory; return the limit.
-
-    Otherwise the kernel would swap or end processes.
-    """
+    """Limit this process and its children before the kernel swaps or ends any; return the limit."""
     limit = int(share * count_available_bytes())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = min([limit, *(other for other in (soft, hard) if other != resource.RLIM_INFINITY)])

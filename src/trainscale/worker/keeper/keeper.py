@@ -112,9 +112,7 @@ class RunningTask:
             os.set_blocking(stream.fileno(), False)
 
     def add_output(self, stream: str, data: bytes) -> list[tuple[str, bool]]:
-        """Return the lines that the data completes, and whether each goes on: a very long line comes
-        in parts. No data means the end: return what remains.
-        """
+        """Return complete lines and parts of very long ones, which go on. No data means the end."""
         text = self._decoders[stream].decode(data, final=not data)
         *lines, remainder = (self._buffers[stream] + text).split("\n")
         parts = [(line.rstrip("\r"), False) for line in lines]
@@ -232,24 +230,22 @@ class Keeper:
                     _write(event)
                     if running.task.uses_gpu and _REPORT in line:
                         self._summarise_window(running, line)
-                elif line.strip():
-                    running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
-                    self._relay_log(running, name, line, goes_on)
+                if event is not None or not line.strip():
+                    continue
+                running.tail = [*running.tail, line[:_LONGEST_IN_TAIL]][-_TAIL_LINES:]
+                left = running.output_left
+                if left <= 0:
+                    continue
+                running.output_left = left - len(line)
+                line = line[:left]
+                for start in range(0, len(line), _LOG_PIECE):
+                    end = start + _LOG_PIECE
+                    _send(LogLine(line[start:end], name, goes_on or end < len(line)), running.task.rank)
+                if running.output_left <= 0:
+                    text = "… what it printed after this is left out, because it is too much"
+                    _send(LogLine(text, name), running.task.rank)
             if not data:
                 self._selector.unregister(running.streams.pop(name))
-
-    def _relay_log(self, running: RunningTask, stream: str, line: str, goes_on: bool) -> None:
-        left = running.output_left
-        if left <= 0:
-            return
-        running.output_left = left - len(line)
-        line = line[:left]
-        for start in range(0, len(line), _LOG_PIECE):
-            end = start + _LOG_PIECE
-            _send(LogLine(line[start:end], stream, goes_on or end < len(line)), running.task.rank)
-        if running.output_left <= 0:
-            text = "… what it printed after this is left out, because it is too much"
-            _send(LogLine(text, stream), running.task.rank)
 
     def _summarise_window(self, running: RunningTask, line: str) -> None:
         """Report what a rank's GPU did in the window that its report names."""

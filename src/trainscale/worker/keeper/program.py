@@ -1,6 +1,4 @@
-"""A user's own program on this host: prepares its folder (a FolderRequest), or becomes the program
-(a ProgramJob).
-"""
+"""Prepares the folder of a user's own program (FolderRequest), or becomes it (ProgramJob)."""
 
 from __future__ import annotations
 

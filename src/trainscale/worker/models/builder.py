@@ -123,10 +123,11 @@ class Builder:
         return self.relu(self.batch_norm(self.conv(x, filters, kernel, stride, padding, bias), eps))
 
     def finish(self, main: Layer, auxiliary: tuple[Layer, float] | None = None) -> Graph:
-        """Return the graph. All layers must lead to a head. `auxiliary` is a second one and its loss weight."""
+        """Return the graph. All layers must lead to a head. `auxiliary` is another and its loss weight."""
         ends = [(main, 1.0), auxiliary] if auxiliary else [(main, 1.0)]
         heads = tuple(Head(layer.name, weight) for layer, weight in ends)
-        used = {name for layer in self._layers for name in layer.inputs} | {head.layer for head in heads}
+        used = {head.layer for head in heads}
+        used.update(name for layer in self._layers for name in layer.inputs)
         for layer in self._layers:
             if layer.name not in used:
                 raise ValueError(f"{self.name}: nothing uses layer {layer.name}, and it is no head")

@@ -113,7 +113,8 @@ MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
 
 def add(info: ModelInfo) -> None:
     """Add a network of a third party (see ../plugins.py), unless it has a name of another network."""
-    taken = [name for name in (info.name, info.title, *info.aliases) if (resolve(name) or info).name != info.name]
+    names = (info.name, info.title, *info.aliases)
+    taken = [name for name in names if (resolve(name) or info).name != info.name]
     if taken:
         raise ValueError(f"{taken[0]!r} is already a name of {resolve(taken[0]).name!r}")  # type: ignore[union-attr]
     _BY_NAME[info.name] = info

@@ -4,7 +4,7 @@
 batch axis and put channels first, (C, H, W) or (F,), whatever layout a framework computes in.
 Weights are OIHW or (out, in).
 
-The layer kinds and their options are these. Kernel, stride and padding are always pairs (height, width).
+The layer kinds and their options follow. Kernel, stride and padding are pairs (height, width).
 
     input            the image
     conv             filters, kernel, stride, padding, bias      cross-correlation; padding is zeros
@@ -19,8 +19,8 @@ The layer kinds and their options are these. Kernel, stride and padding are alwa
     concat                                                       two or more inputs, along channels
     add                                                          two inputs
 
-Padding is the same on both sides of an axis, and a window that would overhang is left out. So an output always has
-floor((size + 2 * padding - kernel) / stride) + 1 places.
+Padding is the same on both sides of an axis, and a window that would overhang is left out. So
+an output has floor((size + 2 * padding - kernel) / stride) + 1 places.
 """
 
 from __future__ import annotations

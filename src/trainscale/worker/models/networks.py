@@ -13,10 +13,7 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def alexnet(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """Build AlexNet in its one-tower form (Krizhevsky 2014, arXiv:1404.5997). At 224 the last map is 6×6.
-
-    It has no local response normalization, as in today's libraries.
-    """
+    """Build AlexNet in one tower (Krizhevsky 2014, arXiv:1404.5997), without local normalization."""
     net = Builder(name, channels, image_size, classes)
     x = net.relu(net.conv(net.input, 64, kernel=11, stride=4, padding=2))
     x = net.max_pool(x, kernel=3, stride=2)

@@ -88,7 +88,8 @@ def make_initial(graph: Graph, parameter: Parameter, seed: int) -> numpy.ndarray
         return numpy.full(parameter.shape, fill, dtype=numpy.float32)
     is_head = any(head.layer == parameter.layer for head in graph.heads)
     deviation = (_HEAD_GAIN if is_head else _HIDDEN_GAIN) / math.sqrt(parameter.fan_in)
-    bits = numpy.random.SFC64(numpy.random.SeedSequence([seed, zlib.crc32(parameter.name.encode())]))
+    sequence = numpy.random.SeedSequence([seed, zlib.crc32(parameter.name.encode())])
+    bits = numpy.random.SFC64(sequence)
     values: numpy.ndarray = numpy.empty(parameter.size, dtype=numpy.float32)
     # The sum of four uniform numbers of 0 ... m - 1 has mean 2 (m - 1) and variance (m² - 1) / 3.
     levels = 1 << 16
