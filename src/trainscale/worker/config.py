@@ -36,7 +36,7 @@ SCHEDULES = (CONSTANT, COSINE, STEPS)
 _STEP_FACTOR = 0.1
 
 _TRAINING = ("learning_rate", "momentum", "weight_decay", "schedule", "warmup_epochs", "epochs", "until_accuracy")
-# Fields that came after the first journals: defaults are left out, so that old keys stay valid.
+# Fields that came later: defaults are left out, so that old keys stay valid.
 OMITTED_DEFAULTS = ("servers_per_host", "placement", "augment", "loaders", "deterministic", "allocator", *_TRAINING)
 
 

@@ -135,7 +135,7 @@ class FrameworkFacts(Event, kind="probe", sender="probe"):
     reason: str = ""  # why it is not available
     install_command: str = ""
     version: str = ""
-    versions: dict[str, str] = field(default_factory=dict)  # of the framework and of what it builds on
+    versions: dict[str, str] = field(default_factory=dict)  # also of what it builds on
     gpus: list[str] = field(default_factory=list)  # names of those that the framework sees
     # Of each user's network: its parameter count, or what is wrong with it.
     models: dict[str, dict[str, int] | str] = field(default_factory=dict)
@@ -244,11 +244,11 @@ EVENTS = {event.kind: event for event in Event.__subclasses__()}
 
 # ---- sending
 
-_PIECE = (LIMIT - 250) // 2  # characters of a report in an event line; in JSON a character may take two
+_PIECE = (LIMIT - 250) // 2  # characters of a report in a line; JSON may need two for one
 _ARRAY_PIECE = 2700  # bytes of arrays in an event line: 3,600 as text
 _HEARTBEAT_SECONDS = 1.0
 _BEATS_PER_STACK = 5  # heartbeats without progress after which the stack is sent
-_MOST_CALLS, _LONGEST_NAME = 50, 30  # of a stack, and characters of a name: they fit into a line
+_MOST_CALLS, _LONGEST_NAME = 50, 30  # of a stack; characters of a name
 _SHORTEST_TEXT = 16  # characters: a shorter text is not cut
 _TRACEBACK = "Traceback (most recent call last):"
 # Lines before the one that explains an error of TensorFlow: headings, nodes and tracebacks.

@@ -75,10 +75,10 @@ class Job:
     save_weights: str | None = None  # a folder for the weights after the last step, for tests
     dropout: bool = True  # False where two frameworks must compute the same numbers
     plugins: tuple[PluginReference, ...] = ()  # that this trial uses
-    data_dir: str = ""  # the folder of the data set, the same on every host; empty for synthetic data
+    data_dir: str = ""  # the same on every host; empty for synthetic data
     witness: bool = False  # whether the ranks report their first steps
     explain: bool = False  # whether they measure after the window what an explanation needs
-    memory_share: float = 0.0  # of the free memory of its host that a rank may allocate; 0: no limit
+    memory_share: float = 0.0  # of the free memory that a rank may allocate; 0: no limit
     keeps_compiled: bool = True  # whether compiled programs are kept for later trials
     secret: str = field(default="", repr=False)  # by which the ranks recognise each other
     compiled_folder: str = ""  # where they are; the rank itself sets it
@@ -149,7 +149,7 @@ class TasksRequest:
     tasks: Sequence[Task]
     deadline_seconds: float
     silence_seconds: float | None = None  # None: silence does not matter
-    stays: bool = False  # whether the keeper waits for further requests after its tasks have ended
+    stays: bool = False  # whether the keeper then waits for further requests
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Whether a rank compiled a program, read all programs that it needed from the cache, or needed none.
+# Whether a rank compiled, read all needed programs from the cache, or needed none.
 COLD, WARM, NONE = "cold", "warm", "none"
 
 
@@ -70,12 +70,12 @@ class RankWitness:
     decay: float | None = None  # the share of the head's class sum that weight decay has left
     expected_decay: float = 1.0
     next_decay: float = 1.0  # after one more update
-    closing_losses: tuple[float | None, ...] = ()  # of steps from the initial weights, after the window
+    closing_losses: tuple[float | None, ...] = ()  # from the initial weights, after the window
     gradients: tuple[tuple[float, ...], ...] = ()  # by which each two of them were updated
     head_gradients: tuple[tuple[float, ...], ...] = ()  # the same of the head's weights alone
     closing_change: float = 0.0  # the length of their longest update, divided by the rate
     obstacle: str = ""  # why its first steps cannot be compared
-    seconds: float = 0.0  # that proving the work took, besides the first steps, which are warm-up
+    seconds: float = 0.0  # that proving the work took, besides the first steps
 
 
 @dataclass
@@ -96,18 +96,18 @@ class RankSample:
     nvml_peak_bytes: int | None = None  # as the driver counts, for its own processes; by the keeper
     nvml_note: str = ""  # why the driver's count is missing on a GPU
     host_peak_bytes: int | None = None
-    loaders_peak_bytes: int | None = None  # sum over the processes that prepare this rank's samples
+    loaders_peak_bytes: int | None = None  # the sum over this rank's loader processes
     cpu_seconds: float | None = None
     involuntary_switches: int | None = None
     waited_seconds: float | None = None  # part of the window in which no samples were ready
-    core_wait_seconds: float | None = None  # in which threads were ready to run but had no core
+    core_wait_seconds: float | None = None  # of threads that were ready but had no core
     resident_steps: int = 0  # steps after the window, on one batch that stayed on the device
     resident_seconds: float = 0.0
     exchanges: tuple[ExchangeTime, ...] = ()  # with --explain: exchanges alone, by size
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     energy_joules: float | None = None  # in the window; None where nothing counts it
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
-    # From the keeper. None on CPUs, in older journals, and where no sample was taken in the window.
+    # From the keeper. None on CPUs, in older journals, and without samples in the window.
     gpu: GpuState | None = None
     compilation: str = ""  # COLD, WARM or NONE; empty: unknown
     witness: RankWitness | None = None
@@ -130,7 +130,7 @@ class SeenByRank:
     rank: int
     train: int
     epochs: tuple[SamplesSeen, ...]
-    flags: str = ""  # of the samples of its first epoch, as text; empty for a very large data set
+    flags: str = ""  # of its first epoch; empty for a very large data set
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Report:
 
 
 def describe_compilation(needed: int, cached: int) -> str:
-    """Return the state of a rank that needed ``needed`` programs, of which a cache had ``cached``."""
+    """Return the state of a rank, of whose ``needed`` programs a cache had ``cached``."""
     if not needed:
         return NONE
     return WARM if cached >= needed else COLD
@@ -166,7 +166,7 @@ def keep_finite(value: float) -> float | None:
 
 # ---- which samples of a data set a rank has trained on, so that the ranks can be compared
 
-MOST_SAMPLES = 16_000_000  # of a data set whose samples have flags: 16 MB of memory, 2 MB to send
+MOST_SAMPLES = 16_000_000  # with flags: 16 MB of memory, 2 MB to send
 HASH_MODULUS = 2**61 - 1
 
 

@@ -54,7 +54,7 @@ def read_facts(data: str, directory: str) -> DatasetFacts:
     if kind in KNOWN:
         try:
             counts = published_files.count_images(kind, directory)
-        except DataError:  # reported when the files are read; the published facts are known anyway
+        except DataError:  # reported when the files are read
             return KNOWN[kind]
         return replace(KNOWN[kind], train=counts[TRAIN], valid=counts[VALID])
     train, valid = (folder.list_photographs(directory, split) for split in (TRAIN, VALID))

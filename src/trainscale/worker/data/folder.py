@@ -77,10 +77,10 @@ def decode_photograph(out: Any, path: str, draws: Any | None) -> None:
         # A JPEG can be decoded at a half, a quarter or an eighth of its size.
         needed = math.ceil(size * wide / box[2]), math.ceil(size * high / box[3])
         drafted = photograph.draft("RGB", needed)
-        scale = drafted[1][2] / wide if drafted else 1.0  # draft returns the box of the whole picture
+        scale = drafted[1][2] / wide if drafted else 1.0  # of the whole picture
         left, top, width, height = (length * scale for length in box)
         corners = (left, top, left + width, top + height)
-        if photograph.mode.startswith("I;16"):  # convert() alone would turn most pixels white
+        if photograph.mode.startswith("I;16"):  # convert() would clip to white
             photograph = photograph.point(lambda value: value / 256).convert("L")
         if photograph.mode == "P" and "transparency" in photograph.info:
             photograph = photograph.convert("RGBA")

@@ -40,7 +40,7 @@ from . import folder, published_files
 from .facts import FOLDER, KNOWN, MNIST, TRAIN, VALID, DataError, parse_data_kind
 
 _AHEAD = 2  # batches that each process may be ahead
-# Slots that stay reserved after their batch was handed out: steps may still be reading them.
+# Slots reserved after their batch was handed out: steps may still read them.
 _IN_USE = 4
 _ARRAYS = ("pixels", "labels", "samples")  # that a process writes for each batch
 _ALIGNMENT = 64  # of shared arrays, in bytes
@@ -78,7 +78,7 @@ class Loader:
         self._arrays = tuple(self._batches[name] for name in _ARRAYS)
         self._free = deque(range(slots))
         self._in_use: deque[int] = deque()
-        self._pending: deque[tuple[BatchRequest, int, int]] = deque()  # with their process and slot
+        self._pending: deque[tuple[BatchRequest, int, int]] = deque()  # with process and slot
         self._next_process = 0
         command, pipe = [sys.executable, START, "loader"], subprocess.PIPE
         descriptors = self._stored.descriptor, self._batches.descriptor
@@ -95,7 +95,7 @@ class Loader:
 
         A batch may be used until three more have been taken.
         """
-        while self._pending:  # nobody needs them, but their slots are written to until then
+        while self._pending:  # their slots are written to until then
             _, process, slot = self._pending.popleft()
             self._free.append(slot)
             with suppress(LoaderError):  # the next request to that process reports it
@@ -155,7 +155,7 @@ class Loader:
 
 def main(arguments: list[str]) -> int:
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the rank, and that ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the rank
     out = claim_stdout()
     lines = sys.stdin.buffer
     first = lines.readline()
@@ -169,7 +169,7 @@ def main(arguments: list[str]) -> int:
     for line in iter(lines.readline, b""):
         slot, step, epoch = json.loads(line)
         pixels, labels, samples = (array[slot] for array in arrays)
-        answer: tuple[int, int] | str  # how many images count and their hash sum; or what is wrong
+        answer: tuple[int, int] | str  # counted images and hash sum, or an error
         try:
             if epoch is None:
                 answer = maker.write_validation_batch(step, pixels, labels), 0
@@ -316,7 +316,7 @@ def write_images(out: Any, stored: Any, chosen: Any, draws: Any | None) -> None:
             out[:, :, border] = 0
             out[:, :, :, border] = 0
         for target, index in zip(out, np.asarray(chosen).tolist()):
-            # Rows in groups of equal ones. This is a view, because only the axis of rows is split.
+            # Rows in groups of equal ones: a view, because only one axis is split.
             rows = target[:, inside, inside].reshape(stored.shape[1], side, times, length)
             rows[...] = stored[index].repeat(times, axis=2)[:, :, None]
     elif draws is None:

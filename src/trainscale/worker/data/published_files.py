@@ -23,7 +23,7 @@ from ..regular_files import read_regular
 from .facts import CIFAR10, KNOWN, MNIST, TRAIN, VALID, DataError
 
 MAGIC = {3: 2051, 1: 2049}  # of an idx file of bytes, by its number of axes
-RECORD = 3073  # bytes of an image in CIFAR-10's binary files: a label and 3 × 32 × 32 pixels
+RECORD = 3073  # bytes of an image in CIFAR-10: a label and 3 × 32 × 32 pixels
 CHECKSUMS = "checksums.md5"
 _MOST_CHECKSUMS = 1 << 20  # bytes of that file
 _MOST_PIXELS = 1 << 32  # bytes of an idx file
@@ -53,7 +53,7 @@ def _make_cifar_edition(ending: str, size: int, folder: str, *sums: str) -> Edit
     return Edition(tuple(PublishedFile(name + ending, size, md5) for name, md5 in zip(names, sums)), folder)
 
 
-# Where a folder has several editions, the first counts. It is also the one to download.
+# The first that a folder has counts. The first is also the one to download.
 EDITIONS = {
     MNIST: (
         Edition(
@@ -200,7 +200,7 @@ def _read_idx(path: str, axes: int) -> Any:
             header = file.read(4 * (1 + axes))
             numbers = struct.unpack(f">{1 + axes}I", header) if len(header) == 4 * (1 + axes) else (0,)
             length = math.prod(numbers[1:])
-            # A small file can unpack to any length: no more is read than its header says.
+            # A small file can unpack to any length: read what its header says.
             content = file.read(length + 1) if numbers[0] == MAGIC[axes] and length <= _MOST_PIXELS else b""
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}") from None
@@ -233,7 +233,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         import numpy as np
 
-        # The module's name depends on the version of numpy that wrote, and on this one.
+        # Its name depends on the numpy that wrote, and on this one.
         new, old = "numpy._core", "numpy.core"
         module = module.replace(new, old)
         if (module, name) not in self._ALLOWED:
@@ -252,5 +252,5 @@ def _read_pickle(path: str) -> tuple[Any, Any]:
         return content[b"data"].reshape(-1, 3, 32, 32), np.asarray(content[b"labels"], np.uint8)
     except MemoryError:
         raise
-    except Exception as error:  # bytes that are no such pickle can raise anything
+    except Exception as error:  # other bytes can raise anything
         raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from None

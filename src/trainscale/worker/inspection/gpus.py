@@ -23,7 +23,7 @@ from ..sample import GpuState
 
 LIBRARY = "libnvidia-ml.so.1"
 
-_NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the driver does not count by process
+_NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
 _CAPACITY = 4096  # processes of one GPU
 _PROCESS = struct.Struct("=I4xQ")  # nvmlProcessInfo_v1_t: pid, usedGpuMemory
 # nvmlFieldValue_t: field, scope, timestamp, latency, value type, return code, value
@@ -121,8 +121,7 @@ class Nvml:
 
 # ---- clocks, power, temperature and traffic
 
-# What is read of a GPU: the function of the library, its argument if it has one, and the factor to
-# MHz, watts, degrees Celsius and bytes per second.
+# The library's function, its arguments, and the factor to MHz, watts, degrees Celsius and bytes/s.
 _READINGS: dict[str, tuple[str, tuple[int, ...], float]] = {
     "sm_mhz": ("nvmlDeviceGetClockInfo", (1,), 1),
     "sm_mhz_limit": ("nvmlDeviceGetMaxClockInfo", (1,), 1),
@@ -231,7 +230,7 @@ class GpuMonitor:
         self._peaks: dict[int, int] = {}  # by rank
         self._samples: dict[str, deque[GpuSample]] = {}  # by GPU
         self._problem = ""  # why memory is not counted
-        self._strangers: set[int] = set()  # processes that were named last and are not here
+        self._strangers: set[int] = set()  # that were named last
         self._processes_seen = 0  # the most that NVML named at a time
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="nvml", daemon=True)
@@ -306,7 +305,7 @@ class GpuMonitor:
 
 def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
     """Return the rank that is a process, leads its session or started it."""
-    for _ in range(64):  # a tree that changes while it is read might look like a ring
+    for _ in range(64):  # a changing tree might look like a ring
         if pid in ranks:
             return ranks[pid]
         try:
@@ -315,7 +314,7 @@ def find_rank(pid: int, ranks: Mapping[int, int]) -> int | None:
         except OSError:
             return None
         parent, session = int(fields[1]), int(fields[3])
-        if session in ranks:  # so children are found that have outlived their parents
+        if session in ranks:  # such children may outlive their parents
             return ranks[session]
         pid = parent
     return None

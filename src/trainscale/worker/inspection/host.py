@@ -45,7 +45,7 @@ class Machine:
     gpus: tuple[Gpu, ...]
     gpu_note: str  # why there are none, if that is known
     load: float  # one-minute average of runnable processes
-    pressure: float | None  # per cent of ten seconds in which some process waited for a core
+    pressure: float | None  # per cent of 10 s in which a process waited for a core
 
 
 def read_machine() -> Machine:
@@ -114,7 +114,7 @@ def _query_gpus() -> tuple[tuple[Gpu, ...], str]:
 
 _SIOCGIFADDR = 0x8915
 _MOST_ADDRESSES = 40  # a host of many containers has more, of no use here
-_PIECE = 1500  # characters of JSON text in an event line, where each quote needs two bytes
+_PIECE = 1500  # characters of JSON in a line, where a quote needs two bytes
 # Prints which modules an interpreter has, with their versions. A folder without code is none.
 _FIND = r"""
 import importlib.metadata, importlib.util, json, re, sys
@@ -157,7 +157,7 @@ class HostFacts:
 
     machine: Machine
     addresses: dict[str, str] = field(default_factory=dict)  # by interface
-    reached_at: str = ""  # the address to which the controller's ssh connected, or empty
+    reached_at: str = ""  # by the controller's ssh, or empty
     disk_free_bytes: int | None = None
     python: str = ""
     python_version: str = ""
@@ -214,7 +214,8 @@ def list_addresses() -> dict[str, str]:
     outward = None
     with suppress(OSError), open("/proc/net/route") as file:
         rows = [line.split() for line in file.readlines()[1:]]
-        outward = next((row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"), None)
+        defaults = (row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
+        outward = next(defaults, None)
     return dict(sorted(by_interface.items(), key=lambda item: item[0] != outward)[:_MOST_ADDRESSES])
 
 

@@ -29,7 +29,7 @@ _WARM_SECONDS, _WINDOW_SECONDS = 0.15, 0.35  # TCP needs a while to reach its sp
 _BLOCK = 1 << 18  # bytes
 _RETRY_SECONDS = 0.05
 _BACKLOG = 256  # unknown clients may also connect
-_PATIENCE = 3  # times ``seconds``, for a neighbour that is busy with its other neighbour
+_PATIENCE = 3  # times ``seconds``, for a neighbour that is busy
 _FREE, _PING, _DATA = b"f", b"p", b"d"
 
 

@@ -78,7 +78,7 @@ def _train(adapter: Adapter, job: Job) -> NamedArrays:
     add_weights("before")
     for number, head in enumerate(adapter.logits(batch)):
         arrays[f"logits/{number}"] = np.asarray(head, dtype=np.float64)
-    # The logits may have changed the running statistics, which differs between frameworks.
+    # In some frameworks the logits have changed the running statistics.
     statistics = {name: np.array(values, np.float64) for name, values in adapter.statistics().items()}
 
     def add_statistics(part: str, steps: int) -> None:
@@ -114,7 +114,7 @@ def _compare_placed_pixels(adapter: Adapter, job: Job) -> NamedArrays:
     channels = range(shape[0])
     means, deviations = (0.3 + 0.1 * c for c in channels), (0.2 + 0.05 * c for c in channels)
     normalization = Normalization(tuple(means), tuple(deviations))
-    # Every pixel differs from its neighbours, from row to row and from channel to channel.
+    # Every pixel differs from its neighbours, in each direction.
     numbers: Any = np.arange(job.batch * math.prod(shape)) * 37 % 256
     pixels = numbers.astype(np.uint8).reshape(job.batch, *shape)
     labels: Any = np.arange(job.batch, dtype=np.int64) % job.config.classes

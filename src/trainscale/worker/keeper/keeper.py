@@ -35,7 +35,7 @@ _TAIL_LINES = 20
 _LOG_PIECE = LIMIT // 8  # characters of a printed line: JSON may need six bytes for one
 _REPORT = f'"kind":"{ReportPiece.kind}"'
 _LONGEST_IN_TAIL = 1000  # characters
-_LONGEST_LINE = 65536  # characters: longer ones are passed on in parts. Events are much shorter.
+_LONGEST_LINE = 65536  # characters: longer ones go on in parts; events are shorter
 _READS_PER_TURN = 16  # of up to 64 KiB each, of one stream: others print too
 _CANNOT_START = 127  # the exit code that shells use
 _SUBSTITUTES = {"PYTHON": sys.executable, "START": START}  # see Task
@@ -98,8 +98,8 @@ class RunningTask:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**task.defaults, **os.environ, **task.environment},
-            start_new_session=True,  # so that one signal reaches the process and all its children
-            # Also while the program starts, it must not outlive a keeper that is killed.
+            start_new_session=True,  # one signal then reaches all its children
+            # A starting program must not outlive a killed keeper, either.
             preexec_fn=functools.partial(end_with_parent, signal.SIGKILL, os.getpid()),
         )
         assert self.popen.stdin is not None
@@ -162,7 +162,7 @@ class Keeper:
                 running.send_signal(signal.SIGKILL)
             for running in self._running:
                 running.popen.wait()
-            # What tasks started in sessions of their own are children of this process now.
+            # What tasks started in other sessions are children of this process now.
             for _ in range(50):
                 children = read_line(f"/proc/self/task/{os.getpid()}/children").split()
                 if not children:
@@ -302,13 +302,13 @@ def _set_signal_handler(handler: Any) -> None:
 
 
 def _read_counters() -> dict[str, Any]:
-    """Return counters whose differences an End event has. Those of the host show what else ran there."""
+    """Return counters for an End event. Those of the host show what else ran there."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     counters: dict[str, Any] = {"seconds": time.monotonic()}
     counters["own_cpu_seconds"] = usage.ru_utime + usage.ru_stime
     ticks = [int(value) for value in read_line("/proc/stat", "cpu ").split()[:8]]
     if len(ticks) > 4:
-        # Without idle time and waiting for disks, but with what a hypervisor gave to others.
+        # Without idle time and waits for disks, but with what a hypervisor gave away.
         busy = sum(ticks) - ticks[3] - ticks[4]
         counters["machine_busy_seconds"] = busy / os.sysconf("SC_CLK_TCK")
     waited = read_line("/proc/pressure/cpu", "some ").rpartition("total=")[2]

@@ -43,7 +43,7 @@ class FolderRequest:
     """Check that a folder exists."""
 
     prepare: str
-    archive: str | None = None  # a tar file in base64: create the folder and fill it first
+    archive: str | None = None  # a tar file in base64 to fill it first
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ProgramJob:
     command: list[str]
     folder: str
     environment: dict[str, str] = field(default_factory=dict)
-    defaults: dict[str, str] = field(default_factory=dict)  # variables that yield to the host's own
+    defaults: dict[str, str] = field(default_factory=dict)  # that yield to the host's
     gpus: list[int] | None = None  # the numbers of the visible ones; None: all
 
 
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 def _become(job: ProgramJob) -> int:
     end_with_parent()
-    # The keeper ignores some signals, and Python ignores others. A program would inherit that.
+    # A program would inherit the signals that the keeper and Python ignore.
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     program = job.command[0]

@@ -1,4 +1,4 @@
-"""The networks by name. Their module is imported only when one is built. Third parties add theirs."""
+"""The networks by name. Third parties add theirs. Only building one imports its module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Network = Callable[[str, int, int, int], Graph]  # (name, channels, image size, 
 
 @dataclass(frozen=True)
 class Samples:
-    """What a network is trained on: its samples, the unit in which throughput counts them, and the loss."""
+    """What a network is trained on: samples, their unit in throughputs, and the loss."""
 
     unit: str = "images"
     dtype: str = "float32"
@@ -52,7 +52,7 @@ class ModelInfo:
 
     name: str
     title: str
-    builder: str  # "module:function"; a module that begins with a dot is in this package
+    builder: str  # "module:function"; a dot first means this package
     description: str
     aliases: tuple[str, ...] = ()
     image_size: int = 224
@@ -164,7 +164,7 @@ def _build(info: ModelInfo, image_size: int, classes: int) -> Graph:
     try:
         return network(info.name, info.channels, image_size, classes)
     except ShapeError as error:
-        # Bisect between this size and the default, because what fits one size fits all larger ones.
+        # Bisect up to the default: what fits one size fits all larger ones.
         fails, fits = image_size, info.image_size
         while fits - fails > 1:
             middle = (fails + fits) // 2

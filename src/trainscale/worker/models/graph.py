@@ -54,12 +54,12 @@ class Layer:
     name: str
     kind: str
     inputs: tuple[str, ...]
-    options: Mapping[str, Any] = field(hash=False)  # read-only; numbers, booleans and pairs of numbers
+    options: Mapping[str, Any] = field(hash=False)  # numbers, booleans and pairs
     shape: tuple[int, ...]
 
     @property
     def identifier(self) -> str:
-        """The name without dots, which some frameworks do not allow. It is unique in a graph, too."""
+        """The name without dots, which some frameworks forbid. It is unique, too."""
         return self.name.replace(".", "_")
 
 
@@ -137,7 +137,7 @@ class Graph:
     def macs(self) -> int:
         """The multiply-adds of one sample's forward pass through the conv and dense layers."""
         layers = [layer for layer in self.layers if layer.kind in ("conv", "dense")]
-        # A dense layer applies its weights once, a convolution once for each place of its output map.
+        # A convolution applies its weights once for each place of its output map.
         return sum(prod(self._compute_weight_shape(layer)) * prod(layer.shape[1:]) for layer in layers)
 
     @cached_property

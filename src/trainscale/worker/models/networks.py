@@ -1,4 +1,4 @@
-"""The networks themselves, for any image size: chains of layers, residual and Inception networks."""
+"""The networks themselves, for any image size."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _DEPTHS = {
     "resnet152": (3, 8, 36, 3),
 }
 _STAGE_FILTERS = (64, 128, 256, 512)
-_EXPANSION = 4  # a bottleneck block has four times as many output channels as inner ones
+_EXPANSION = 4  # times as many output channels of a bottleneck block as inner ones
 _KERAS_EPS = 1e-3  # Keras 1.2's default, which the Keras-MXNet profile did not change
 
 _Block = Callable[[Builder, Layer, int, int], Layer]
@@ -128,7 +128,7 @@ def resnet50_cifar(name: str, channels: int, image_size: int, classes: int) -> G
 
 
 def _add_preactivation_block(net: Builder, x: Layer, filters: int, stride: int) -> Layer:
-    # The stem has just normalized its output, so the very first block does not do it again.
+    # The stem has just normalized the input of the very first block.
     y = x if x.kind == "max_pool" else net.relu(net.batch_norm(x, _KERAS_EPS))
     y = net.conv(y, filters, kernel=1, stride=stride)
     y = net.conv(net.relu(net.batch_norm(y, _KERAS_EPS)), filters, kernel=3, padding=1)

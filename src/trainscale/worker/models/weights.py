@@ -34,7 +34,7 @@ _TINY, _WIDE, _WIDE_SCALE = 3e-3, 2.5, 4.0
 _REST = math.sqrt((_GROUP - _WIDE**2) / (_GROUP - 1))
 _BIAS_RANGE = 0.6
 
-_CHUNK = 1 << 16  # values at a time: their 512 KiB of random bits stay in a core's cache
+_CHUNK = 1 << 16  # values at a time: their 512 KiB of random bits fit a core's cache
 
 # Whether ``initial_weights`` returns varied weights.
 are_varied: ContextVar[bool] = ContextVar("are_varied", default=False)
@@ -60,10 +60,10 @@ def initial_weights(graph: Graph, seed: int) -> dict[str, numpy.ndarray]:
         is_normalized = parameter.layer in normalized
         channels: Any = np.arange(parameter.shape[0])
         place = channels % _GROUP
-        phase = (channels * 7 % 11 + 0.5) / 11  # between 0 and 1, another for each of eleven channels
+        phase = (channels * 7 % 11 + 0.5) / 11  # between 0 and 1, of eleven kinds
         tiny = np.where((place == _TINY_CHANNEL) & is_normalized, _TINY, 1.0)
         if parameter.role in ("bias", "shift"):
-            # Some frameworks compute a variance as a difference of squares: a large mean would hide a tiny one.
+            # Variances that are differences of squares lose tiny values below a large mean.
             varied = _BIAS_RANGE * (phase - 0.45) * tiny
         elif parameter.role == "scale":
             varied = (0.5 + phase) * np.where(place == _WIDE_CHANNEL, _WIDE_SCALE, 1.0)

@@ -106,7 +106,7 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
     steps = ReferenceSteps(job, arrays, batches, heartbeat)
     outcome = steps.take_all()
     alone = outcome if job.workers == 1 else steps.take([0])
-    # Where both would compute alike, another order of the samples shows how much rounding matters.
+    # Where both are alike, another order of the samples shows what rounding does.
     is_same = job.config.precision == arrays.arithmetic
     timed_arrays = type(arrays)(job.config.precision, arrays.device)
     timed = ReferenceSteps(job, timed_arrays, batches, heartbeat, is_reversed=is_same).take([0])
@@ -228,7 +228,7 @@ class ReferenceSteps:
                 outcome.gradients.append(self._sketch_change(alone) / -self._rate(0))
             optimizer.update(gradients, self._rate(0))
             outcome.changes.append(self._sketch_change(optimizer))
-        if pulls_before_step:  # then every rank reads the weights after the last turn
+        if pulls_before_step:  # then all read the last weights
             outcome.changes = outcome.changes[-1:]
         return outcome
 

@@ -408,8 +408,8 @@ class ReferenceOptimizer:
             weight -= velocity * rate
 
 
-_COPIES = 6  # of the parameters: weights, velocities, gradients, their sum and temporary ones
-_LARGEST_LAYERS = 4  # gradients and temporary arrays of the layer with the most values
+_COPIES = 6  # of the parameters: weights, velocities, gradients, sums, temporary ones
+_LARGEST_LAYERS = 4  # gradients and temporary arrays of the largest layer
 _INITIAL_BYTES = 4  # of an initial weight
 
 
@@ -417,9 +417,9 @@ def estimate_needed_bytes(graph: Graph, batch: int, arrays: Arrays) -> int:
     """Estimate the memory that steps of one rank at a time need."""
     kept, columns = 0, 0
     for layer in graph.layers:
-        # Dropout keeps nothing. A ReLU keeps its output, but then nothing keeps its input.
+        # Dropout keeps nothing. A ReLU keeps its output instead of its input.
         kept += 0 if layer.kind in ("dropout", "relu") else prod(layer.shape)
-        if layer.kind == "conv":  # the largest block of columns: of some images, or of a large one
+        if layer.kind == "conv":  # the largest block of columns
             rows, width = layer.options["kernel"]
             image = prod(layer.shape[1:]) * int(rows * width) * graph.input_shapes(layer)[0][0]
             columns = max(columns, image, min(batch * image, arrays.block_values))
