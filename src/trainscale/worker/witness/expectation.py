@@ -104,7 +104,18 @@ def compute_expectation(job: Job, arrays: Arrays, heartbeat: HeartbeatSender | N
 
     batches = RankBatches(job)
     steps = ReferenceSteps(job, arrays, batches, heartbeat)
-    outcome = steps.take_all()
+    if job.config.strategy == "ps-async":
+        outcome = steps.take_turns(FRAMEWORKS[job.config.framework].pulls_before_step)
+    elif job.config.strategy == "independent":
+        each = [steps.take([rank]) for rank in range(job.workers)]
+        losses = zip(*(outcome.losses for outcome in each))
+        outcome = Outcome(
+            losses=[[loss for (loss,) in of_step] for of_step in losses],
+            changes=[rows for outcome in each for rows in outcome.changes],
+            gradients=[rows for outcome in each for rows in outcome.gradients],
+        )
+    else:
+        outcome = steps.take(range(job.workers))
     alone = outcome if job.workers == 1 else steps.take([0])
     # Where both are alike, another order of the samples shows what rounding does.
     is_same = job.config.precision == arrays.arithmetic
@@ -177,20 +188,6 @@ class ReferenceSteps:
         self._initial_sketches = sketch_weights(self._initial, self.names)
         self._rate = learning_rate_schedule(job)
 
-    def take_all(self) -> Outcome:
-        strategy, ranks = self._job.config.strategy, range(self._job.workers)
-        if strategy == "ps-async":
-            return self._take_turns(FRAMEWORKS[self._job.config.framework].pulls_before_step)
-        if strategy != "independent":
-            return self.take(ranks)
-        alone = [self.take([rank]) for rank in ranks]
-        steps = zip(*(outcome.losses for outcome in alone))
-        return Outcome(
-            losses=[[loss for (loss,) in losses] for losses in steps],
-            changes=[rows for outcome in alone for rows in outcome.changes],
-            gradients=[rows for outcome in alone for rows in outcome.gradients],
-        )
-
     def take(self, ranks: Sequence[int]) -> Outcome:
         """Take steps of ranks that average their gradients."""
         outcome, optimizer = Outcome(), self._make_optimizer()
@@ -209,7 +206,7 @@ class ReferenceSteps:
                 outcome.gradients = [outcome.changes[0] / -self._rate(0)]
         return outcome
 
-    def _take_turns(self, pulls_before_step: bool) -> Outcome:
+    def take_turns(self, pulls_before_step: bool) -> Outcome:
         """Let each rank take a step, which the server applies as it comes."""
         outcome, optimizer = Outcome([[]]), self._make_optimizer()
         initial = self._make_optimizer().weights
