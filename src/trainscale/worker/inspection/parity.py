@@ -37,8 +37,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _compute(job: Job, emit: Emitter) -> None:
-    import numpy as np
-
     began = time.perf_counter()
     pin(job.device.cores)
     plugins.use(job.plugins, job.python_path)
@@ -52,6 +50,8 @@ def _compute(job: Job, emit: Emitter) -> None:
     adapter.set_dropout(False)
     arrays = _train(adapter, job)
     if job.dropout:  # the layers that training leaves out, and the path of real images
+        import numpy as np  # after cores have been chosen
+
         adapter.set_dropout(True)
         for layer in adapter.list_layers("dropout"):
             ones: Any = np.ones(_DROPPED, np.float32)
