@@ -135,7 +135,8 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
         contents.append({"run": run.info.to_dict(), "series": encoded})
     document: JsonObject = {"schema": RESULTS_SCHEMA}
     if differences is None:
-        document |= {"run": contents[0]["run"], "definitions": definitions, "series": contents[0]["series"]}
+        (content,) = contents
+        document |= {"run": content["run"], "definitions": definitions, "series": content["series"]}
     else:
         labels = differences.header[1:]
         by_name = {name: dict(zip(labels, texts, strict=True)) for name, *texts in differences.rows}

@@ -95,7 +95,8 @@ def make_details(
         shown = [series for series in in_full if series.title in titles]
         records = run.records
         if len(shown) < len(in_full):  # those of the series that are shown, and of what explains them
-            needed = {config for series in shown for config in (series.config, remove_exchange(series.config))}
+            needed = {series.config for series in shown}
+            needed |= set(map(remove_exchange, needed))
             records = [r for r in records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
         points = explain.explain_records(records)
         points = [replace(point, title=run.add_label(point.title)) for point in points]
@@ -235,8 +236,8 @@ def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
     for series in all_series:
         for point in series.points:
             for failure in point.failures:
-                key = (series.title, wording.name_status(failure.kind), find_first_line(failure.message))
-                groups[key].append(point.devices)
+                status, reason = wording.name_status(failure.kind), find_first_line(failure.message)
+                groups[series.title, status, reason].append(point.devices)
     if not groups:
         return None
     rows = []

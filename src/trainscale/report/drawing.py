@@ -100,12 +100,13 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
         for point in series.points:
             if not point.ok:
                 reason = wording.describe_status_and_reason(point)
+                devices = wording.format_devices_and_hosts(point)
                 failed.append(
                     {
                         "series": series.title,
                         "devices": point.devices,
                         "hosts": point.hosts,
-                        "text": f"{wording.format_devices_and_hosts(point)}: {reason} · {series.title}",
+                        "text": f"{devices}: {reason} · {series.title}",
                         "No result": reason,
                     }
                 )
@@ -290,8 +291,8 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
 
 # ---- the process that draws all pictures of this process (draw_charts.py)
 #
-# V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends its process. So it has one of its own,
-# and a run whose charts cannot be drawn has its tables all the same.
+# V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends its process. So it has
+# one of its own, and a run whose charts cannot be drawn has its tables all the same.
 
 
 class ChartsUnavailable(TrainscaleError):
@@ -301,7 +302,8 @@ class ChartsUnavailable(TrainscaleError):
 @cache
 def _start_process() -> tuple[subprocess.Popen[str], IO[str]]:
     """Return the process and its standard error."""
-    errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - as long as the process
+    # It is open as long as the process runs.
+    errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
     # A session of its own: Ctrl-C ends the controller in order, which may draw the charts of what there is.
     process = subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).resolve().with_name("draw_charts.py"))],

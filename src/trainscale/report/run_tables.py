@@ -184,7 +184,8 @@ def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> l
         if most is not None and len(epochs) > most:
             steps = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
             interval = next((step for step in steps if len(epochs) / step <= most - 1), len(epochs))
-            shown = tuple(epoch for epoch in epochs if epoch.epoch % interval == 0 or epoch is epochs[-1])
+            shown = tuple(epoch for epoch in epochs[:-1] if epoch.epoch % interval == 0)
+            shown = (*shown, epochs[-1])
         rows = []
         for epoch in shown:
             accuracies = f"{epoch.train_accuracy.mean:.6f}", f"{epoch.valid_accuracy.mean:.6f}"

@@ -74,7 +74,8 @@ def describe_learning(series: Series) -> str:
 
 def describe_failed_points(series: Series) -> str:
     failed = [point for point in series.points if not point.ok]
-    return "; ".join(f"{format_device_count(point.devices)}: {name_status(point.status)}" for point in failed)
+    statuses = [(format_device_count(point.devices), name_status(point.status)) for point in failed]
+    return "; ".join(f"{devices}: {status}" for devices, status in statuses)
 
 
 def group_flags(series: Series) -> list[tuple[str, str]]:
