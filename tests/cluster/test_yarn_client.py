@@ -13,7 +13,6 @@ from trainscale.cluster import yarn
 from trainscale.cluster.yarn import (
     END_STATES,
     Application,
-    ResourceManager,
     YarnClient,
     list_manager_urls,
     read_configuration,
@@ -132,13 +131,13 @@ def test_a_real_managers_words_are_understood(
     exchange: str, state: Application, recorded: YarnCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "answer", lambda _: (200, EXCHANGES[exchange]["body"]))
-    assert ResourceManager(client(recorded)).read_application(ID) == state
+    assert client(recorded).read_application(ID) == state
     assert (state.state in END_STATES) == (exchange == "app_final")
 
 
 @pytest.mark.processes
 def test_a_failure_comes_with_its_diagnostics(recorded: YarnCluster) -> None:
-    manager = ResourceManager(client(recorded))
+    manager = client(recorded)
     failed = manager.read_application("application_1794729166207_0005")
     assert (failed.state, failed.running) == ("FAILED", None)
     assert failed.diagnostics.splitlines()[0].endswith("exited with  exitCode: 7")
@@ -162,7 +161,7 @@ def test_where_the_web_gives_no_answer_the_program_is_asked(
     (cluster.folder / "applications" / f"{ID}.json").write_text(json.dumps(app))
     monkeypatch.setattr(cluster, "answer", lambda _: answer)
     monkeypatch.setitem(os.environ, "PATH", cluster.path)
-    manager = ResourceManager(client(cluster))
+    manager = client(cluster)
     assert manager.read_application(ID) == Application("FAILED", "a 'queue'; x", "no: room")
     assert manager.read_application("application_1_0001") is None
     assert manager.describe_free_resources() == ""
@@ -173,5 +172,5 @@ def test_the_second_of_a_pair_answers_when_the_first_does_not(cluster: YarnClust
     (cluster.folder / "applications" / f"{ID}.json").write_text(
         json.dumps({"state": "RUNNING", "final": "UNDEFINED", "queue": "default", "name": "n", "diagnostics": ""})
     )
-    state = ResourceManager(yarn_client).read_application(ID)
+    state = yarn_client.read_application(ID)
     assert state.state == "RUNNING"

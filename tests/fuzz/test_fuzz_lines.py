@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trainscale.analyse.logs import REDUCERS, read_log
 from trainscale.cli.parse_log import FORMATS, render_epoch_table, render_step_table
-from trainscale.cluster.yarn import ResourceManager, YarnClient, list_manager_urls, read_configuration
+from trainscale.cluster.yarn import YarnClient, list_manager_urls, read_configuration
 from trainscale.launch.connection import decode_line
 from trainscale.launch.launchers.yarn import find_error, summarise_diagnostics
 from trainscale.worker.events import EVENTS, LIMIT, MARK
@@ -79,13 +79,14 @@ SITE = (
 )
 
 
-class Recorded(ResourceManager):
+class Recorded(YarnClient):
     def __init__(self, answer: object) -> None:
-        super().__init__(YarnClient("/bin/false", "shell.jar"))
+        super().__init__("/bin/false", "shell.jar")
         self.answer = answer if isinstance(answer, dict) else None
 
-    def _request_json(self, path: str) -> dict[str, object] | None:
-        return self.answer
+    def _request(self, path: str, key: str) -> dict[str, object] | None:
+        found = None if self.answer is None else self.answer.get(key)
+        return found if isinstance(found, dict) or self.answer is None else {}
 
     def _run(self, *arguments: str) -> str:
         return ""

@@ -25,13 +25,6 @@ END_STATES = ("FINISHED", "FAILED", "KILLED")
 
 
 @dataclass(frozen=True)
-class YarnClient:
-    yarn: str  # the program
-    jar: str  # of the distributed shell
-    managers: tuple[str, ...] = ()  # URLs of ResourceManagers; several where one can replace another
-
-
-@dataclass(frozen=True)
 class Application:
     """``running`` counts containers, with that of the ApplicationMaster."""
 
@@ -39,6 +32,95 @@ class Application:
     queue: str = ""
     diagnostics: str = ""
     running: int | None = None
+
+
+@dataclass
+class YarnClient:
+    """Reads over HTTP, or by the client's program where HTTP needs a Kerberos ticket."""
+
+    yarn: str  # the program
+    jar: str  # of the distributed shell
+    managers: tuple[str, ...] = ()  # URLs of ResourceManagers; several where one can replace another
+    has_answered: bool = False  # whether any of them has answered over HTTP
+
+    def read_application(self, name: str) -> Application | None:
+        """Return None if the application is unknown, or nobody answers."""
+        app = self._request(f"apps/{name}", "app")
+        if app is None:  # lines such as "State : ACCEPTED"
+            text = self._run("application", "-status", name)
+            fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
+            diagnostics = fields.get("Diagnostics", "").strip()
+            return Application(fields["State"], fields.get("Queue", ""), diagnostics) if "State" in fields else None
+        if not app:
+            return None
+        running = app.get("runningContainers")
+        return Application(
+            state=str(app.get("state", "")),
+            queue=str(app.get("queue", "")),
+            diagnostics=str(app.get("diagnostics") or "").strip(),
+            running=running if isinstance(running, int) and running >= 0 else None,
+        )
+
+    def find_application(self, name: str, by_program: bool = True) -> str:
+        """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
+        apps = self._request(f"apps?states={','.join(_LIVE_STATES)}", "apps")
+        if apps is not None:
+            listed = apps.get("app")
+            found = [app for app in listed if isinstance(app, dict)] if isinstance(listed, list) else []
+            return next((str(app.get("id", "")) for app in found if app.get("name") == name), "")
+        text = self._run("application", "-list", "-appStates", ",".join(_LIVE_STATES)) if by_program else ""
+        match = re.search(rf"^\s*(application_\d+_\d+)\s+{re.escape(name)}\s", text, re.MULTILINE)
+        return match[1] if match else ""
+
+    def is_reachable(self) -> bool:
+        """Return whether any answers over HTTP, even that a ticket is missing."""
+        self.has_answered = False
+        return self._request("info", "clusterInfo") is not None or self.has_answered
+
+    def count_pending_containers(self) -> int | None:
+        pending = (self._request("metrics", "clusterMetrics") or {}).get("containersPending")
+        return pending if isinstance(pending, int) else None
+
+    def describe_free_resources(self) -> str:
+        metrics = self._request("metrics", "clusterMetrics")
+        if not metrics:
+            return ""
+        names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
+        free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
+        return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
+
+    def _request(self, path: str, key: str) -> JsonObject | None:
+        """Return the object ``key`` of the answer, empty if it has none; None if nobody answers over HTTP."""
+        import http.client  # slow to import, and every command that has settings imports this module
+        import urllib.error
+        import urllib.request
+
+        # It is in the cluster's own network, so no proxy leads there.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for url in self.managers:
+            request = urllib.request.Request(f"{url}/ws/v1/cluster/{path}", headers={"Accept": "application/json"})
+            try:
+                with opener.open(request, timeout=_HTTP_SECONDS) as response:
+                    self.has_answered = True
+                    answer = json.load(response)
+            except urllib.error.HTTPError as error:
+                self.has_answered = True
+                with error:
+                    if error.code in (400, 404):
+                        return {}
+                continue
+            except (OSError, ValueError, http.client.HTTPException, RecursionError):
+                continue
+            if isinstance(answer, dict):
+                found = answer.get(key)
+                return found if isinstance(found, dict) else {}
+        return None
+
+    def _run(self, *arguments: str) -> str:
+        try:
+            return _run_program([self.yarn, *arguments], os.environ).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
 
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
@@ -84,7 +166,7 @@ def _run_program(command: list[str], environment: Mapping[str, str]) -> subproce
 
 def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
     """Return the properties of the first yarn-site.xml, with references between them resolved."""
-    from xml.etree import ElementTree  # slow to import, and every command that has settings imports this module
+    from xml.etree import ElementTree  # slow to import, as above
 
     for folder in folders:
         path = folder / "yarn-site.xml"
@@ -121,90 +203,3 @@ def list_manager_urls(properties: Mapping[str, str]) -> tuple[str, ...]:
         address = properties.get(f"yarn.resourcemanager.{kind}{suffix}") or f"{host}:{port}"
         urls.append(f"{'https' if is_secure else 'http'}://{address.replace(_ANY_ADDRESS, 'localhost')}")
     return tuple(urls)
-
-
-class ResourceManager:
-    """Reads over HTTP, or by the client's program where HTTP needs a Kerberos ticket."""
-
-    def __init__(self, client: YarnClient) -> None:
-        self._client = client
-        self._has_answered = False  # whether any of them has answered over HTTP
-
-    def read_application(self, name: str) -> Application | None:
-        """Return None if the application is unknown, or nobody answers."""
-        app = self._request(f"apps/{name}", "app")
-        if app is None:  # lines such as "State : ACCEPTED"
-            text = self._run("application", "-status", name)
-            fields = dict(re.findall(r"^\s*([\w-]+) : (.*)$", text, re.MULTILINE))
-            diagnostics = fields.get("Diagnostics", "").strip()
-            return Application(fields["State"], fields.get("Queue", ""), diagnostics) if "State" in fields else None
-        if not app:
-            return None
-        running = app.get("runningContainers")
-        return Application(
-            state=str(app.get("state", "")),
-            queue=str(app.get("queue", "")),
-            diagnostics=str(app.get("diagnostics") or "").strip(),
-            running=running if isinstance(running, int) and running >= 0 else None,
-        )
-
-    def find_application(self, name: str, by_program: bool = True) -> str:
-        """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
-        apps = self._request(f"apps?states={','.join(_LIVE_STATES)}", "apps")
-        if apps is not None:
-            listed = apps.get("app")
-            found = [app for app in listed if isinstance(app, dict)] if isinstance(listed, list) else []
-            return next((str(app.get("id", "")) for app in found if app.get("name") == name), "")
-        text = self._run("application", "-list", "-appStates", ",".join(_LIVE_STATES)) if by_program else ""
-        match = re.search(rf"^\s*(application_\d+_\d+)\s+{re.escape(name)}\s", text, re.MULTILINE)
-        return match[1] if match else ""
-
-    def is_reachable(self) -> bool:
-        """Return whether any answers over HTTP, even that a ticket is missing."""
-        self._has_answered = False
-        return self._request("info", "clusterInfo") is not None or self._has_answered
-
-    def count_pending_containers(self) -> int | None:
-        pending = (self._request("metrics", "clusterMetrics") or {}).get("containersPending")
-        return pending if isinstance(pending, int) else None
-
-    def describe_free_resources(self) -> str:
-        metrics = self._request("metrics", "clusterMetrics")
-        if not metrics:
-            return ""
-        names = ("availableMB", "totalMB", "availableVirtualCores", "totalVirtualCores", "activeNodes")
-        free, total, free_cores, cores, nodes = (metrics.get(name, "?") for name in names)
-        return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
-
-    def _request(self, path: str, key: str) -> JsonObject | None:
-        """Return the object ``key`` of the answer, empty if it has none; None if nobody answers over HTTP."""
-        import http.client  # slow to import, as above
-        import urllib.error
-        import urllib.request
-
-        # It is in the cluster's own network, so no proxy leads there.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        for url in self._client.managers:
-            request = urllib.request.Request(f"{url}/ws/v1/cluster/{path}", headers={"Accept": "application/json"})
-            try:
-                with opener.open(request, timeout=_HTTP_SECONDS) as response:
-                    self._has_answered = True
-                    answer = json.load(response)
-            except urllib.error.HTTPError as error:
-                self._has_answered = True
-                with error:
-                    if error.code in (400, 404):
-                        return {}
-                continue
-            except (OSError, ValueError, http.client.HTTPException, RecursionError):
-                continue
-            if isinstance(answer, dict):
-                found = answer.get(key)
-                return found if isinstance(found, dict) else {}
-        return None
-
-    def _run(self, *arguments: str) -> str:
-        try:
-            return _run_program([self._client.yarn, *arguments], os.environ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return ""

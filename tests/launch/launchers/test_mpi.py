@@ -5,8 +5,10 @@ on real hosts with both, whatever happens meanwhile.
 import os
 import subprocess
 import sys
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -23,8 +25,6 @@ from trainscale.launch.launchers.mpi import (
     MpiImplementation,
     MpiLauncher,
     OpenMpi,
-    identify_mpi,
-    make_ssh_wrapper_script,
 )
 from trainscale.launch.ssh_errors import explain_ssh_error
 from trainscale.spec.devices import Host
@@ -181,8 +181,16 @@ def test_the_token_is_in_the_environment_alone_and_not_last_there(monkeypatch: p
         ("", type(None)),
     ],
 )
-def test_the_implementation_is_known_by_what_it_says_of_its_version(version_text: str, kind: type) -> None:
-    implementation = identify_mpi("mpirun", version_text)
+@pytest.mark.processes
+def test_the_implementation_is_known_by_what_it_says_of_its_version(
+    version_text: str, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr("trainscale.launch.launchers.mpi._PROGRAMS", ("mpirun",))
+    program(tmp_path, "mpirun", f"cat <<'END'\n{version_text}\nEND")
+    implementation = None
+    with suppress(InputError):
+        implementation = MpiLauncher().mpi
     assert isinstance(implementation, kind)
     if isinstance(implementation, OpenMpi):
         assert implementation.major == (5 if "5.0" in version_text else 4)
@@ -207,13 +215,12 @@ def test_without_any_mpi_the_message_says_what_to_do(tmp_path: Path, monkeypatch
 # ---- how it reaches hosts
 
 
-def run_wrapper(tmp_path: Path, script: str, *arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+def run_wrapper(tmp_path: Path, launcher: MpiLauncher, *arguments: str, before: str = "") -> CompletedProcess[str]:
     """Run the wrapper as mpirun would, whose place a shell takes. Its own standard error is read by nobody."""
-    program(tmp_path, "agent", "")
-    (tmp_path / "agent").write_text(script)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    mpirun = ["bash", "-c", f'{before}"$0" "$@" 2>/dev/null; exit $?', str(tmp_path / "agent"), *arguments]
-    return subprocess.run(mpirun, env=environment, capture_output=True, text=True, check=False)
+    mpirun = ["bash", "-c", f'{before}"$0" "$@" 2>/dev/null; exit $?', str(launcher.ssh_wrapper), *arguments]
+    with closing(launcher):
+        return subprocess.run(mpirun, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.processes
@@ -221,12 +228,12 @@ def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
     access = HostAccess((Host("a", "node1"), Host("node2", port=2222, user="jo")))
     config = tmp_path / "a 'b'; c"
     config.touch()
-    script = make_ssh_wrapper_script(access, SshSettings(str(config)))
+    settings = SshSettings(str(config))
     program(tmp_path, "ssh", 'for word in "$@"; do echo "$word"; done')
-    first = run_wrapper(tmp_path, script, "-x", "node1", "orted", '"a;b"').stdout.splitlines()
+    first = run_wrapper(tmp_path, MpiLauncher(access, settings), "-x", "node1", "orted", '"a;b"').stdout.splitlines()
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= set(first)
     assert first[-6:] == ["-F", str(config), "-x", "node1", "orted", '"a;b"']
-    second = run_wrapper(tmp_path, script, "node2", "orted").stdout.splitlines()
+    second = run_wrapper(tmp_path, MpiLauncher(access, settings), "node2", "orted").stdout.splitlines()
     assert second[-6:] == ["-p", "2222", "-l", "jo", "node2", "orted"]
 
 
@@ -234,8 +241,7 @@ def test_the_wrapper_calls_ssh_as_the_ssh_launcher_does(tmp_path: Path) -> None:
 def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended_and_mpirun_does_not_relay_it(tmp_path: Path) -> None:
     """MPICH's mpirun ends when it loses a host, perhaps before it has relayed why."""
     program(tmp_path, "ssh", "echo for mpirun; echo one >&2; echo two >&2; exit 255")
-    script = make_ssh_wrapper_script(HostAccess((Host("node1"), Host("node2"))), SshSettings())
-    done = run_wrapper(tmp_path, script, "node2", "orted")
+    done = run_wrapper(tmp_path, MpiLauncher(HostAccess((Host("node1"), Host("node2")))), "node2", "orted")
     assert (done.returncode, done.stdout) == (255, "for mpirun\n")
     assert done.stderr == "node2: one\nnode2: two\nnode2: ssh ended with exit code 255\n"
 
@@ -244,8 +250,8 @@ def test_the_wrapper_marks_the_output_of_a_host_and_how_ssh_ended_and_mpirun_doe
 def test_connections_of_mpirun_are_not_kept_open_by_the_wrapper(tmp_path: Path) -> None:
     """MPICH leaves its own open for whom it starts. A host that connects where nobody reads would wait for ever."""
     program(tmp_path, "ssh", 'readlink /proc/$$/fd/9 || echo "closed"')
-    script = make_ssh_wrapper_script(HostAccess((Host("node1"),)), SshSettings())
-    done = run_wrapper(tmp_path, script, "node1", "orted", before="exec 9</dev/zero; ")
+    launcher = MpiLauncher(HostAccess((Host("node1"),)))
+    done = run_wrapper(tmp_path, launcher, "node1", "orted", before="exec 9</dev/zero; ")
     assert (done.returncode, done.stdout) == (0, "closed\n")
 
 

@@ -18,7 +18,7 @@ from lab import Lab
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
-from trainscale.launch.launchers.ray import CLIENT, RayLauncher, find_python
+from trainscale.launch.launchers.ray import CLIENT, RayLauncher
 from trainscale.spec.groups import RaySettings
 
 LAB_HOSTS = 2
@@ -54,18 +54,21 @@ def test_the_token_is_in_the_environment_alone_and_what_is_said_to_ray_stays_as_
     assert environment["RAY_AUTH_MODE"] == "token"
 
 
-def test_the_python_of_the_program_ray_is_found(tmp_path: Path) -> None:
+def test_the_python_of_the_program_ray_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "ray"
     program.touch(0o755)
     program.write_text("#!/usr/bin/env python3\n")
-    assert find_python({"PATH": f"{tmp_path}:/usr/bin"}) == "/usr/bin/python3"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin")
+    assert RayLauncher().python == "/usr/bin/python3"
     program.write_text("#!/an/environment/bin/python3.11\n")
-    assert find_python({"PATH": str(tmp_path)}) == "/an/environment/bin/python3.11"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert RayLauncher().python == "/an/environment/bin/python3.11"
 
 
-def test_without_ray_the_message_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_ray_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"neither this Python nor the PATH has Ray; valid: pip install"):
-        find_python({"PATH": str(tmp_path)})
+        _ = RayLauncher().python
 
 
 # ---- which nodes

@@ -26,7 +26,6 @@ from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.yarn import (
     YarnLauncher,
     YarnSettings,
-    make_container_command,
     summarise_diagnostics,
 )
 
@@ -57,7 +56,7 @@ def options(argv: list[str]) -> dict[str, str]:
 def test_one_application_is_asked_for_with_a_container_for_each_node() -> None:
     yarn_launcher = launcher()
     values = options(yarn_launcher.command(CALL))
-    assert values.pop("-shell_command") == make_container_command(CALL, yarn_launcher.access)
+    assert values.pop("-shell_command").endswith("| base64 -d > trainscale.sh && exec /bin/bash trainscale.sh")
     assert values.pop("-appname").startswith("trainscale-")
     assert values == {
         "-jar": "/opt/the jars/shell.jar",
@@ -110,7 +109,7 @@ def test_the_token_is_neither_in_the_clients_environment_nor_in_what_everybody_r
 
 
 def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quotes() -> None:
-    command = make_container_command(CALL, HostAccess(python=NASTY, setup=(NASTY,)))
+    command = options(launcher(python=NASTY, setup=(NASTY,)).command(CALL))["-shell_command"]
     assert not set(command) & set("\"'$`\\!*?{}()<\n")
     echo, wrapped, rest = command.split(" ", 2)
     assert (echo, rest) == ("echo", "| base64 -d > trainscale.sh && exec /bin/bash -l trainscale.sh")
@@ -122,9 +121,10 @@ def test_a_containers_command_has_nothing_that_a_shell_reads_between_double_quot
 def test_a_containers_command_runs_what_it_says(tmp_path: Path) -> None:
     """Between double quotes in a script, as a NodeManager puts it."""
     python = program(tmp_path, 'it\'s; a "python"', 'echo "$0|$WORD|$TRAINSCALE_CALL|$1" > printed')
-    where = HostAccess(python=str(python), setup=("export WORD='two words; $5'",))
+    argv = launcher(python=str(python), setup=("export WORD='two words; $5'",)).command(CALL)
+    command = options(argv)["-shell_command"]
     script = tmp_path / "launch_container.sh"
-    script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{make_container_command(CALL, where)}  1>out 2>err "\n')
+    script.write_text(f'#!/bin/bash\nexec /bin/bash -c "{command}  1>out 2>err "\n')
     subprocess.run(["bash", str(script)], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "printed").read_text() == f"{python}|two words; $5|10.0.0.1,4711,5ec3e7|-c\n"
 
@@ -159,6 +159,9 @@ class Process:
 class Manager:
     """A ResourceManager that answers with these states, one after the other."""
 
+    yarn: str
+    managers: tuple[str, ...]
+
     def __init__(self, *states: Application | None, pending: int | None = 0, reachable: bool = True) -> None:
         self.states, self.pending, self.reachable = list(states), pending, reachable
 
@@ -177,8 +180,8 @@ class Manager:
 
 def submitted(manager: Manager, program: str = "/bin/false") -> Any:
     application: Any = launcher()
-    application.client = YarnClient(program, "shell.jar", ("http://rm:8088",))
-    application.manager = manager
+    manager.yarn, manager.managers = program, ("http://rm:8088",)
+    application.client = manager
     return application
 
 

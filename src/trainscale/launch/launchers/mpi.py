@@ -17,10 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ...cluster.allocation import is_inside_mpi, is_inside_slurm
-from ...cluster.hosts import HostAccess
 from ...errors import InputError
 from ...spec.devices import Host
-from ...spec.groups import SshSettings
 from ...worker.inspection.host import list_addresses
 from ...worker.keeper.program import MPI_PREFIXES
 from ..connection import KeeperConnection
@@ -160,13 +158,6 @@ class Mpich(MpiImplementation):
         return ["-n", str(len(hosts)), "-wdir", "/"]
 
 
-def identify_mpi(program: str, version: str) -> MpiImplementation | None:
-    open_mpi = _OPEN_MPI.search(version)
-    if open_mpi:
-        return OpenMpi(program, int(open_mpi[1]))
-    return Mpich(program) if "HYDRA" in version else None
-
-
 # ---- the launcher
 
 
@@ -189,9 +180,11 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 version = done.stdout.decode(errors="replace").strip()
             except (OSError, subprocess.TimeoutExpired) as error:
                 version = str(error)
-            mpi = identify_mpi(name if str(Path(path).parent) in _SYSTEM_FOLDERS else path, version)
-            if mpi is not None:
-                return mpi
+            program = name if str(Path(path).parent) in _SYSTEM_FOLDERS else path
+            if open_mpi := _OPEN_MPI.search(version):
+                return OpenMpi(program, int(open_mpi[1]))
+            if "HYDRA" in version:
+                return Mpich(program)
             others.append(f"{path} says {version.partition(chr(10))[0]!r}")
         seen = f"; {'; '.join(others)}" if others else ""
         raise InputError(
@@ -208,8 +201,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         # Open MPI splits the path at spaces.
         folder = "/tmp" if " " in folder else folder
         self._folder = tempfile.TemporaryDirectory(prefix="trainscale-mpi-", dir=folder)
+        names_by_command: dict[str, list[str]] = {}
+        for host in self.access.hosts:
+            command = shlex.join(make_ssh_command(self.access, self.settings, host))
+            names_by_command.setdefault(command, []).append(shlex.quote(host.name))
+        cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in names_by_command.items()]
         path = Path(self._folder.name) / "ssh-wrapper"
-        path.write_text(make_ssh_wrapper_script(self.access, self.settings))
+        path.write_text(_SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED))
         path.chmod(0o700)
         return str(path)
 
@@ -305,13 +303,3 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             [host for host in failed if host in usable],
             next((block.splitlines()[0] for block in blocks if block), ""),
         )
-
-
-def make_ssh_wrapper_script(access: HostAccess, settings: SshSettings) -> str:
-    """Return a script that is called like ssh, with any of the hosts and a command."""
-    names_by_command: dict[str, list[str]] = {}
-    for host in access.hosts:
-        command = shlex.join(make_ssh_command(access, settings, host))
-        names_by_command.setdefault(command, []).append(shlex.quote(host.name))
-    cases = [f"    {'|'.join(names)}) ssh=({command}) ;;" for command, names in names_by_command.items()]
-    return _SSH_WRAPPER.format(cases="\n".join(cases), ended=_ENDED)

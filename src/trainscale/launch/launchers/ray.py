@@ -3,11 +3,9 @@ node; the actors serve as leased hosts (leased.py).
 """
 
 import json
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -32,7 +30,19 @@ class RayLauncher(LeasedHostsLauncher):
 
     @cached_property
     def python(self) -> str:
-        return self.access.python or find_python()
+        """Return the named Python, or this one if it has Ray, else that of the program ``ray`` on the PATH."""
+        if self.access.python or is_installed("ray"):
+            return self.access.python or sys.executable
+        if program := shutil.which("ray"):
+            with Path(program).open("rb") as file:
+                first_line = file.readline().decode(errors="replace").strip()
+            command = shlex.split(first_line[2:]) if first_line.startswith("#!") else []
+            if command and "python" in Path(command[-1]).name:
+                return shutil.which(command[-1]) or command[-1]
+        raise InputError(
+            "launcher ray: neither this Python nor the PATH has Ray; valid: pip install 'trainscale[ray]', or"
+            " --remote-python with the Python of the Ray cluster"
+        )
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         access = self.access
@@ -83,23 +93,6 @@ class RayLauncher(LeasedHostsLauncher):
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
         """The actors and the placement group belong to the client's job, and end with it."""
         process.stop(0.0)
-
-
-def find_python(environment: Mapping[str, str] = os.environ) -> str:
-    """Return this Python if it has Ray, else the Python of the program ``ray`` on the PATH."""
-    if is_installed("ray"):
-        return sys.executable
-    program = shutil.which("ray", path=environment.get("PATH"))
-    if program:
-        with Path(program).open("rb") as file:
-            first_line = file.readline().decode(errors="replace").strip()
-        command = shlex.split(first_line[2:]) if first_line.startswith("#!") else []
-        if command and "python" in Path(command[-1]).name:
-            return shutil.which(command[-1], path=environment.get("PATH")) or command[-1]
-    raise InputError(
-        "launcher ray: neither this Python nor the PATH has Ray; valid: pip install 'trainscale[ray]', or"
-        " --remote-python with the Python of the Ray cluster"
-    )
 
 
 def _read_reports(process: LauncherProcess | None) -> list[RayReport]:

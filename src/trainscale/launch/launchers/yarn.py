@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ...cluster.hosts import HostAccess
-from ...cluster.yarn import END_STATES, Application, ResourceManager, YarnClient, find_client
+from ...cluster.yarn import END_STATES, Application, YarnClient, find_client
 from ...errors import InputError, TrainscaleError
 from ...spec.devices import Host
 from ...spec.groups import YarnSettings
@@ -64,10 +64,6 @@ class YarnLauncher(LeasedHostsLauncher):
     def client(self) -> YarnClient:
         return find_client()
 
-    @cached_property
-    def manager(self) -> ResourceManager:
-        return ResourceManager(self.client)
-
     @property
     def nodes(self) -> int:
         if self.access.nodes is None:
@@ -80,6 +76,15 @@ class YarnLauncher(LeasedHostsLauncher):
         """Return the client's command, which takes the first of options given twice."""
         jar, access = self.client.jar, self.access
         devices = access.devices or 1
+        # The command of a container is encoded, because YARN puts it between double quotes in a script. It has the
+        # endpoint: variables would be in arguments that everybody can read.
+        number = 'os.environ.get("YARN_SHELL_ID", "0")'
+        program = make_callback_program(number, '(os.environ.get("NM_HOST") or socket.gethostname())')
+        run = shlex.join(["exec", access.python or "python3", "-c", program])
+        export = f"export {CALLBACK_VARIABLE}={shlex.quote(endpoint.variable)}"
+        encoded = base64.b64encode(f"{export}\n{' && '.join([*access.setup, run])}\n".encode()).decode()
+        # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
+        shell = "/bin/bash -l" if access.setup else "/bin/bash"
         defaults = {
             "-jar": jar,
             "-appname": self.application_name,
@@ -88,7 +93,7 @@ class YarnLauncher(LeasedHostsLauncher):
             "-container_memory": str(_MEGABYTES_PER_DEVICE * devices),
             "-container_vcores": str(devices * (access.cores_per_device or 1)),
             "-timeout": str(_LONGEST_MILLISECONDS),
-            "-shell_command": make_container_command(endpoint, access),
+            "-shell_command": f"echo {encoded} | base64 -d > trainscale.sh && exec {shell} trainscale.sh",
         }
         if access.device == "cuda":
             defaults["-container_resources"] = f"yarn.io/gpu={devices}"
@@ -140,7 +145,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if not self.id:
             # Report a ResourceManager that is down, and after a while give up.
             retries = _RETRYING.findall(process.output)
-            if not retries or self.manager.is_reachable():
+            if not retries or self.client.is_reachable():
                 self._unreachable_since = None
                 return self.nodes
             server, count = retries[-1]
@@ -154,7 +159,7 @@ class YarnLauncher(LeasedHostsLauncher):
                     "\n  is it running? the address is that of yarn-site.xml in HADOOP_CONF_DIR"
                 )
             return self.nodes
-        before, now = self._state, self.manager.read_application(self.id)
+        before, now = self._state, self.client.read_application(self.id)
         self._state = now
         if now is None or now.state in END_STATES:
             return self.nodes
@@ -163,7 +168,7 @@ class YarnLauncher(LeasedHostsLauncher):
         # The distributed shell starts no other container for one that ended with an error.
         alive = self.nodes if now.running is None else max(0, now.running - 1)  # without its master
         is_incomplete = now.state == "RUNNING" and alive < self.nodes
-        is_incomplete = is_incomplete and self.manager.count_pending_containers() == 0
+        is_incomplete = is_incomplete and self.client.count_pending_containers() == 0
         if is_incomplete and self._is_incomplete:  # at first, containers may not have been requested yet
             self._has_lost_containers = True
             lost = f"{self.nodes - alive} of {self.nodes} containers of {self.id}"
@@ -197,7 +202,7 @@ class YarnLauncher(LeasedHostsLauncher):
         message = f"{self.id} ended before its containers called back"
         if not self.id:
             message = f"no application was submitted to queue {self.queue!r}"
-        application = self.manager.read_application(self.id) if self.id else None
+        application = self.client.read_application(self.id) if self.id else None
         if application is None:
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
         states = filter(None, (application.state, summarise_diagnostics(application.diagnostics)))
@@ -208,11 +213,11 @@ class YarnLauncher(LeasedHostsLauncher):
     def explain_missing(self, process: LauncherProcess) -> str:
         if not self.id:
             return f"the client has not submitted the application yet: {find_error(process.output)}"
-        application = self.manager.read_application(self.id)
-        free = self.manager.describe_free_resources()
+        application = self.client.read_application(self.id)
+        free = self.client.describe_free_resources()
         if application is None:
             answer = "does not answer, so nobody knows the state of"
-            if self.manager.is_reachable():
+            if self.client.is_reachable():
                 answer = "does not know"
             return f"the ResourceManager {answer} {self.id}"
         running = application.running
@@ -238,17 +243,17 @@ class YarnLauncher(LeasedHostsLauncher):
         has_ended = process.has_ended
         if not has_ended and (complete or self._has_lost_containers):
             has_ended = process.wait(_REACH_SECONDS)
-            if not has_ended and self.manager.is_reachable():
+            if not has_ended and self.client.is_reachable():
                 _print(f"waiting for {self.id} to end")
                 has_ended = process.wait(_END_SECONDS)
         if not self.id:
             # It may have been accepted before the client could print its id.
             process.stop(0.0)
-            self.id = self.manager.find_application(self.application_name, by_program=self._has_copied)
+            self.id = self.client.find_application(self.application_name, by_program=self._has_copied)
             has_ended = False
         if not has_ended and self.id:
             limit = _PROGRAM_SECONDS
-            if not self.manager.is_reachable():
+            if not self.client.is_reachable():
                 limit = _KILL_SECONDS
                 _print(f"no ResourceManager answers over HTTP; trying for {limit:.0f} s to end {self.id}")
             if _try_command(limit, self.client.yarn, "application", "-kill", self.id):
@@ -261,7 +266,7 @@ class YarnLauncher(LeasedHostsLauncher):
                     f"\n  to end it then: yarn application -kill {self.id}"
                 )
         process.stop(0.0)
-        application = self.manager.read_application(self.id) if self._has_lost_containers else None
+        application = self.client.read_application(self.id) if self._has_lost_containers else None
         if application and (summary := summarise_diagnostics(application.diagnostics)):
             _print(f"{self.id} is {application.state}: {summary}")
         if self._has_copied or self.id:
@@ -284,20 +289,6 @@ def _try_command(seconds: float, *command: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def make_container_command(endpoint: CallbackEndpoint, access: HostAccess) -> str:
-    """Return the command of a container, encoded, because YARN puts it between double quotes in a script. It has the
-    endpoint: variables would be in arguments that everybody can read.
-    """
-    number = 'os.environ.get("YARN_SHELL_ID", "0")'
-    program = make_callback_program(number, '(os.environ.get("NM_HOST") or socket.gethostname())')
-    run = shlex.join(["exec", access.python or "python3", "-c", program])
-    export = f"export {CALLBACK_VARIABLE}={shlex.quote(endpoint.variable)}"
-    encoded = base64.b64encode(f"{export}\n{' && '.join([*access.setup, run])}\n".encode()).decode()
-    # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
-    shell = "/bin/bash -l" if access.setup else "/bin/bash"
-    return f"echo {encoded} | base64 -d > trainscale.sh && exec {shell} trainscale.sh"
 
 
 # ---- what Hadoop's programs print
