@@ -13,7 +13,7 @@ from small_sets import write_cifar10, write_folder, write_mnist
 from web import Site, serving
 
 from trainscale.cluster import datasets
-from trainscale.cluster.datasets import DownloadSource, download_dataset, inspect_dataset
+from trainscale.cluster.datasets import download_dataset, inspect_dataset
 from trainscale.errors import InputError, TrainscaleError
 from trainscale.spec.data import find_dataset
 from trainscale.worker.data import facts, published_files
@@ -64,8 +64,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setitem(facts.KNOWN, name, replace(facts.KNOWN[name], train=20, valid=10))
     site = Site({path.name: path.read_bytes() for path in mnist.iterdir()} | {"cifar.tar.gz": archive})
     with serving(site) as address:
-        monkeypatch.setitem(datasets.PUBLISHED, MNIST, DownloadSource((f"{address}/nowhere?", f"{address}/")))
-        monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, DownloadSource((f"{address}/",), named))
+        monkeypatch.setitem(datasets.PUBLISHED, MNIST, ((f"{address}/nowhere?", f"{address}/"), None))
+        monkeypatch.setitem(datasets.PUBLISHED, CIFAR10, ((f"{address}/",), named))
         yield site
 
 

@@ -97,7 +97,6 @@ _WAITING_STATES = ("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE
 _STATES_WITH_HOSTS = ("CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED")
 _ENDING = "COMPLETING"  # Slurm ends the processes of the job; the state after it is the reason
 _ENDING_SECONDS = 2.0  # to wait for that state
-_ENDING_POLL_SECONDS = 0.25
 _SILENT_TRIES, _SILENT_PAUSE = 3, 5.0  # a Slurm that is restarted answers again soon
 _NOTHING = ("(null)", "None", "Unknown", "N/A")  # values that scontrol writes for none
 
@@ -182,7 +181,7 @@ def find_end_of_own_job(environment: Mapping[str, str]) -> str:
     status = _query_status(number)
     deadline = time.monotonic() + _ENDING_SECONDS
     while status is not None and status.state == _ENDING and time.monotonic() < deadline:
-        time.sleep(_ENDING_POLL_SECONDS)
+        time.sleep(0.25)
         status = _query_status(number)
     if status is None:
         return f"Slurm does not answer any more, so nothing can be started in job {number}"

@@ -26,10 +26,7 @@ MASTER, WORKER = "master", "worker"
 
 _WORKERS = "Workers"  # the name of the auto-scaling group in aws_stack.yaml
 _INTERVAL = 5.0  # seconds between two requests while waiting
-_DELETION_SECONDS = 3600
 _ATTEMPTS = 2  # to delete: the first fails, for instance, if a network interface is released late
-_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
 FIRST_WORDS = "# trainscale cluster"  # of the files that `cluster hosts` writes
 
 
@@ -47,11 +44,11 @@ class AwsClients:
 
 def find_region(given: str | None) -> str:
     """Return the region of the flag or the environment, never a profile's: a cluster costs money."""
-    sources = {"--region": given, **{name: os.environ.get(name) for name in _REGION_VARIABLES}}
+    sources = {"--region": given, **{name: os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION")}}
     source, region = next(((name, value) for name, value in sources.items() if value), ("", ""))
     if not region:
         raise InputError("--region: in which region?\n  for example: --region us-east-1, or set AWS_REGION")
-    if not _REGION.fullmatch(region):
+    if not re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d+", region):
         raise InputError(f"{source}: {region!r} is not a region; valid: us-east-1, eu-west-2, …")
     return region
 
@@ -252,7 +249,7 @@ def delete_stack(aws: AwsClients, stack: Stack) -> None:
     from botocore.exceptions import WaiterError
 
     waiter = aws.cloudformation.get_waiter("stack_delete_complete")
-    patience = {"Delay": _INTERVAL, "MaxAttempts": int(_DELETION_SECONDS / _INTERVAL)}
+    patience = {"Delay": _INTERVAL, "MaxAttempts": int(3600 / _INTERVAL)}
     with explain_errors():
         for _ in range(_ATTEMPTS):
             aws.cloudformation.delete_stack(StackName=stack.id)

@@ -32,7 +32,6 @@ from ..worker.data.facts import (
 )
 from ..worker.data.published_files import CHECKSUMS, EDITIONS, PublishedFile
 
-_BLOCK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0  # without a byte
 _NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 
@@ -40,17 +39,13 @@ _NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionE
 Watch = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class DownloadSource:
-    servers: tuple[str, ...]
-    archive: PublishedFile | None = None
-
-
-PUBLISHED = {
-    MNIST: DownloadSource(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+# The servers of each data set, and the archive in which they have its files, if any.
+PUBLISHED: dict[str, tuple[tuple[str, ...], PublishedFile | None]] = {
+    MNIST: (
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+        None,
     ),
-    CIFAR10: DownloadSource(
+    CIFAR10: (
         ("https://www.cs.toronto.edu/~kriz/",),
         PublishedFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     ),
@@ -75,20 +70,20 @@ def download_dataset(name: str, directory: Path, base: str | None, watch: Watch)
                     f"{folder} has its own {CHECKSUMS}, so the published files do not belong there; {error}\n"
                     f"  name another folder: trainscale data get {name} DIR"
                 ) from None
-    edition, source = EDITIONS[name][0], PUBLISHED[name]
+    edition, (servers, archived) = EDITIONS[name][0], PUBLISHED[name]
     is_flat = any((directory / file.name).exists() for file in edition.files)
     target = directory if is_flat else directory / edition.folder
     missing = [file for file in edition.files if not _is_right(target, file)]
-    servers = (f"{base.rstrip('/')}/",) if base else source.servers
+    servers = (f"{base.rstrip('/')}/",) if base else servers
     try:
         target.mkdir(parents=True, exist_ok=True)
-        if source.archive is None:
+        if archived is None:
             for file in missing:
                 _download(file, [f"{server}{file.name}" for server in servers], target / file.name, watch)
         else:
-            archive = directory / source.archive.name
-            if not _is_right(directory, source.archive):
-                _download(source.archive, [f"{server}{archive.name}" for server in servers], archive, watch)
+            archive = directory / archived.name
+            if not _is_right(directory, archived):
+                _download(archived, [f"{server}{archive.name}" for server in servers], archive, watch)
             _unpack(archive, {f"{edition.folder}/{file.name}": file for file in missing}, target)
             archive.unlink()
     except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -153,7 +148,7 @@ def _store(content: IO[bytes], file: PublishedFile, target: Path, watch: Watch) 
     try:
         with part.open("wb") as out:
             watch(file.name, done, file.size)
-            while (block := content.read(_BLOCK_BYTES)) and done <= file.size:
+            while (block := content.read(1 << 18)) and done <= file.size:
                 out.write(block)
                 digest.update(block)
                 done += len(block)

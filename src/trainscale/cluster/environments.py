@@ -250,7 +250,6 @@ _UV_VARIABLES = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-_HOST_SETTINGS = ("trusted-host", "cert", "proxy")
 
 
 def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -260,7 +259,7 @@ def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], 
     settings = {}
     for section in ("global", "install", ":env:"):  # in pip's order: the last one wins
         for key, value in re.findall(rf"^{section}\.([\w-]+)=('.*'|\".*\")$", done.stdout, re.MULTILINE):
-            if not own or key in _HOST_SETTINGS:
+            if not own or key in ("trusted-host", "cert", "proxy"):
                 settings[key] = str(ast.literal_eval(value)).split()
     # pip compares the versions of all indexes; uv would take those of the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}

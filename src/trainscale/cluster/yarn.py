@@ -16,7 +16,6 @@ _JAR = "hadoop-yarn-applications-distributedshell"
 _HOMES = ("HADOOP_YARN_HOME", "HADOOP_HOME", "HADOOP_PREFIX")
 _CONFIGURATIONS = ("YARN_CONF_DIR", "HADOOP_CONF_DIR")
 _PROGRAM_SECONDS = 60.0  # each program starts a Java machine first
-_HTTP_SECONDS = 5.0
 _ANY_ADDRESS = "0.0.0.0"  # YARN's own default: a cluster of one machine
 _REFERENCE = re.compile(r"\$\{([^}$]+)\}")
 
@@ -100,7 +99,7 @@ class YarnClient:
         for url in self.managers:
             request = urllib.request.Request(f"{url}/ws/v1/cluster/{path}", headers={"Accept": "application/json"})
             try:
-                with opener.open(request, timeout=_HTTP_SECONDS) as response:
+                with opener.open(request, timeout=5.0) as response:
                     self.has_answered = True
                     answer = json.load(response)
             except urllib.error.HTTPError as error:

@@ -48,15 +48,11 @@ class LauncherProcess:
             )
         except OSError as error:
             raise TrainscaleError(f"cannot start {command[0]}: {error.strerror}") from None
-        self.command, self.program = command, Path(command[0]).name
+        self.command, self.program, self.pid = command, Path(command[0]).name, self._popen.pid
         self._lock = threading.Lock()
         self._output = b""
         self._reader = threading.Thread(target=self._read_output, name="launcher output", daemon=True)
         self._reader.start()
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -64,7 +60,7 @@ class LauncherProcess:
         if self._popen.returncode is not None:
             return self._popen.returncode
         try:
-            status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return self._popen.returncode or 0  # it was reaped a moment ago
         if status is None:
@@ -122,7 +118,7 @@ class LauncherProcess:
             for entry in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError, IndexError, ValueError):  # the process ended meanwhile
                     session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                    if session == self._popen.pid:
+                    if session == self.pid:
                         os.kill(int(entry.name), signal.SIGKILL)
             self._popen.kill()
             self._popen.wait()

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .launchers.base import Launcher
 
 POLL_SECONDS = 0.25
-_DRAIN_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 5.0
 _SILENCE_SECONDS = 120.0  # after which a keeper ends: the controller must be dead
 _GATHER_SECONDS_PER_TASK = 5e-5
@@ -189,7 +188,7 @@ class ConnectedHosts(EventReader):
 
     def drain(self) -> Iterator[ReceivedEvent]:
         self.request_end()
-        return self.read_events(_DRAIN_SECONDS)
+        return self.read_events(10.0)
 
     def send_signal(self, number: int) -> None:
         for connection in self.connections.values():

@@ -25,7 +25,6 @@ from ..worker.job import PortsRequest, encode_request
 
 READY_SECONDS = 120.0  # to connect, to wake up a file system, to copy the worker over a slow link
 _NOISE_LINES = 200  # that a login shell may print before the keeper answers
-_CLOCK_QUESTIONS = 5
 _STDERR_BYTES = 4096  # of the end of standard error, that are shown
 _LAST_LINES_SECONDS = 0.5  # for a command to end after its output
 _REUSE_SECONDS = 10.0  # for an idle keeper to answer
@@ -183,7 +182,7 @@ class KeeperConnection(ABC):
                 raise self._explain(answer.error)
         # Bound the difference of the clocks: the host reads its own between question and answer.
         bounds = []
-        for _ in range(_CLOCK_QUESTIONS):
+        for _ in range(5):
             before = time.time()
             clock, after = self._ask_ports(0, deadline).clock, time.time()
             bounds.append((clock - after, clock - before))
@@ -296,14 +295,9 @@ class PipeConnection(KeeperConnection):
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._input, self.output = self._process.stdin, self._process.stdout
+        self._input, self.output, self.pid = self._process.stdin, self._process.stdout, self._process.pid
         self._incomplete, self.pending, self.copied = b"", [], None
         super().become_ready(deadline)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     def write(self, data: bytes) -> None:
         if self._process is None:

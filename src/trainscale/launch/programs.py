@@ -232,9 +232,6 @@ def _choose_share(program: Program) -> list[int]:
 
 # ---- running them
 
-ShowLine = Callable[[Program, str, bool], None]  # whether it is from standard error
-ShowMessage = Callable[[str], None]
-
 
 def prepare_hosts(launcher: Launcher, hosts: Sequence[Host], folder: str, archive: str | None = None) -> list[Host]:
     """Return the hosts, once all have the folder. ``archive`` is its content to copy."""
@@ -289,7 +286,11 @@ class ProgramRun:
     """The state of the programs. It is over when all workers, or the chief, have ended."""
 
     def __init__(
-        self, programs: Sequence[Program], show_line: ShowLine, show_message: ShowMessage, chief: bool = False
+        self,
+        programs: Sequence[Program],
+        show_line: Callable[[Program, str, bool], None],  # whether it is from standard error
+        show_message: Callable[[str], None],
+        chief: bool,
     ) -> None:
         self.programs = programs
         self.exit_code = 0

@@ -21,7 +21,6 @@ from .launchers.base import Launcher
 from .tasks import make_role_task, run_host_tasks
 from .trial.state import join_names
 
-_FACTS_SECONDS = 30.0
 _PROBE_SECONDS = 150.0  # where frameworks are imported
 _LINK_SECONDS = 5.0  # for a neighbour to answer
 _LINKS_SECONDS = 60.0
@@ -59,7 +58,7 @@ class Survey:
 
 def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[ProbeRequest] = ()) -> Survey:
     """Survey all hosts. ``pythons``: tried first; ``probes``: the frameworks to import."""
-    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else _FACTS_SECONDS)
+    answers = visit_hosts(launcher, pythons, probes, _PROBE_SECONDS if probes else 30.0)
     usable: list[Host] = []
     errors: dict[str, HostError] = {}
     for host in launcher.hosts():
@@ -86,7 +85,8 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
                 port=ports[host.name][0],
                 next_address=following.address,
                 next_port=ports[following.name][0],
-                sends_first=sends_first(number, len(ring)),
+                # Every other host of a ring sends first, but not the last of an odd ring.
+                sends_first=number % 2 == 0 and number < len(ring) - 1,
                 token=token,
                 seconds=_LINK_SECONDS,
             )
@@ -107,11 +107,6 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
     lost = {name: error.why for name, error in connected.errors.items() if name not in answers_of_ring}
     links += [Link(name, "the others", error=reason) for name, reason in lost.items()]
     return Survey(launcher.hosts(), tuple(usable), errors, tuple(links))
-
-
-def sends_first(number: int, count: int) -> bool:
-    """Every other host of a ring sends first, but not the last of an odd ring."""
-    return number % 2 == 0 and not (count % 2 and number == count - 1)
 
 
 # ---- what is wrong, and how to mend it

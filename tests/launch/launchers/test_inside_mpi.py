@@ -17,14 +17,12 @@ from processes import until
 
 from lab import Lab
 from trainscale.cluster.allocation import MpiWorld
-from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import InputError
 from trainscale.launch.callback import Caller
 from trainscale.launch.launchers.callback import CallbackEndpoint
 from trainscale.launch.launchers.inside_mpi import (
     InsideMpiLauncher,
     RendezvousFile,
-    group_by_machine,
     serve_as_host,
 )
 from trainscale.launch.launchers.target import make_launcher, run_once_inside_mpi
@@ -84,9 +82,9 @@ def test_inside_mpirun_its_hosts_are_meant_and_no_others(monkeypatch: pytest.Mon
     for wrong in ({"launcher": "ssh"}, {"hosts": "nodes"}, {"launcher": "local"}):
         with pytest.raises(InputError, match="inside an mpirun its hosts are used; type this command without mpirun"):
             make_launcher(make_experiment(wrong), launcher, {})
-    for where in (HostAccess(setup=("module load x",)), HostAccess(python="/x/python")):
+    for wrong in ({"setup": ("module load x",)}, {"remote_python": "/x/python"}):
         with pytest.raises(InputError, match="inside mpirun hosts are used as they are"):
-            launcher.use_access(where)
+            make_launcher(make_experiment(wrong), launcher, {})
 
 
 # ---- finding each other
@@ -162,7 +160,12 @@ def make_caller(index: int, name: str, address: str, called: str = "10.0.0.1") -
     return Caller(index, name, address, called, socket.socket())
 
 
-def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_ranks() -> None:
+def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own_addresses = {"lo": "127.0.0.1", "eth0": "10.0.0.1"}
+    monkeypatch.setattr("trainscale.launch.launchers.inside_mpi.list_addresses", lambda: own_addresses)
+    launcher = InsideMpiLauncher(WORLD, RendezvousFile.of(WORLD, []))
     callers = [
         make_caller(3, "b", "10.0.0.2"),
         make_caller(1, "a", "10.0.0.1"),
@@ -170,7 +173,7 @@ def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_rank
         make_caller(4, "c", "10.0.0.3"),
         make_caller(0, "a", "127.0.0.1", "127.0.0.1"),
     ]
-    arranged = group_by_machine(callers, {"127.0.0.1", "10.0.0.1"})
+    arranged = launcher.choose_hosts(callers)
     assert [host for host, _ in arranged] == [
         Host("10.0.0.1", "a", slots=2),  # called so by the others
         Host("10.0.0.2", "b", slots=2),
@@ -181,7 +184,7 @@ def test_processes_of_one_host_are_its_slots_and_hosts_come_in_the_order_of_rank
         caller.connection.close()
     # Two machines of one name are two hosts.
     callers = [make_caller(0, "box", "127.0.0.1"), make_caller(1, "box", "10.0.0.2"), make_caller(2, "box", "10.0.0.3")]
-    names = [host.name for host, _ in group_by_machine(callers, {"10.0.0.1"})]
+    names = [host.name for host, _ in launcher.choose_hosts(callers)]
     assert names == ["box-10.0.0.1", "box-10.0.0.2", "box-10.0.0.3"]
     for caller in callers:
         caller.connection.close()

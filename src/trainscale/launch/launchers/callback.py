@@ -25,7 +25,6 @@ CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _LATE_SECONDS = 3.0  # for a keeper to call after another host failed
 _REPORT_SECONDS = 5.0  # for the command to report why it lost its first keeper
 _POLL_SECONDS = 0.2
-_HOSTS_TO_TRY = 8
 _DOCUMENTATION_ADDRESS = "198.51.100.1"  # only the default route leads there
 
 
@@ -251,7 +250,7 @@ class CallbackConnection(SocketConnection):
 
 def find_outward_address(hosts: Sequence[str]) -> str:
     """Return this machine's address towards the first other machine, or the default route."""
-    own = [address for address in map(_find_own_address, hosts[:_HOSTS_TO_TRY]) if address]
+    own = [address for address in map(_find_own_address, hosts[:8]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
     candidates = own if own[0] else [*list_addresses().values()]
     default = own[0] or socket.gethostname()

@@ -107,15 +107,6 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         super().__init__(HostAccess(patience_seconds=seconds))
         self._world, self._rendezvous = world, rendezvous
 
-    def use_access(self, access: HostAccess) -> InsideMpiLauncher:
-        """Use the hosts as an experiment wants them, for instance only the first."""
-        if access.setup or access.python:
-            key = "setup" if access.setup else "remote python"
-            valid = "before mpirun, in its script"
-            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: {valid}")
-        self.access = access
-        return self
-
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
         addresses = [address for address in list_addresses().values() if not address.startswith("127.")]
         self._rendezvous.write(endpoint, addresses or [_LOOPBACK])
@@ -161,22 +152,19 @@ class InsideMpiLauncher(LeasedHostsLauncher):
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """Return a host for each machine, with a slot for each of its processes; the first serves it."""
         self._rendezvous.remove()
-        return group_by_machine(callers, set(list_addresses().values()))
-
-
-def group_by_machine(callers: Sequence[Caller], own_addresses: set[str]) -> list[tuple[Host, Caller]]:
-    """Group processes by machine. Those on this one may call from any address."""
-    machines: dict[tuple[str, str], list[Caller]] = {}
-    for caller in sorted(callers, key=lambda caller: caller.index):
-        is_here = caller.address in own_addresses or caller.address.startswith("127.")
-        machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
-    # The others reach this machine by the address that one of them called.
-    called = [group[0].called for (_, address), group in machines.items() if address]
-    own_address = called[0] if called else _LOOPBACK
-    names = [name for name, _ in machines]
-    hosts = []
-    for (name, address), group in machines.items():
-        address = address or own_address
-        alias = name if names.count(name) == 1 else f"{name}-{address}"
-        hosts.append((Host(address, alias=alias, slots=len(group)), group[0]))
-    return hosts
+        own_addresses = set(list_addresses().values())
+        machines: dict[tuple[str, str], list[Caller]] = {}
+        for caller in sorted(callers, key=lambda caller: caller.index):
+            # Processes on this machine may call from any address.
+            is_here = caller.address in own_addresses or caller.address.startswith("127.")
+            machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
+        # The others reach this machine by the address that one of them called.
+        called = [group[0].called for (_, address), group in machines.items() if address]
+        own_address = called[0] if called else _LOOPBACK
+        names = [name for name, _ in machines]
+        hosts = []
+        for (name, address), group in machines.items():
+            address = address or own_address
+            alias = name if names.count(name) == 1 else f"{name}-{address}"
+            hosts.append((Host(address, alias=alias, slots=len(group)), group[0]))
+        return hosts

@@ -34,7 +34,6 @@ from .callback import (
 from .ssh import UsesSsh, make_shell_command, make_ssh_command
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
-_VERSION_SECONDS = 30
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
 # A program elsewhere is called by its full path, so that Open MPI changes the search paths on the hosts.
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
@@ -50,7 +49,6 @@ _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
 _LOST_DAEMON = re.compile(r"Remote daemon: .* on node (?P<host>\S+)$")
 _ORPHANED = re.compile(r"HYD_pmcd_pmip_control_cmd_cb .*assert \(!closed\) failed")
-_HOSTS_TO_RESOLVE = 4
 _SSH_WRAPPER = """\
 #!/bin/bash
 # mpirun calls this in place of ssh. It puts the host's name before every line that is printed there or by ssh.
@@ -174,9 +172,9 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             path = shutil.which(name)
             if path is None:
                 continue
-            command, limit = [path, "--version"], _VERSION_SECONDS
+            command = [path, "--version"]
             try:
-                done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=limit, check=False)
+                done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=30, check=False)
                 version = done.stdout.decode(errors="replace").strip()
             except (OSError, subprocess.TimeoutExpired) as error:
                 version = str(error)
@@ -257,7 +255,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         if self.access.controller:
             return self.access.controller
         addresses = []
-        for host in self.access.hosts[:_HOSTS_TO_RESOLVE]:
+        for host in self.access.hosts[:4]:
             address = host.address
             try:
                 socket.getaddrinfo(address, None, socket.AF_INET)

@@ -30,7 +30,6 @@ _OPTIONS = (
     "--label",  # put the number of the task before each line
 )
 # What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
-_END_NOTICE = "srun: forcing job termination"
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
 _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
 _TASK_END = re.compile(
@@ -84,7 +83,7 @@ class SlurmLauncher(CallbackLauncher):
         by_host.update(dict.fromkeys(failed, "Slurm reports a node failure"))
         before = output[: task_ends[0].start()] if task_ends else output
         cancelled, end_notice = _CANCELLED.search(before), ""
-        if _END_NOTICE in before:
+        if "srun: forcing job termination" in before:
             end_notice = "srun was told to end"
         elif cancelled and not lost:
             end_notice = f"Slurm cancelled the step due to {cancelled['reason'].lower()}"

@@ -29,20 +29,15 @@ LAUNCHERS: dict[str, str] = {
 }
 
 
-def load_launcher(name: str) -> type[Launcher]:
-    if name not in LAUNCHERS:
-        raise explain_unknown("launcher", name, LAUNCHERS)
-    module, _, class_name = LAUNCHERS[name].partition(":")
-    launcher_class: type[Launcher] = getattr(importlib.import_module(module, __package__), class_name)
-    return launcher_class
-
-
 def make_launcher(
     experiment: Experiment, mpi: InsideMpiLauncher | None = None, environment: Mapping[str, str] = os.environ
 ) -> Launcher:
     """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command."""
     name = choose_launcher(experiment, environment, mpi is not None)
-    launcher_class = load_launcher(name)
+    if name not in LAUNCHERS:
+        raise explain_unknown("launcher", name, LAUNCHERS)
+    module, _, class_name = LAUNCHERS[name].partition(":")
+    launcher_class: type[Launcher] = getattr(importlib.import_module(module, __package__), class_name)
     cluster, resources = experiment.cluster, experiment.resources
     if mpi is not None:
         if cluster.hosts or name != MPI:
@@ -66,7 +61,11 @@ def make_launcher(
         patience_seconds=experiment.safety.timeout,
     )
     if mpi is not None:
-        return mpi.use_access(access)
+        if access.setup or access.python:
+            key = "setup" if access.setup else "remote python"
+            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
+        mpi.access = access
+        return mpi
     return launcher_class(access, experiment.select_settings(launcher_class.settings_type))
 
 

@@ -31,7 +31,6 @@ _CLIENT_CLASS = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _LONGEST_MILLISECONDS = 2**31 - 1  # the client's maximum; its default is ten minutes
 _MEGABYTES_PER_DEVICE = 4096  # YARN ends a container that uses more than it requested
 _RESERVED = ("jar", "appname", "queue", "num_containers", "timeout", "shell_command", "shell_script", "shell_args")
-_CONTAINER_FOLDER = "."  # YARN removes it with the container
 
 _STATE_SECONDS = 5.0  # between questions to the ResourceManager while an application waits
 _DOWN_SECONDS = 60.0  # for a ResourceManager to answer before the application is submitted
@@ -49,7 +48,7 @@ class YarnLauncher(LeasedHostsLauncher):
     def __init__(self, access: HostAccess | None = None, settings: SettingGroup | None = None) -> None:
         super().__init__(access, settings)
         if self.access.remote_dir == HostAccess.remote_dir:
-            self.access = replace(self.access, remote_dir=_CONTAINER_FOLDER)
+            self.access = replace(self.access, remote_dir=".")  # YARN removes it with the container
         self.queue = self.settings.queue or "default"
         self.application_name = f"trainscale-{secrets.token_hex(4)}"  # and folder of the client's files
         self.id = ""  # of the application, once the client has printed it
@@ -121,8 +120,8 @@ class YarnLauncher(LeasedHostsLauncher):
     def read_output(self, process: LauncherProcess) -> None:
         """Read the application's id, and print of what containers get less than was requested."""
         output = process.output
-        self._has_copied = self._has_copied or _COPIES_FILES in output
-        match = _APPLICATION_ID.search(output)
+        self._has_copied = self._has_copied or "Copy App Master jar" in output
+        match = re.search(r"application_\d+_\d+", output)
         if self.id or match is None:
             return
         self.id = match[0]
@@ -293,8 +292,6 @@ def _try_command(seconds: float, *command: str) -> bool:
 
 # ---- what Hadoop's programs print
 
-_APPLICATION_ID = re.compile(r"application_\d+_\d+")
-_COPIES_FILES = "Copy App Master jar"
 _RETRYING = re.compile(r"Retrying connect to server: (\S+?)[.]? Already tried (\d{1,9}) time")
 # What a container gets at most. The spelling of the word differs between versions.
 _MAXIMUM = re.compile(r"Max (mem|virtual cores|vcores) capabil\w+ of resources in this cluster (\d{1,18})(?!\d)")
