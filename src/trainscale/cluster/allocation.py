@@ -61,7 +61,7 @@ def is_inside_slurm(environment: Mapping[str, str]) -> bool:
 
 
 def read_gpus_per_host(environment: Mapping[str, str]) -> int:
-    """Return the fewest GPUs of any host of this job: scontrol has a part for each group of equal hosts."""
+    """Return the fewest GPUs of any host of this job, of which scontrol describes groups."""
     number = environment.get("SLURM_JOB_ID")
     if not number:
         return 0
@@ -76,7 +76,7 @@ def count_gpus(gres: str) -> int:
 def run_scontrol(arguments: list[str], purpose: str) -> str:
     try:
         command = ["scontrol", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SCONTROL_SECONDS)
     except OSError:
         raise InputError(f"inside a Slurm job, but there is no scontrol on the PATH to {purpose}") from None
     except subprocess.TimeoutExpired:

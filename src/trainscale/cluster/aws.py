@@ -43,7 +43,7 @@ class AwsClients:
 
 
 def find_region(given: str | None) -> str:
-    """Return the region of the flag or the environment, never a profile's: a cluster costs money."""
+    """Never take the region of a profile: a cluster costs money."""
     sources = {"--region": given, **{name: os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION")}}
     source, region = next(((name, value) for name, value in sources.items() if value), ("", ""))
     if not region:
@@ -162,7 +162,7 @@ class CannotStartWorkers(TrainscaleError):
 
 
 def find_stack(aws: AwsClients, name: str) -> Stack | None:
-    """Return the stack with this name or id, if there is one. Refuse one that trainscale did not create."""
+    """``name`` may be an id. Refuse a stack that trainscale did not create."""
     with explain_errors():
         try:
             (stack,) = aws.cloudformation.describe_stacks(StackName=name)["Stacks"]
@@ -206,7 +206,7 @@ def check_name_is_free(aws: AwsClients, name: str) -> None:
 def wait_until_settled(aws: AwsClients, stack_id: str, report: Callable[[str], None]) -> Stack | None:
     """Wait until nothing is in progress. Return None if the stack is gone.
 
-    boto3's waiter would wait half an hour for workers that AWS cannot start; the auto-scaling group knows why.
+    boto3's waiter would wait half an hour for workers that AWS cannot start.
     """
     reported: set[str] = set()
     while (stack := find_stack(aws, stack_id)) and stack.is_in_progress:
@@ -234,7 +234,7 @@ def read_launch_failures(aws: AwsClients, stack: Stack) -> list[str]:
 
 
 def find_first_failure(aws: AwsClients, stack_id: str) -> str:
-    """Return the first reason of a failure, without what was cancelled because of it."""
+    """Return the first reason, without what was cancelled because of it."""
     first = ""
     with explain_errors():
         for page in aws.cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id):
@@ -294,7 +294,8 @@ def list_nodes(aws: AwsClients, stack: Stack) -> list[ClusterNode]:
     ]
     with explain_errors():
         pages = aws.ec2.get_paginator("describe_instances").paginate(Filters=filters)
-        instances = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
+        groups = [group for page in pages for group in page["Reservations"]]
+    instances = [instance for group in groups for instance in group["Instances"]]
     instances.sort(key=lambda instance: ip_address(instance.get("PrivateIpAddress") or "255.255.255.255"))
     nodes: dict[str, list[ClusterNode]] = {MASTER: [], WORKER: []}
     for instance in instances:

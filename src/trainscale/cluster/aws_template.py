@@ -1,4 +1,4 @@
-"""What a cluster on AWS consists of: the known instance types, the request, and the template of the stack."""
+"""A cluster on AWS: the known instance types, the request, and the template of the stack."""
 
 import json
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def find_instance_type(name: str, where: str = "") -> InstanceType:
 # Parameters of AWS's parameter store, which name the newest images in any region.
 GPU_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
-# The families whose GPUs the driver in that image does not support, by its release notes.
+# Families whose GPUs the driver in that image does not support, by its release notes.
 _OLD_FAMILIES = ("p2", "g2", "p3", "p3dn")
 
 # ---- the request, checked before anything is created

@@ -123,7 +123,7 @@ def _download(file: PublishedFile, addresses: Sequence[str], target: Path, watch
 
 
 def _unpack(archive: Path, files: dict[str, PublishedFile], target: Path) -> None:
-    """Extract these files. Other members, and paths and links of the archive, are ignored."""
+    """Other members, and paths and links of the archive, are ignored."""
     missing = dict(files)
     try:
         with tarfile.open(archive, "r:gz") as members:
@@ -175,7 +175,7 @@ class DatasetStatus:
 
 
 def inspect_dataset(dataset: Dataset, watch: Callable[[int, int], None] = lambda _, __: None) -> DatasetStatus:
-    """Check every file. ``watch`` gets the photographs seen and in all. Raise DataError."""
+    """Check every file. ``watch`` gets the photographs seen and in all."""
     facts = read_facts(dataset.name, dataset.directory)
     kind, directory = parse_data_kind(dataset.name), dataset.directory
     if kind != FOLDER:

@@ -1,4 +1,4 @@
-"""Environments in which frameworks run, in the user's data folder: definitions, states, creation by uv, removal."""
+"""Environments of frameworks, in the user's data folder: definitions, states, creation by uv, removal."""
 
 import ast
 import errno
@@ -26,7 +26,8 @@ from ..worker.frameworks.catalog import FRAMEWORKS
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
 FACTS = "trainscale-environment.json"
 
-READY, OUTDATED, INCOMPLETE, BROKEN, OWN, ABSENT = "ready", "outdated", "incomplete", "broken", "your own", "not there"
+READY, OUTDATED, INCOMPLETE = "ready", "outdated", "incomplete"
+BROKEN, OWN, ABSENT = "broken", "your own", "not there"
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # file systems without locks; then the user must take care
 
 
@@ -99,7 +100,7 @@ class Environment:
     def has(self, modules: tuple[str, ...]) -> bool:
         folders = list(self.folder.glob("lib/python*/site-packages"))
         return all(
-            any((folder / module / "__init__.py").exists() or (folder / f"{module}.py").exists() for folder in folders)
+            any((folder / file).exists() for folder in folders for file in (f"{module}/__init__.py", f"{module}.py"))
             for module in modules
         )
 
@@ -253,7 +254,7 @@ _UV_VARIABLES = {
 
 
 def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return variables and options by which uv finds packages where pip does. An index named for uv wins."""
+    """Return variables and options by which uv finds packages as pip does; uv's own win."""
     own = environment.keys() & {"UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_FIND_LINKS"}
     done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     settings = {}
@@ -261,7 +262,7 @@ def find_package_index(environment: Mapping[str, str]) -> tuple[dict[str, str], 
         for key, value in re.findall(rf"^{section}\.([\w-]+)=('.*'|\".*\")$", done.stdout, re.MULTILINE):
             if not own or key in ("trusted-host", "cert", "proxy"):
                 settings[key] = str(ast.literal_eval(value)).split()
-    # pip compares the versions of all indexes; uv would take those of the first index that has the package.
+    # pip compares the versions of all indexes; uv would take those of the first that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for key in settings.keys() & _UV_VARIABLES:
         variables[_UV_VARIABLES[key]] = ("," if key == "find-links" else " ").join(settings[key])
@@ -286,7 +287,7 @@ def _clear(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists():
-        # Renamed first: an interrupted removal must not leave something that looks like an environment.
+        # Renamed first: an interrupted removal must not leave what looks like an environment.
         removed = folder.with_name(f".removed-{folder.name}-{os.getpid()}")
         folder.rename(removed)
         shutil.rmtree(removed)
@@ -294,7 +295,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def lock(name: str, waits: bool = False) -> Iterator[None]:
-    """Hold the lock of an environment. If another process has it, wait for it or raise InputError."""
+    """If another process has the lock, wait for it or raise InputError."""
     find_environments_folder().mkdir(parents=True, exist_ok=True)
     with (find_environments_folder() / f".{name}.lock").open("a") as file:
         try:

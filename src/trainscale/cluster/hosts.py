@@ -152,7 +152,7 @@ def find_local_devices(machine: Machine, experiment: Experiment) -> AvailableDev
 
 
 def find_devices(visited: Sequence[Host], experiment: Experiment) -> AvailableDevices:
-    """Return the devices of the requested kind, else of the first host's, as -g and slots allow."""
+    """Use the requested kind, else the first host's, as -g and slots allow."""
     machine, resources = get_machine(visited[0]), experiment.resources
     fewest = min(len(get_machine(host).cores) for host in visited)
     kind = resources.device if resources.device != "auto" else "cuda" if machine.gpus else "cpu"
@@ -203,7 +203,7 @@ def list_devices(
         if not machine.gpus:
             raise InputError(f"device 'cuda': {title} has no GPU ({machine.gpu_note}); valid: cpu")
         is_shared = ranks_per_gpu > 1
-        # One rank on each GPU comes first, then the second on each: every count uses as many GPUs as possible.
+        # One rank on each GPU first, then the second: every count uses as many GPUs as possible.
         return tuple(Device("cuda", gpu.index, (), is_shared) for _ in range(ranks_per_gpu) for gpu in machine.gpus)
     cores = machine.cores
     if len(cores) < cores_per_device:

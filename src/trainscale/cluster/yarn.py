@@ -61,7 +61,7 @@ class YarnClient:
         )
 
     def find_application(self, name: str, by_program: bool = True) -> str:
-        """Return the id of a live application, or an empty string. ``by_program``: else run the slow program."""
+        """Return the id of a live application, or "". ``by_program``: may run the slow program."""
         apps = self._request(f"apps?states={','.join(_LIVE_STATES)}", "apps")
         if apps is not None:
             listed = apps.get("app")
@@ -89,7 +89,7 @@ class YarnClient:
         return f"{free} of {total} MB and {free_cores} of {cores} cores are free on {nodes} nodes"
 
     def _request(self, path: str, key: str) -> JsonObject | None:
-        """Return the object ``key`` of the answer, empty if it has none; None if nobody answers over HTTP."""
+        """Return the object ``key`` of the answer, or {}; None if nobody answers over HTTP."""
         import http.client  # slow to import, and every command that has settings imports this module
         import urllib.error
         import urllib.request
@@ -124,7 +124,7 @@ class YarnClient:
 
 def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
     homes = [Path(environment[name]) for name in _HOMES if environment.get(name)]
-    # Hadoop's own folder comes first: on the PATH, yarn may be JavaScript's.
+    # Hadoop's own folder first: on the PATH, yarn may be JavaScript's.
     folders = [str(home / "bin") for home in homes]
     yarn = shutil.which("yarn", path=os.pathsep.join([*folders, environment.get("PATH", "")]))
     if yarn is None:
@@ -143,9 +143,10 @@ def find_client(environment: Mapping[str, str] = os.environ) -> YarnClient:
     classpath = [Path(entry.removesuffix("*")) for entry in entries if entry]
     configured = [Path(environment[name]) for name in _CONFIGURATIONS if environment.get(name)]
     urls = list_manager_urls(read_configuration([*configured, *classpath]))
-    # Every Hadoop has the distributed shell, but vendors put it into other folders than Apache.
+    # Every Hadoop has the distributed shell, but vendors use other folders than Apache.
     for folder in [*(folder for home in homes for folder in (home / "share/hadoop/yarn", home)), *classpath]:
-        jars = [path for path in sorted(folder.glob(f"{_JAR}*.jar")) if not path.stem.endswith(("tests", "sources"))]
+        paths = sorted(folder.glob(f"{_JAR}*.jar"))
+        jars = [path for path in paths if not path.stem.endswith(("tests", "sources"))]
         if jars:
             return YarnClient(yarn, str(jars[-1]), urls)
     raise InputError(f"launcher yarn: no {_JAR}-*.jar below HADOOP_HOME, or what `yarn classpath` names")
@@ -164,7 +165,7 @@ def _run_program(command: list[str], environment: Mapping[str, str]) -> subproce
 
 
 def read_configuration(folders: Sequence[Path]) -> dict[str, str]:
-    """Return the properties of the first yarn-site.xml, with references between them resolved."""
+    """Read the first yarn-site.xml, and resolve references between its properties."""
     from xml.etree import ElementTree  # slow to import, as above
 
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The command that starts keepers (mpirun, srun, yarn, a client of Ray), and the server that they call back."""
+"""The command that starts keepers (mpirun, srun, yarn, ray_client.py), and the server that they call back."""
 
 import hmac
 import os
@@ -20,7 +20,7 @@ from .connection import describe_exit
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 5.0  # for a command to end after SIGTERM
-# Have the system find out within seconds that the other machine lost its power.
+# The system then notices within seconds that the other machine lost its power.
 _LOST_PEER_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # Has the system end a command when this process dies, as by kill -9. If it died before setpriv asked for the signal,
 # the command has another parent and does not start.
@@ -37,7 +37,7 @@ class LauncherProcess:
         if shutil.which(command[0]) is None:
             raise TrainscaleError(f"cannot start {command[0]}: there is no such program on the PATH")
         try:
-            # In a session of its own: the controller handles Ctrl-C, and can end all that the command started.
+            # A session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
                 [*_END_WITH_CONTROLLER, str(os.getpid()), *command] if shutil.which("setpriv") else command,
                 stdin=subprocess.DEVNULL,
@@ -82,7 +82,7 @@ class LauncherProcess:
 
     @property
     def output(self) -> str:
-        """The end of what the command has printed, and all of that once it has ended."""
+        """The end of what it has printed so far."""
         if self.has_ended:
             self._reader.join(1.0)
         return self._output.decode(errors="replace")
@@ -107,7 +107,7 @@ class LauncherProcess:
         return True
 
     def stop(self, patience_seconds: float = 10.0) -> None:
-        """Wait for the end, then ask for it, then force it, for all that it started on this machine."""
+        """Wait for the end, then ask for it, then force it, also for what it started here."""
         with self._lock:
             if self._popen.returncode is not None:
                 return
@@ -170,7 +170,6 @@ class CallbackServer:
             return self._waiting.pop(host, None)
 
     def wait_for_callers(self, count: int, seconds: float) -> list[Caller]:
-        """Return the waiting callers, once there are ``count`` or the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) >= count or self._is_closed, max(0.0, seconds))
             return list(self._waiting.values())
@@ -184,7 +183,7 @@ class CallbackServer:
             caller.connection.close()
 
     def _serve(self) -> None:
-        """Run the thread: until close(), or until all expected hosts were accepted."""
+        """Run until close(), or until all expected hosts were accepted."""
         reader = GreetingReader(self._server)
         while not self._is_closed and (self._expected is None or len(self._accepted) < self._expected):
             greeting = reader.wait_for_greeting(_POLL_SECONDS)

@@ -45,16 +45,14 @@ _STOP_SECONDS = 10.0
 _STOP_SECONDS_AFTER_ERROR = 1.0  # a host that does not answer will not end in order either
 _FILES_PER_HOST = 4  # the pipes of an ssh, and one to spare
 _OTHER_FILES = 256  # logs, the journal, sockets
-# Each may be an ssh, which takes a place at a jump host (MaxStartups of its sshd).
+# Each may be an ssh, of which a jump host takes few (MaxStartups of its sshd).
 _MOST_AT_ONCE = 64
 
 Answer = TypeVar("Answer")
 
 
 class EventReader:
-    """Reads what keepers send. With ``keepers_stay``, the last event of a keeper is the end of its output, which stays
-    open.
-    """
+    """With ``keepers_stay``, a keeper's output stays open after its last event."""
 
     def __init__(self, *, keepers_stay: bool = False) -> None:
         self._keepers_stay = keepers_stay
@@ -75,7 +73,7 @@ class EventReader:
         return bool(self._received or self._selector.get_map())
 
     def poll(self) -> list[ReceivedEvent]:
-        """Return the events that arrive next. Wait for a moment for the first of them."""
+        """Return the events that arrive next, after a moment at most."""
         # Callers look at all tasks each time: gather events for a moment.
         time.sleep(max(0.0, self._next_poll - time.monotonic()))
         for key, _ in self._selector.select(0 if self._received else POLL_SECONDS):
@@ -132,7 +130,8 @@ class ConnectedHosts(EventReader):
         connections = self._launcher.open(self.hosts)
         self.connections = {connection.host: connection for connection in connections}
         try:
-            self._note_errors(ask_all(connections, lambda each, deadline: each.become_ready(deadline), self._seconds))
+            answers = ask_all(connections, lambda each, end: each.become_ready(end), self._seconds)
+            self._note_errors(answers)
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -155,7 +154,7 @@ class ConnectedHosts(EventReader):
 
     def find_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
         connections = [self.connections[host] for host in counts if host not in self.errors]
-        ports = ask_all(connections, lambda each, deadline: each.find_ports(counts[each.host], deadline), self._seconds)
+        ports = ask_all(connections, lambda each, end: each.find_ports(counts[each.host], end), self._seconds)
         return self._note_errors(ports)
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
@@ -206,7 +205,7 @@ class ConnectedHosts(EventReader):
 
 
 class KeepAlive(threading.Thread):
-    """Sends signs of life, without which keepers end, also while the main thread prints."""
+    """Sends signs of life, without which keepers end."""
 
     def __init__(self, connections: Sequence[KeeperConnection] = ()) -> None:
         super().__init__(name="keep-alive", daemon=True)
@@ -227,10 +226,10 @@ class KeepAlive(threading.Thread):
 
 
 class IdleKeepers(KeepAlive):
-    """The keepers of a launcher that wait for their next tasks; at most one for each host."""
+    """A launcher's keepers that wait for their next tasks; at most one for each host."""
 
     def take(self, host: str) -> KeeperConnection | None:
-        """Return the connection to this host, which from now on is the caller's, or None."""
+        """Return the connection to this host, which the caller then owns, or None."""
         with self.lock:
             return self.connections.pop(host, None)
 
@@ -253,7 +252,7 @@ def ask_all(
     ask: Callable[[KeeperConnection, float], Answer],
     seconds: float,
 ) -> dict[str, Answer | HostError]:
-    """Ask many hosts at once. Return the answers or errors. Ctrl-C ends the connections."""
+    """Ask many hosts at once. Ctrl-C ends the connections."""
     deadline = time.monotonic() + seconds
 
     def ask_host(connection: KeeperConnection) -> Answer | HostError:
@@ -291,7 +290,7 @@ def allow_open_files(host_count: int) -> None:
 def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
     """Wait until all are done, or raise the exception of one.
 
-    The main thread wakes up now and then, to handle a Ctrl-C that the system gave to another thread.
+    The main thread wakes up regularly, because the system may give a Ctrl-C to another thread.
     """
     pending: Collection[Future[Any]] = futures
     while pending:

@@ -112,7 +112,7 @@ class NoFreePorts(HostError): ...
 
 
 def select_causes(errors: Iterable[HostError]) -> list[HostError]:
-    """Return the errors that are no consequences, if there are any. Each text is there once."""
+    """Return the errors that are no consequences, else all. Each text is there once."""
     by_text = {str(error): error for error in errors}
     return [error for error in by_text.values() if not error.consequence] or list(by_text.values())
 
@@ -163,11 +163,11 @@ class KeeperConnection(ABC):
         return lines[-1].strip() if lines else ""
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
-        """Return which host caused the loss of this keeper, empty if nobody knows, and an explanation."""
+        """Return the host that caused the loss, empty if unknown, and an explanation."""
         return self.host, self.stderr_text()
 
     def become_ready(self, deadline: float) -> None:
-        """Copy the worker to the host if necessary, and wait until the keeper answers."""
+        """Copy the worker if necessary, and wait until the keeper answers."""
         if self.remote_dir is not None and self.copied is None:
             from .worker_archive import build_archive, make_bootstrap_line
 
@@ -252,9 +252,7 @@ class KeeperConnection(ABC):
 
 
 class PipeConnection(KeeperConnection):
-    """A keeper behind the pipes of a command of this machine, which is started when the keeper shall become ready: of
-    many hosts, not all at once.
-    """
+    """A keeper behind the pipes of a command. ``become_ready`` starts it: of many hosts, not all at once."""
 
     _input: IO[bytes]
     output: IO[bytes]
@@ -278,7 +276,7 @@ class PipeConnection(KeeperConnection):
             except HostError:
                 self.stop(0.0)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        # In a session of its own, so that Ctrl-C reaches only the controller, which then ends it in order.
+        # A session of its own: Ctrl-C reaches only the controller, which then ends it in order.
         try:
             self._process = subprocess.Popen(
                 self._command,
@@ -377,7 +375,7 @@ class SocketConnection(KeeperConnection):
 
 
 def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 10.0) -> None:
-    """Ask all keepers to end, then wait for each. So 64 hosts end at the same time."""
+    """End all keepers at the same time, and wait for each."""
     for connection in connections:
         connection.close()
     threads = [threading.Thread(target=each.stop, args=(patience_seconds,), daemon=True) for each in connections]
@@ -388,6 +386,6 @@ def stop_all(connections: Sequence[KeeperConnection], patience_seconds: float = 
 
 
 def narrow_clock_bounds(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the intersection of all bounds; the last, if the clock was set in between."""
+    """Return the intersection; the last bounds, if the clock was set in between."""
     least, most = max(low for low, _ in bounds), min(high for _, high in bounds)
     return (least, most) if least <= most else bounds[-1]

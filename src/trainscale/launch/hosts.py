@@ -80,7 +80,7 @@ def visit_hosts(
 
 
 def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
-    """Put the pieces of a host's facts together, and add what the connection knows."""
+    """Join the pieces of a host's facts, and add what the connection knows."""
     text = "".join(piece.text for piece in answer.select_events(AnswerPiece))
     try:
         facts = convert(decode_object(text), HostFacts)
@@ -186,7 +186,7 @@ def choose_pythons(frameworks: Iterable[str], given: Mapping[str, str]) -> dict[
 
 
 def is_installed(module: str) -> bool:
-    """Return whether this Python has the module, and not only a folder of that name."""
+    """A mere folder of that name does not count."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -35,7 +35,7 @@ _BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core
 
 @dataclass(frozen=True)
 class Link:
-    """The network from one host to the next, or the error why it could not be measured."""
+    """The network from one host to the next, or why it could not be measured."""
 
     sender: str
     receiver: str
@@ -120,9 +120,9 @@ class Finding:
 
 
 def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
-    """Return all problems. ``given``: the interpreters that the person named, by framework."""
+    """``given``: the interpreters that the person named, by framework."""
     usable, problems = survey.usable, []
-    # Hosts with the same error are reported together, with the remedy for the first of them.
+    # Hosts with the same error stand together, with the remedy for the first.
     by_reason = _group((error.why, host) for host, error in survey.errors.items())
     for reason, names in by_reason.items():
         hosts = describe_hosts(names, len(survey.hosts))
@@ -239,7 +239,7 @@ def group_framework_versions(hosts: Sequence[Host]) -> dict[str, dict[str, list[
 
 
 def compute_clock_offset(host: Host) -> float | None:
-    """Return the seconds by which a host's clock is at least ahead (negative: behind), or None."""
+    """Return the seconds by which the clock is at least ahead (negative: behind)."""
     if host.facts is None or host.facts.clock_ahead_seconds is None:
         return None
     least, most = host.facts.clock_ahead_seconds

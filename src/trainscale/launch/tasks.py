@@ -1,4 +1,4 @@
-"""Runs roles of the worker on hosts and collects their answers, also the numbers for a parity check or a witness."""
+"""Runs roles of the worker on hosts, also those that compute the numbers of a parity check or a witness."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ def make_role_task(host: str, rank: int, role: str, request: object, python: str
 def run_host_tasks(
     connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float
 ) -> dict[str, list[TaskAnswer] | HostError]:
-    """Run the tasks of every host, whose ranks count from 0. Return the answers, or the error of a host."""
+    """Run the tasks of every host, whose ranks count from 0."""
     usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
     connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
     answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
@@ -143,7 +143,7 @@ def compute_parity_numbers(
     seed: int,
     on_connect: Callable[[ConnectedHosts], None] = lambda _: None,
 ) -> EncodedNumbers:
-    """Return what one framework computes, or raise NumbersFailed. ``on_connect`` gets the connection."""
+    """Raise NumbersFailed if there are none. ``on_connect`` gets the connection."""
     config = replace(
         config.reset_training(),
         strategy="local",

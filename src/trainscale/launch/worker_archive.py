@@ -1,4 +1,4 @@
-"""Packs the worker for hosts that do not have it, and makes the first program that a host runs."""
+"""Packs the worker for hosts that lack it, and makes the first program that a host runs."""
 
 import gzip
 import hashlib

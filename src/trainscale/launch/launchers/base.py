@@ -1,7 +1,7 @@
 """Contract 6, the launcher: how keepers are started on hosts. Each is one small file that gives the command, without
 side effects. The settings of all are in spec/groups.py.
 
-There is one command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
+There is a command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
 """
 
 import os
@@ -58,16 +58,16 @@ class Launcher(ABC):
 
     @abstractmethod
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Begin to start a keeper on every host, in this order, without waiting for any."""
+        """Begin to start a keeper on every host, in this order."""
 
     def connect(
         self, hosts: Sequence[str], seconds: float = READY_SECONDS, tolerates_errors: bool = False
     ) -> ConnectedHosts:
-        """Start a keeper on every host. The context manager waits for them, ends them, and has the errors of hosts."""
+        """Start a keeper on every host; the context manager waits for them and ends them."""
         return ConnectedHosts(self, hosts, seconds, tolerates_errors)
 
     def find_end(self) -> str:
-        """Return why the cluster has taken the hosts back, if it has. Called when a trial has failed."""
+        """Return why the cluster has taken the hosts back, if it has, after a failed trial."""
         return "" if self.local else find_end_of_own_job(os.environ)
 
     def close(self) -> None:

@@ -107,13 +107,13 @@ class CallbackLauncher(Launcher):
         return CommandReport(by_host)
 
     def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        """Start the command. Each connection waits for its keeper when it becomes ready."""
+        """Start the command. ``become_ready`` waits for each keeper."""
         session = CallbackSession(self, list(hosts))
         return [CallbackConnection(host, session, self.access.remote_dir) for host in hosts]
 
 
 class CallbackSession:
-    """One running command, shared by the connections to its keepers; the last to stop ends it."""
+    """A running command, shared by the connections to its keepers; the last to stop ends it."""
 
     def __init__(self, launcher: CallbackLauncher, hosts: list[str]) -> None:
         address, token = launcher.controller_address(), secrets.token_hex(16)
@@ -138,7 +138,7 @@ class CallbackSession:
         return self._read_output(self._process.output)
 
     def wait_for(self, host: str, deadline: float) -> socket.socket:
-        """Return the connection of this host's keeper; a HostError if it does not call."""
+        """Raise a HostError if the keeper does not call."""
         while (caller := self._server.take(host, _POLL_SECONDS)) is None:
             if host not in self._not_stopped:
                 raise HostError(host, "was not waited for")
@@ -164,8 +164,8 @@ class CallbackSession:
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
-        """Return which host caused the loss of this host's keeper, and what the command printed about it: one lost host
-        may end all. It is none if somebody ended the command, or this keeper for an unknown reason.
+        """Return the host that caused the loss, and what the command printed about it: one lost host may end all. It
+        is empty if somebody ended the command, or this keeper for an unknown reason.
         """
         process = self._process
         if self._report_deadline is None:
@@ -187,7 +187,7 @@ class CallbackSession:
         return host, ""
 
     def explain_end(self, host: str) -> HostError:
-        """Explain why this host has no keeper, or no longer, perhaps because of another host."""
+        """Explain why this host has no keeper, perhaps because of another host."""
         cause, reason = self.find_cause(host)
         if not cause:
             return HostError("", reason)
@@ -249,7 +249,7 @@ class CallbackConnection(SocketConnection):
 
 
 def find_outward_address(hosts: Sequence[str]) -> str:
-    """Return this machine's address towards the first other machine, or the default route."""
+    """Return this machine's address towards the first host, or the default route."""
     own = [address for address in map(_find_own_address, hosts[:8]) if address]
     own = own or [_find_own_address(_DOCUMENTATION_ADDRESS)]
     candidates = own if own[0] else [*list_addresses().values()]

@@ -137,7 +137,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         )
 
     def find_end(self) -> str:
-        """An mpirun that loses one of its processes ends all of them, sooner or later."""
+        """An mpirun that loses a process ends all of them, sooner or later."""
         if self.find_lost_hosts():
             return "the mpirun has lost a process, and then it ends all of them"
         return super().find_end()
@@ -150,7 +150,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         process.stop()
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return a host for each machine, with a slot for each of its processes; the first serves it."""
+        """Return a host for each machine, with a slot for each process; the first serves it."""
         self._rendezvous.remove()
         own_addresses = set(list_addresses().values())
         machines: dict[tuple[str, str], list[Caller]] = {}

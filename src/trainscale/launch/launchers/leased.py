@@ -51,7 +51,7 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        """Return the command that gets the hosts, and that ends when they are returned."""
+        """Return the command that holds the hosts until it ends."""
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Return the command's environment. Unlike its arguments, no other user can read it."""
@@ -63,7 +63,7 @@ class LeasedHostsLauncher(Launcher):
 
     @abstractmethod
     def count_hosts(self, process: LauncherProcess) -> int | None:
-        """Return how many hosts there will be, if that is known. Called again until all have called."""
+        """Return how many hosts there will be, if known. Called until all have called back."""
 
     @abstractmethod
     def explain_end(self, process: LauncherProcess) -> TrainscaleError: ...
@@ -88,9 +88,10 @@ class LeasedHostsLauncher(Launcher):
         """Wait until the cluster has its hosts back. ``complete``: all hosts had called."""
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return the hosts to use, sorted by address. Containers of one machine get unique names."""
+        """Return the hosts, sorted by address. Containers of one machine get unique names."""
         # 10.0.0.9 comes before 10.0.0.10.
-        numbers = {caller.address: [int(number) for number in re.findall(r"\d+", caller.address)] for caller in callers}
+        addresses = [caller.address for caller in callers]
+        numbers = {address: [int(number) for number in re.findall(r"\d+", address)] for address in addresses}
         counts = Counter(caller.hostname for caller in callers)
         taken, chosen = set(counts), []
         for caller in sorted(callers, key=lambda each: (numbers[each.address], each.hostname, each.index)):
@@ -145,7 +146,7 @@ class LeasedHostsLauncher(Launcher):
         return [name for name, keeper in self._keepers.items() if keeper.is_lost]
 
     def find_end(self) -> str:
-        """One lost host is that host's failure. All of them together are the end of the lease."""
+        """One lost host is that host's failure; all together are the end of the lease."""
         if self._keepers and len(self.find_lost_hosts()) == len(self._keepers):
             return f"the lease of {self.name} has ended: the connections to all of its hosts are gone"
         return super().find_end()
@@ -190,5 +191,5 @@ class LeasedConnection(SocketConnection):
 
 
 def _identify(caller: Caller) -> str:
-    """Return a key: a second caller with the same number and name is the same host again."""
+    """A second caller with the same number and name is the same host again."""
     return f"{caller.index} {caller.hostname}"

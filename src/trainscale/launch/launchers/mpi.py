@@ -35,7 +35,7 @@ from .ssh import UsesSsh, make_shell_command, make_ssh_command
 
 _PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _OPEN_MPI = re.compile(r"\((?:Open MPI|OpenRTE|PRRTE)\) v?(\d+)")
-# A program elsewhere is called by its full path, so that Open MPI changes the search paths on the hosts.
+# A program elsewhere is called by its full path: Open MPI then changes the search paths on the hosts.
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 _RENAMED = {
     "plm_rsh_agent": "plm_ssh_agent",
@@ -174,7 +174,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 continue
             command = [path, "--version"]
             try:
-                done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=30, check=False)
+                done = subprocess.run(command, stdin=null, stdout=pipe, stderr=together, timeout=30)
                 version = done.stdout.decode(errors="replace").strip()
             except (OSError, subprocess.TimeoutExpired) as error:
                 version = str(error)
@@ -237,13 +237,13 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return self.mpi.make_command(keepers, address, self.ssh_wrapper, network)
 
     def keeper_command(self, host_python: str) -> list[str]:
-        """Return a command that drops all MPI variables, because ranks are not part of this job."""
+        """The keeper drops all MPI variables, because ranks are not part of this job."""
         read_index = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
         drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];".replace("'", '"')
         return [host_python, "-c", read_index + drop + make_callback_program("i")]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the environment, without the variables of an mpirun around this process."""
+        """Leave out the variables of an mpirun around this process."""
         environment = super().environment(endpoint)
         dropped = (CALLBACK_VARIABLE, *(MPI_PREFIXES if is_inside_mpi(environment) else ()))
         others = {name: value for name, value in environment.items() if not name.startswith(dropped)}
@@ -251,7 +251,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return {CALLBACK_VARIABLE: environment[CALLBACK_VARIABLE], **others}
 
     def controller_address(self) -> str:
-        """Return this machine's address. A name in the hosts file may be one that only ssh knows."""
+        """A name in the hosts file may be one that only ssh knows."""
         if self.access.controller:
             return self.access.controller
         addresses = []
@@ -261,7 +261,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
                 socket.getaddrinfo(address, None, socket.AF_INET)
             except (OSError, UnicodeError):
                 command = [*make_ssh_command(self.access, self.settings, host), "-G", host.name]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                done = subprocess.run(command, capture_output=True, text=True)
                 names = re.findall(r"(?m)^hostname (.+)$", done.stdout)
                 address = names[0] if names else address
             addresses.append(address)

@@ -30,7 +30,7 @@ class RayLauncher(LeasedHostsLauncher):
 
     @cached_property
     def python(self) -> str:
-        """Return the named Python, or this one if it has Ray, else that of the program ``ray`` on the PATH."""
+        """The named Python, or this one if it has Ray, else that of ``ray`` on the PATH."""
         if self.access.python or is_installed("ray"):
             return self.access.python or sys.executable
         if program := shutil.which("ray"):

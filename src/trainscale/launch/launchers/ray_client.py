@@ -172,7 +172,6 @@ class HostActor:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                check=False,
                 preexec_fn=end_with_parent,
             )
         finally:

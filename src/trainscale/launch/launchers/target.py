@@ -1,4 +1,4 @@
-"""The launchers by name, and the launcher of an experiment. A plug-in may add one (launch/plugins.py)."""
+"""The launchers by name, and that of an experiment. A plug-in may add one (launch/plugins.py)."""
 
 from __future__ import annotations
 

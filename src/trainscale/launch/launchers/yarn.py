@@ -284,7 +284,7 @@ def _try_command(seconds: float, *command: str) -> bool:
     """Run a clean-up command for at most this long; return whether it succeeded."""
     null = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=seconds, check=False)
+        done = subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -49,7 +49,7 @@ _CONSEQUENCES = ("connection closed", "connection reset", "broken pipe", "left t
                  "socket closed", "remote process exited", "nccl", "connection was likely closed")  # fmt: skip
 _STILL_SECONDS = 30.0  # without progress, in which no step is merely slow
 _MEETING_PHASES = ("start", "join", "first step")  # in which ranks wait for others
-# Frameworks compile in their first step, which may take minutes.
+# Frameworks compile in their first step: it may take minutes.
 _FIRST_STEP_PATIENCE = 4
 _HEARTBEATS_APART = 2.0  # seconds, of ranks that became silent together
 _BUSY_CORES, _IDLE_CORES = 0.5, 0.1
@@ -152,7 +152,7 @@ class TrialState:
     hosts: int = 1
     epochs: list[Epoch] = field(default_factory=list)  # of a trial that trains to an accuracy
     failed_ranks: list[int] = field(default_factory=list)  # in the order in which they failed
-    deadlines: dict[str, float] = field(default_factory=dict)  # when each host reported that the time was over
+    deadlines: dict[str, float] = field(default_factory=dict)  # when each reported that time was over
     lost_host: HostLost | None = None  # the first whose keeper was not told to end, or the first
     hang: Failure | None = None
     machine: MachineLoad = field(default_factory=MachineLoad)
@@ -259,7 +259,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | None:
-    """Return the failure of a hang, which names the ranks that the others wait for, if known."""
+    """Name the ranks that the others wait for, if known."""
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     waiting = [rank for rank in state.workers if rank.result is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
@@ -322,14 +322,14 @@ def find_failure(state: TrialState) -> Failure:
     """Return why the trial failed: a rank's own error, a lost host, a hang, or its deadline."""
 
     def weigh(rank: RankState) -> int:
-        """Memory comes first, then signals, then errors, and last the consequences of another rank's end."""
+        """Memory first, then signals, then errors, then consequences of another rank's end."""
         if rank.error is not None and rank.error.error == OUT_OF_MEMORY:
             return 0
         if rank.error is None and (rank.exit_code or 0) < 0:
             return 1
         return 3 if _is_consequence(rank) else 2
 
-    # Of the ranks that failed before a host ended its ranks because their time was over.
+    # Only what failed before a host ended its ranks because their time was over.
     in_time = []
     for rank in (state.ranks[number] for number in state.failed_ranks):
         margins = {host: _SAME_MOMENT_SECONDS if host != rank.host else 0.0 for host in state.deadlines}
@@ -357,7 +357,7 @@ def find_failure(state: TrialState) -> Failure:
         return replace(state.hang, tail=(*rank.tail, *stack))
     if not state.deadlines:
         return Failure(LOST, "all keepers ended before the work was done")
-    # Say how far the trial came, and which worker the others waited for.
+    # How far the trial came, and which worker the others waited for.
     slowest = state.slowest_worker
     message = f"the trial passed its time limit in {slowest.phase}, step {slowest.step}"
     waiting = [rank for rank in state.workers if rank.result is None]

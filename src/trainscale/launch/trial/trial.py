@@ -1,4 +1,4 @@
-"""One trial: starts its processes, reads their events, ends them, and returns the record. No process is left.
+"""One trial: starts its processes, reads their events, ends all of them, and returns the record.
 
 state.py follows the ranks by their events and finds why a trial failed.
 """
@@ -72,7 +72,7 @@ def place_trial(trial: Trial, available: AvailableDevices) -> list[Slot]:
 
 
 def describe_device(device: Device) -> str:
-    """Return the name of a device for a message; empty for a process that may use any core."""
+    """Return the name of a device; empty for a process that may use any core."""
     if device.kind == "cuda":
         return f"GPU {device.index}"
     first, *others = device.cores or (None,)
@@ -82,14 +82,14 @@ def describe_device(device: Device) -> str:
 
 
 def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
-    """Return how many ports each host needs: one a process, and one where the workers meet."""
+    """Each host needs one port a process, the first also one where the workers meet."""
     counts = Counter(slot.host.name for slot in slots)
     counts[slots[0].host.name] += 1
     return counts
 
 
 def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Task]:
-    """Return the tasks of a trial, in order of rank. ``ports``: as ``count_ports`` says."""
+    """Return them in order of rank. ``ports``: as ``count_ports`` says."""
     framework = trial.config.framework
     tasks = []
     jobs = build_jobs(trial, slots, ports, settings)
@@ -208,7 +208,7 @@ def supervise_trial(
 def _follow(
     connected: ConnectedHosts, state: TrialState, logs: RankLogs, settings: TrialSettings, watch: Watcher
 ) -> None:
-    """Process events until the trial is over, has failed a while ago, or ranks do not leave."""
+    """Return when the trial is over, has failed a while ago, or ranks do not leave."""
     failed_at: float | None = None
     while connected.is_open and not state.is_finished:
         for received in connected.poll():
@@ -295,7 +295,7 @@ class RankLogs:
                 file.close()
 
     def write(self, rank: int, text: str) -> None:
-        """Write a line. If that fails, as on a full disk, ``notes`` says so, and the rest is left out."""
+        """If a line cannot be written, as on a full disk, ``notes`` says so, and the rest is left out."""
         if self._folder is None or self.notes:
             return
         path = self._folder / f"{self._trial.key}.rank{rank}.log"
