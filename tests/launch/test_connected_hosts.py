@@ -11,7 +11,7 @@ from keepers import ThisMachineLauncher
 from processes import MARK, marked, until
 
 from trainscale.launch import connection
-from trainscale.launch.connected_hosts import ConnectedHosts, allow_open_files
+from trainscale.launch.connected_hosts import ConnectedHosts
 from trainscale.launch.connection import PipeConnection
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.worker.events import End, Exit, LogLine
@@ -137,10 +137,10 @@ def limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_many_hosts_may_open_more_files_and_no_more_than_the_system_allows(limit: int) -> None:
-    allow_open_files(64)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1024
-    allow_open_files(512)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(4 * 512 + 256, limit)
-    allow_open_files(10**6)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= limit
+def test_many_hosts_may_open_more_files_and_no_more_than_the_system_allows(
+    limit: int, launcher: ThisMachineLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "open", lambda _: [])
+    for hosts, files in ((64, 1024), (512, min(4 * 512 + 256, limit)), (10**6, min(4 * 10**6 + 256, limit))):
+        with launcher.connect(["a"] * hosts):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == files

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import TrainscaleError
 from ..worker.listening import Greeting, GreetingReader, listen
-from .connection import describe_exit
+from .connection import describe_exit, find_last_line
 
 _OUTPUT_BYTES = 65536  # how much of the end of the command's output is kept
 _POLL_SECONDS = 0.05
@@ -87,16 +87,12 @@ class LauncherProcess:
             self._reader.join(1.0)
         return self._output.decode(errors="replace")
 
-    def find_last_line(self) -> str:
-        lines = [line.strip() for line in self.output.splitlines() if line.strip(" -=*\r")]
-        return lines[-1] if lines else ""
-
     def explain_exit(self) -> str:
         code = self.exit_code
         if code is not None and code < 0:
             return f"{self.program} {describe_exit(code)}"
         with_code = f" with exit code {code}" if code is not None else ""
-        return self.find_last_line() or f"{self.program} ended{with_code}, without a message"
+        return find_last_line(self.output) or f"{self.program} ended{with_code}, without a message"
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

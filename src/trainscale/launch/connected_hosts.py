@@ -126,7 +126,12 @@ class ConnectedHosts(EventReader):
         self._started: set[str] = set()  # hosts that have tasks
 
     def __enter__(self) -> ConnectedHosts:
-        allow_open_files(len(self.hosts))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = _FILES_PER_HOST * len(self.hosts) + _OTHER_FILES
+        if hard != resource.RLIM_INFINITY:
+            needed = min(needed, hard)
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
         connections = self._launcher.open(self.hosts)
         self.connections = {connection.host: connection for connection in connections}
         try:
@@ -275,16 +280,6 @@ def ask_all(
         pool.shutdown(wait=False, cancel_futures=True)
     results = (future.result() for future in futures)
     return {connection.host: result for connection, result in zip(connections, results, strict=True)}
-
-
-def allow_open_files(host_count: int) -> None:
-    """Raise the limit if this many hosts need it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _FILES_PER_HOST * host_count + _OTHER_FILES
-    if hard != resource.RLIM_INFINITY:
-        needed = min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def wait_for_futures(futures: Sequence[Future[Any]]) -> None:

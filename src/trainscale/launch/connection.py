@@ -89,6 +89,12 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
+def find_last_line(output: str) -> str:
+    """Return the last line that is not only blanks or a ruler."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" -=*\t\r")]
+    return lines[-1] if lines else ""
+
+
 def describe_exit(code: int) -> str:
     """Return "was ended by SIGKILL" or "ended with exit code 3"."""
     return f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit code {code}"
@@ -157,10 +163,6 @@ class KeeperConnection(ABC):
 
     def stderr_text(self) -> str:
         return ""
-
-    def last_stderr_line(self) -> str:
-        lines = self.stderr_text().strip().splitlines()
-        return lines[-1].strip() if lines else ""
 
     def explain_loss(self, was_told_to_end: bool) -> tuple[str, str]:
         """Return the host that caused the loss, empty if unknown, and an explanation."""
@@ -233,7 +235,7 @@ class KeeperConnection(ABC):
             poll.register(self.output, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 if time.monotonic() >= deadline:
-                    stderr = self.last_stderr_line()
+                    stderr = find_last_line(self.stderr_text())
                     message = f"no answer in time{f': {stderr}' if stderr else ''}"
                     raise HostError(self.host, message, remedy=self.late_remedy)
                 continue

@@ -49,7 +49,7 @@ class JupyterTarget:
         return " in a Slurm job" if self.slurm else ""
 
     def make_command(self, forwarding: str) -> list[str]:
-        """Return a command that runs the first line of its input as Python; ssh also forwards a port."""
+        """Run the first line of its input as Python; ssh also forwards a port."""
         python = [sys.executable, "-c", RUN_FIRST_LINE]
         if self.host:
             line = make_shell_command(["python3", "-c", RUN_FIRST_LINE], ())
@@ -62,7 +62,7 @@ class JupyterTarget:
         return ["srun", *fixed, *flags, "--", *python]
 
     def make_tunnel_command(self, host: Host, forwarding: str) -> list[str]:
-        """Return ssh with a forwarded port, which ends with this connection: a shared one could outlive it."""
+        """The port is forwarded by a connection of its own: a shared one could outlive it."""
         program, *options = make_ssh_command(HostAccess(), self.ssh, host)
         return [program, "-o", "ClearAllForwardings=no", "-o", "ControlPath=none", "-L", forwarding, *options]
 
@@ -100,7 +100,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
         stack.callback(_end, processes)
 
         def start(argv: list[str]) -> subprocess.Popen[bytes]:
-            # In a session of its own, so that Ctrl-C reaches only this process, which ends the others in order.
+            # A session of its own: Ctrl-C reaches only this process, which ends the others in order.
             pipe = subprocess.PIPE
             process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True)
             processes.append(process)
@@ -133,7 +133,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
 
 
 def _send(request: NotebookRequest, server: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Send the program and the request; return the answer without what a login prints."""
+    """Return the answer, without what a login prints."""
     assert server.stdin is not None
     assert server.stdout is not None
     program = Path(notebook_host.__file__).read_text()

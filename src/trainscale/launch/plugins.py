@@ -30,7 +30,7 @@ _ENTRY_POINTS = "entry_points.txt"
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point. ``error`` says why it is not used; it is empty for one that is."""
+    """One entry point. ``error`` says why it is not used, else it is empty."""
 
     kind: str
     name: str
@@ -42,7 +42,7 @@ class Plugin:
 @cache
 def load_plugins() -> tuple[Plugin, ...]:
     """Load every plug-in once, before anything lists frameworks, models or launchers."""
-    # Each package is read by itself: ``metadata.entry_points()`` fails for all if one is damaged.
+    # Read one by one: ``metadata.entry_points()`` fails for all if one is damaged.
     found: list[Plugin] = []
     seen = set()
     for distribution in metadata.distributions():
@@ -77,7 +77,7 @@ def list_broken_plugins(kind: str) -> list[Plugin]:
 
 
 def _add(kind: str, name: str, reference: str) -> str:
-    """Add a plug-in to the table of its kind; return what went wrong. A module may exit at import."""
+    """Return what went wrong. A module may exit at import."""
     if kind == EXPORTER:
         return ""  # export/base.py imports it when it is used
     try:

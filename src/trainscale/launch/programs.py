@@ -26,7 +26,7 @@ from ..worker.inspection.host import HostFacts, HostFactsRequest
 from ..worker.job import SCHEDULER, SERVER, WORKER, Task
 from ..worker.keeper.program import FolderRequest, ProgramJob
 from .connected_hosts import ConnectedHosts
-from .connection import HostError, HostLost, ReceivedEvent, describe_exit, select_causes
+from .connection import HostError, HostLost, ReceivedEvent, describe_exit, find_last_line, select_causes
 from .hosts import add_facts, decode_facts
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .tasks import make_role_task, run_host_tasks
@@ -115,7 +115,7 @@ def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program
 
 
 def count_ports(programs: Sequence[Program]) -> dict[str, int]:
-    """Return how many ports each host needs: one a worker or server; the first also MEETINGS."""
+    """Each host needs one port a worker or server, the first also those of MEETINGS."""
     counts = Counter(program.host.name for program in programs if program.role != SCHEDULER)
     counts[programs[0].host.name] += len(MEETINGS)
     return counts
@@ -124,7 +124,7 @@ def count_ports(programs: Sequence[Program]) -> dict[str, int]:
 def build_program_jobs(
     request: ProgramRequest, programs: Sequence[Program], ports: Mapping[str, Sequence[int]]
 ) -> list[ProgramJob]:
-    """Return the job of every program, in their order. ``ports``: as ``count_ports`` says."""
+    """``ports``: as ``count_ports`` says."""
     is_distributed = len({program.host.name for program in programs}) > 1
     free_ports = {host: list(numbers) for host, numbers in ports.items()}
     meetings = {name: str(free_ports[programs[0].host.name].pop()) for name in MEETINGS}
@@ -283,7 +283,7 @@ def pack_folder(folder: Path) -> str:
 
 
 class ProgramRun:
-    """The state of the programs. It is over when all workers, or the chief, have ended."""
+    """It is over when all workers, or the chief, have ended."""
 
     def __init__(
         self,
@@ -332,8 +332,8 @@ class ProgramRun:
                 lost = {number for number in self._running if self.programs[number].host.name == host}
                 self._running -= lost
                 if lost:
-                    lines = [line.strip() for line in tail if line.strip()]
-                    self.fail(_LOST, f"{host} is lost: {lines[-1] if lines else 'it sends nothing any more'}")
+                    reason = find_last_line("\n".join(tail)) or "it sends nothing any more"
+                    self.fail(_LOST, f"{host} is lost: {reason}")
 
     def fail(self, exit_code: int, reason: str) -> None:
         """Note a failure. Only the first one counts."""

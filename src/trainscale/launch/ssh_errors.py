@@ -5,7 +5,7 @@ The part of a reason before its first colon is short enough for a table.
 
 import re
 
-from .connection import HostError
+from .connection import HostError, find_last_line
 
 _PYTHON = "install Python 3.9 or newer there, or name one: --remote-python PATH, or python=PATH in the hosts file"
 _FOLDER = "name another folder of the hosts: --remote-dir DIR"
@@ -83,13 +83,8 @@ def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> Hos
     for pattern, reason, remedy in _KNOWN:
         match = re.search(pattern, output)
         if match:
-            before = _find_last_line(output[: match.start()])
+            before = find_last_line(output[: match.start()])
             names = {name: value or "" for name, value in match.groupdict().items()}
             values = {"host": host, "folder": folder, "before": f" ({before})" if before else "", **names}
             return HostError(host, reason.format(**values), remedy=remedy.format(**values))
-    return HostError(host, _find_last_line(output) or "the connection ended without a message")
-
-
-def _find_last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return HostError(host, find_last_line(output) or "the connection ended without a message")

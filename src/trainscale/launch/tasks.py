@@ -19,7 +19,7 @@ from ..worker.events import (
 )
 from ..worker.job import Device, Measure, Task
 from .connected_hosts import ConnectedHosts
-from .connection import AnyEvent, HostError, HostLost, describe_exit
+from .connection import AnyEvent, HostError, HostLost, describe_exit, find_last_line
 from .launchers.base import ITS_PYTHON, ITS_START, Launcher
 from .trial.trial import TrialSettings, build_jobs, count_ports
 
@@ -41,8 +41,7 @@ class TaskAnswer:
 
     @property
     def last_line(self) -> str:
-        lines = self.exit.tail.strip().splitlines() if self.exit else []
-        return lines[-1] if lines else ""
+        return find_last_line(self.exit.tail) if self.exit else ""
 
 
 def make_role_task(host: str, rank: int, role: str, request: object, python: str = ITS_PYTHON) -> Task:
@@ -62,7 +61,7 @@ def run_host_tasks(
         for received in connected.poll():
             host, event = received.host, received.event
             if isinstance(event, HostLost):
-                reason = connected.connections[host].last_stderr_line() or "it stopped answering"
+                reason = find_last_line(connected.connections[host].stderr_text()) or "it stopped answering"
                 connected.errors.setdefault(host, HostError(host, reason))
                 pending.discard(host)
             elif isinstance(event, Deadline):
@@ -76,7 +75,7 @@ def run_host_tasks(
                 elif not isinstance(event, LogLine):
                     answer.events.append(event)
     for host in pending:
-        stderr = connected.connections[host].last_stderr_line()
+        stderr = find_last_line(connected.connections[host].stderr_text())
         connected.errors[host] = HostError(host, stderr or "it stopped answering")
     return {host: connected.errors.get(host) or answers[host] for host in tasks}
 

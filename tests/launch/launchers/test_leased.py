@@ -17,7 +17,7 @@ from processes import MARK, is_living, marked, until
 from trainscale.cluster.hosts import HostAccess
 from trainscale.errors import TrainscaleError
 from trainscale.launch.callback import LauncherProcess
-from trainscale.launch.connection import HostError, HostLost, NoFreePorts
+from trainscale.launch.connection import HostError, HostLost, NoFreePorts, find_last_line
 from trainscale.launch.hosts import visit_hosts
 from trainscale.launch.launchers.base import ITS_PYTHON
 from trainscale.launch.launchers.callback import CallbackEndpoint, make_callback_program
@@ -71,7 +71,7 @@ class Lender(LeasedHostsLauncher):
         return self.wanted
 
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
-        return TrainscaleError(f"it ended: {process.find_last_line()}")
+        return TrainscaleError(f"it ended: {find_last_line(process.output)}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
         return "nobody knows why"

@@ -13,7 +13,7 @@ from ...errors import InputError, TrainscaleError
 from ...spec.groups import RaySettings
 from ...worker.events import RayReport
 from ..callback import LauncherProcess
-from ..connection import decode_line
+from ..connection import decode_line, find_last_line
 from ..hosts import is_installed
 from .callback import CallbackEndpoint, make_callback_program
 from .leased import LeasedHostsLauncher
@@ -78,7 +78,7 @@ class RayLauncher(LeasedHostsLauncher):
             if report.error:
                 kind = InputError if report.is_input_error else TrainscaleError
                 return kind(f"launcher ray: {report.error}")
-        message = process.find_last_line() or "it ended without a message"
+        message = find_last_line(process.output) or "it ended without a message"
         return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
     def explain_missing(self, process: LauncherProcess) -> str:

@@ -33,7 +33,7 @@ CALLBACK_VARIABLE = "TRAINSCALE_CALL"
 _POLL_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
 _CONNECT_SECONDS = 10.0
-# With ray://, the head starts a process for every client, which may die at its start; the next one works.
+# With ray://, the head starts a process for every client, which may die at once; the next one works.
 _ATTEMPTS = 3
 _LAST_ANSWER_SECONDS = 5.0  # for the result of an actor to reach the client
 _OUTPUT_CHARACTERS = 2000  # how much of the end of a node's output is kept
@@ -132,7 +132,7 @@ def connect(wanted: str) -> str:
 
 
 def choose_bundles(nodes: list[dict[str, Any]], request: Request) -> list[Bundle]:
-    """Return a bundle for each node to use: what was requested, or all that the node has."""
+    """Return a bundle for each node: what was requested, or all that it has."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     prefers_gpus = request["device"] == "auto" and any(node.get("GPU", 0) >= 1 for node in alive)
     kind = "GPU" if prefers_gpus or request["device"] == "cuda" else "CPU"
@@ -161,7 +161,7 @@ class HostActor:
         return str(ray.util.get_node_ip_address())
 
     def serve(self, command: list[str], variables: dict[str, str]) -> str:
-        """Run the program; return the end of its output. The actor ends soon after it."""
+        """Return the end of the program's output. The actor ends soon after it."""
         environment = {**os.environ, **variables}
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             if b"OMP_NUM_THREADS=" not in file.read():

@@ -5,11 +5,11 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from ...cluster.allocation import read_gpus_per_host, run_scontrol
 from ...errors import InputError
 from ...spec.groups import SlurmSettings
-from ..connection import KeeperConnection
 from .callback import CallbackEndpoint, CallbackLauncher, CommandReport
 from .ssh import make_shell_command
 
@@ -29,7 +29,7 @@ _OPTIONS = (
     "--wait=0",  # some sites end a step soon after its first task
     "--label",  # put the number of the task before each line
 )
-# What srun prints when it is told to end, when Slurm loses a node or cancels the step, and when a task ends.
+# What srun prints when Slurm loses a node or cancels the step, and when a task ends.
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (?P<hosts>\S+)", re.MULTILINE)
 _CANCELLED = re.compile(r"STEP \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<reason>[A-Z ]+[A-Z])")
 _TASK_END = re.compile(
@@ -44,7 +44,10 @@ class SlurmLauncher(CallbackLauncher):
     index = 'os.environ["SLURM_PROCID"]'
     hostname = '(os.environ.get("SLURMD_NODENAME")or socket.gethostname())'  # Slurm's name of the node
 
-    gpus: int | None = None  # that the job has on every host; None until Slurm was asked
+    @cached_property
+    def gpus(self) -> int:
+        """How many the job has on every host."""
+        return read_gpus_per_host(os.environ)
 
     def command(self, hosts: Sequence[str], endpoint: CallbackEndpoint) -> list[str]:
         count = len(hosts)
@@ -89,14 +92,9 @@ class SlurmLauncher(CallbackLauncher):
             end_notice = f"Slurm cancelled the step due to {cancelled['reason'].lower()}"
         return CommandReport(by_host, failed, end_notice=end_notice)
 
-    def open(self, hosts: Sequence[str]) -> list[KeeperConnection]:
-        if self.gpus is None:
-            self.gpus = read_gpus_per_host(os.environ)
-        return super().open(hosts)
-
 
 def expand_node_list(nodes: str) -> list[str]:
-    """Return the names in a list as Slurm writes it, such as node[1-3,7],login."""
+    """Expand a list as Slurm writes it, such as node[1-3,7],login."""
     if "[" in nodes:
         with suppress(InputError):  # the message of srun is shown without the hosts' names then
             return run_scontrol(["show", "hostnames", nodes], f"expand {nodes}").split()

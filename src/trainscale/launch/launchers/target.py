@@ -32,7 +32,7 @@ LAUNCHERS: dict[str, str] = {
 def make_launcher(
     experiment: Experiment, mpi: InsideMpiLauncher | None = None, environment: Mapping[str, str] = os.environ
 ) -> Launcher:
-    """Return the launcher, which the caller closes: ``mpi`` where an mpirun runs this command."""
+    """The caller closes the launcher. It is ``mpi`` where an mpirun runs this command."""
     name = choose_launcher(experiment, environment, mpi is not None)
     if name not in LAUNCHERS:
         raise explain_unknown("launcher", name, LAUNCHERS)

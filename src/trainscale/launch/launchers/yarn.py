@@ -72,7 +72,7 @@ class YarnLauncher(LeasedHostsLauncher):
     # ---- the client
 
     def command(self, endpoint: CallbackEndpoint) -> list[str]:
-        """Return the client's command, which takes the first of options given twice."""
+        """The client takes the first of options given twice."""
         jar, access = self.client.jar, self.access
         devices = access.devices or 1
         # The command of a container is encoded, because YARN puts it between double quotes in a script. It has the
@@ -118,7 +118,7 @@ class YarnLauncher(LeasedHostsLauncher):
         return self.access.controller or find_outward_address(hosts)
 
     def read_output(self, process: LauncherProcess) -> None:
-        """Read the application's id, and print of what containers get less than was requested."""
+        """Read the application's id, and print what containers get less than requested."""
         output = process.output
         self._has_copied = self._has_copied or "Copy App Master jar" in output
         match = re.search(r"application_\d+_\d+", output)
@@ -281,7 +281,7 @@ def _print(text: str) -> None:
 
 
 def _try_command(seconds: float, *command: str) -> bool:
-    """Run a clean-up command for at most this long; return whether it succeeded."""
+    """Return whether the command succeeded within this time."""
     null = subprocess.DEVNULL
     try:
         done = subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=seconds)
@@ -321,7 +321,7 @@ def find_error(output: str) -> str:
 
 
 def summarise_diagnostics(text: str) -> str:
-    """Return the lines of diagnostics that say what went wrong: the first, and the last ones."""
+    """Return the lines that say what went wrong: the first, and the last ones."""
     lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if not _BOILERPLATE.search(line)]
     lines = list(dict.fromkeys(lines))
     if not lines:

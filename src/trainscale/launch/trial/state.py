@@ -346,7 +346,17 @@ def find_failure(state: TrialState) -> Failure:
         reason = f": {tail[-1]}" if tail else " without a message"
         return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
     if blamed is not None and (has_own_error or not (state.hang or state.deadlines)):
-        kind, message = _explain_rank(state, blamed)
+        code, limit, kind = blamed.exit_code or 0, state.machine.memory_limit_bytes, CRASH
+        reason = describe_exit(code) if code else "ended without a result"
+        message = f"{blamed.name} {reason} in {blamed.position}"
+        if blamed.error is not None:
+            kind = OUT_OF_MEMORY if blamed.error.error == OUT_OF_MEMORY else CRASH
+            message = f"{blamed.name}: {blamed.error.message}"
+        elif code == -signal.SIGKILL and state.kernel_kills:
+            kind, message = OUT_OF_MEMORY, f"{blamed.name} was ended by the kernel: out of memory"
+        elif limit is not None and code:  # some frameworks abort when an allocation fails
+            message = f"{blamed.name} {reason} with no more than {limit / 2**30:.1f} GiB to allocate"
+            kind = OUT_OF_MEMORY
         return Failure(kind, message, blamed.rank, blamed.tail, blamed.host)
     if state.hang is not None:
         if state.hang.rank is None:
@@ -375,17 +385,3 @@ def _is_consequence(rank: RankState) -> bool:
     """Return whether the rank's error only reports the end of another rank."""
     message = rank.error.message.lower() if rank.error is not None else ""
     return any(text in message for text in _CONSEQUENCES)
-
-
-def _explain_rank(state: TrialState, rank: RankState) -> tuple[str, str]:
-    if rank.error is not None:
-        kind = rank.error.error if rank.error.error in (OUT_OF_MEMORY, CRASH) else CRASH
-        return kind, f"{rank.name}: {rank.error.message}"
-    code = rank.exit_code or 0
-    if code == -signal.SIGKILL and state.kernel_kills:
-        return OUT_OF_MEMORY, f"{rank.name} was ended by the kernel: out of memory"
-    limit = state.machine.memory_limit_bytes
-    reason = describe_exit(code) if code else "ended without a result"
-    if limit is not None and code:  # some frameworks abort when an allocation fails
-        return OUT_OF_MEMORY, f"{rank.name} {reason} with no more than {limit / 2**30:.1f} GiB to allocate"
-    return CRASH, f"{rank.name} {reason} in {rank.position}"

@@ -90,26 +90,21 @@ def count_ports(slots: Sequence[Slot]) -> dict[str, int]:
 
 def build_tasks(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Task]:
     """Return them in order of rank. ``ports``: as ``count_ports`` says."""
-    framework = trial.config.framework
-    tasks = []
-    jobs = build_jobs(trial, slots, ports, settings)
-    for job, slot in zip(jobs, slots, strict=True):
-        command = [slot.host.pythons.get(framework) or settings.pythons[framework], ITS_START, "rank"]
-        is_sampled = job.device.kind == "cuda" and not job.config.trains_epochs
-        tasks.append(
-            Task(
-                slot.host.name,
-                job.rank,
-                command,
-                job.to_json(),
-                defaults=ALLOCATORS[trial.config.allocator],
-                uses_gpu=job.device.kind == "cuda",
-                # Training to an accuracy has no window: its GPU's state is not sampled.
-                gpu=job.device.index if job.role == WORKER and is_sampled else None,
-                most_output=_MOST_OUTPUT,
-            )
+    framework, is_sampled = trial.config.framework, not trial.config.trains_epochs
+    return [
+        Task(
+            slot.host.name,
+            job.rank,
+            [slot.host.pythons.get(framework) or settings.pythons[framework], ITS_START, "rank"],
+            job.to_json(),
+            defaults=ALLOCATORS[trial.config.allocator],
+            uses_gpu=slot.device.kind == "cuda",
+            # Training to an accuracy has no window: its GPU's state is not sampled.
+            gpu=slot.device.index if slot.device.kind == "cuda" and job.role == WORKER and is_sampled else None,
+            most_output=_MOST_OUTPUT,
         )
-    return tasks
+        for job, slot in zip(build_jobs(trial, slots, ports, settings), slots, strict=True)
+    ]
 
 
 def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: TrialSettings) -> list[Job]:
