@@ -85,8 +85,7 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
                 port=ports[host.name][0],
                 next_address=following.address,
                 next_port=ports[following.name][0],
-                # Every other host of a ring sends first, but not the last of an odd ring.
-                sends_first=number % 2 == 0 and number < len(ring) - 1,
+                sends_first=sends_first(number, len(ring)),
                 token=token,
                 seconds=_LINK_SECONDS,
             )
@@ -107,6 +106,11 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
     lost = {name: error.why for name, error in connected.errors.items() if name not in answers_of_ring}
     links += [Link(name, "the others", error=reason) for name, reason in lost.items()]
     return Survey(launcher.hosts(), tuple(usable), errors, tuple(links))
+
+
+def sends_first(number: int, count: int) -> bool:
+    """Every other host of a ring sends first, but not the last of an odd ring."""
+    return number % 2 == 0 and number < count - 1
 
 
 # ---- what is wrong, and how to mend it
