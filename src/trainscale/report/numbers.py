@@ -64,17 +64,17 @@ def format_efficiency(interval: Interval | None) -> str:
     return f"{mean}{THIN}±{THIN}{_format_share(half, half)}{THIN}%"
 
 
-def format_limits(interval: Interval | None) -> str:
+def format_limits(interval: Interval | None, digits: int = 3) -> str:
     """Format the limits of an interval: 3.80–3.96."""
     if interval is None or interval.low is None or interval.high is None:
         return ""
-    return f"{format_number(interval.low, 3)}–{format_number(interval.high, 3)}"
+    return f"{format_number(interval.low, digits)}–{format_number(interval.high, digits)}"
 
 
-def format_with_limits(interval: Interval) -> str:
+def format_with_limits(interval: Interval, digits: int = 3) -> str:
     """Format a mean whose interval is lopsided: 2,842 (2,416–2,927)."""
-    limits = format_limits(interval)
-    return format_number(interval.mean, 3) + (f" ({limits})" if limits else "")
+    limits = format_limits(interval, digits)
+    return format_number(interval.mean, digits) + (f" ({limits})" if limits else "")
 
 
 def format_overhead(interval: Interval | None) -> str:
