@@ -208,7 +208,7 @@ def published(argv: list[str]) -> int:
     from rich.console import Console
 
     from ..questions.published import near, text
-    from ..questions.published.curves import find_curve, parse_years, read_curves, select_curves
+    from ..questions.published.curves import find_curve, parse_years, select_curves
 
     parser = Parser("published")
     add = parser.add
@@ -257,7 +257,7 @@ def published(argv: list[str]) -> int:
     else:
         years = None if options.year is None else parse_years(options.year)
         names = options.network, options.hardware, options.framework
-        curves = select_curves(read_curves(), *names, years, options.min_devices)
+        curves = select_curves(*names, years, options.min_devices)
     if options.json:
         print(text.render_published_json(curves), end="")
     elif options.id:

@@ -154,12 +154,12 @@ def test_an_efficiency_above_115_percent_is_impossible(last: float, is_so: bool)
 
 
 def ids(*texts: str, **others: Any) -> set[str]:
-    return {curve.id for curve in select_curves(CURVES, *texts, **others)}
+    return {curve.id for curve in select_curves(*texts, **others)}
 
 
 @pytest.mark.parametrize("text", ["ResNet-152", "resnet152", "RESNET 152"])
 def test_case_spaces_and_dashes_do_not_matter(text: str) -> None:
-    networks = {curve.network.name for curve in select_curves(CURVES, network=text)}
+    networks = {curve.network.name for curve in select_curves(network=text)}
     assert networks == {"resnet152"}
 
 
@@ -178,7 +178,7 @@ def test_a_name_that_no_curve_has_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(
         InputError, match=r"--hardware: unknown hardware 'V1000'; did you mean 'V100'.*\n  valid: A100, "
     ):
-        select_curves(CURVES, hardware="V1000")
+        select_curves(hardware="V1000")
 
 
 @pytest.mark.parametrize(

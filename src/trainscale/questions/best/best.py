@@ -1,9 +1,9 @@
 """The best configuration of every device count, and whether its lead is more than noise.
 
 Only candidates that do the same work are compared; trials of equal setups are pooled over runs. The leader has the best
-mean of k candidates. Each other one is compared with it by Welch's t interval on the ratio, at a level that is divided
-by the k - 1 comparisons (Bonferroni). So the leader and those that do not differ from it contain the truly best
-candidate with a probability of at least 95 %, although the leader was chosen by looking at the data.
+mean of k candidates. Each other one is compared with it by Welch's t interval on the ratio, at a level divided by k - 1
+(Bonferroni). So the leader and those that do not differ from it contain the truly best candidate with a probability of
+at least 95 %, although the data chose the leader.
 """
 
 from __future__ import annotations
@@ -222,16 +222,14 @@ class BestChoice:
 class Step:
     """What a step from ``before`` to ``after`` devices gains and costs, along the leaders.
 
-    ``gained`` is in samples/s. ``factor`` is the cost of a gained sample divided by that of one before; a million of
-    them cost ``cost_per_million``. Both are infinite, or have an infinite upper limit, where nothing (or maybe nothing)
-    is gained.
+    Costs are infinite where nothing is gained, and have an infinite upper limit where that is possible.
     """
 
     before: int
     after: int
-    gained: Interval
-    factor: Interval
-    cost_per_million: Interval | None = None
+    gained: Interval  # samples/s
+    factor: Interval  # the cost of a gained sample divided by that of one before
+    cost_per_million: Interval | None = None  # of gained samples
 
 
 @dataclass(frozen=True)
@@ -293,9 +291,9 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
             _choose(title, [each for each in candidates if each.devices == count], question, departures)
             for count in counts
         )
-        work = Work(title, choices, ())
-        steps = [compute_step_cost(old, new, question.price) for old, new in pairwise(work.leaders)]
-        works.append(replace(work, steps=tuple(steps)))
+        leaders = [choice.leader for choice in choices if choice.leader]
+        steps = [compute_step_cost(old, new, question.price) for old, new in pairwise(leaders)]
+        works.append(Work(title, choices, tuple(steps)))
     return BestChoices(question=question, works=tuple(works))
 
 

@@ -1,9 +1,8 @@
 """Two sides compared point by point, with a verdict for each curve and an outcome of the gate.
 
-What differs between the sides is not compared, unless the person says that the change was meant (``--despite``). With m
-points, every interval has the confidence 1 - 0.05/m (Bonferroni), so all contain the truth at once with a probability
-of 95 %, and every verdict that rests on them is right. Where other programs used a machine, an interval must lie so far
-from 1 (or from the bound of the gate) that what those programs used does not explain it.
+What differs between the sides is not compared, unless the change was meant (``--despite``). With m points, intervals
+have the confidence 1 - 0.05/m (Bonferroni), so all verdicts are right at once with a probability of 95 %. Where other
+programs used a machine, an interval must be so far from 1, or the bound of the gate, that they do not explain it.
 """
 
 from __future__ import annotations
@@ -71,16 +70,11 @@ Pair = tuple[Side, Side]
 
 @dataclass(frozen=True)
 class Difference:
-    """``field`` differs: it is ``a`` and ``b``. ``name`` is what --despite takes.
-
-    If both are equal, they differ from what is ``needed`` to compare them.
-    """
-
-    name: str
+    name: str  # that --despite takes
     field: str
     a: str
     b: str
-    needed: str = ""
+    needed: str = ""  # to compare them: both may lack it
 
     @property
     def is_unproven(self) -> bool:
@@ -119,18 +113,15 @@ class ComparisonPoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """Two series and the points that both have. ``only_a`` and ``only_b`` are device counts of one side alone.
-
-    ``within`` is how far the intervals reach from 1 at most; None without intervals.
-    """
+    """Two series and the points that both have."""
 
     a: Side
     b: Side
     points: tuple[ComparisonPoint, ...]
     verdict: str
-    within: float | None
+    within: float | None  # how far the intervals reach from 1 at most
     differences: tuple[Difference, ...]  # that the person allowed
-    only_a: tuple[int, ...]
+    only_a: tuple[int, ...]  # device counts of one side alone
     only_b: tuple[int, ...]
 
 
@@ -356,8 +347,7 @@ def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
         if ours != theirs:
             differences.append(Difference("hosts", f"hosts of {count} devices", ours, theirs))
             break
-    # A network is the same work in one framework, unless a check has doubts about one side. Two frameworks train the
-    # same network only if both are proven.
+    # One framework trains the same network unless a check doubts one side; two do only if both are proven.
     is_one_framework = a.config.framework == b.config.framework
     parities = {a.parity, b.parity}
     if (len(parities) > 1 and parities - {PROVEN, UNCHECKED}) if is_one_framework else parities != {PROVEN}:

@@ -42,26 +42,22 @@ _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other publis
 
 @dataclass(frozen=True)
 class Side:
-    """A series with what was recorded about where and how it was measured. Older journals recorded less.
-
-    ``values`` are what is compared by device count: speeds, or efficiencies beside a published curve (``quantity``);
-    None without a result. ``versions``, ``machine`` and ``measurement`` are texts by name, as a message shows them.
-    """
+    """A series with what was recorded about where and how it was measured. Older journals recorded less."""
 
     source: str  # as the person named it
     title: str
     config: Config
     unit: str
     points: Mapping[int, Point]
-    values: Mapping[int, Estimate | None]
+    values: Mapping[int, Estimate | None]  # that are compared, by device count; None without a result
     parity: str = UNCHECKED
     date: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # by name, as a message shows them
     machine: Mapping[str, str] = field(default_factory=dict)
     measurement: Mapping[str, str] = field(default_factory=dict)
     machines: tuple[RecordedMachine, ...] = ()
     other_cores: Mapping[int, Sequence[float]] = field(default_factory=dict)  # in the repeats, by device count
-    quantity: str = SPEED
+    quantity: str = SPEED  # EFFICIENCY beside a published curve
     baseline_lost: float = 0.0  # of efficiencies: that other programs may have taken
     citation: str = ""  # of a published curve, whose values are exact
 

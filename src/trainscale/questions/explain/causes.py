@@ -1,9 +1,8 @@
 """The causes by which a step on several devices takes longer than the work alone, and the share of each.
 
-A point is compared with others of the same work: one device, the same devices without exchange, fewer devices on one
-host. Each cause has a level: the seconds of a step with this cause and all before it. A part of the step is the
-difference of two levels. Where a level is unknown, the part between its neighbours has several causes. Only run means
-are resampled, never single steps.
+A point is compared with one device, the same devices without exchange, and fewer devices on one host. The level of a
+cause is the seconds of a step with it and all causes before it; a part of the step is the difference of two levels.
+A part between unknown levels has several causes. Only run means are resampled, never single steps.
 """
 
 from __future__ import annotations
@@ -201,8 +200,7 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
         share = (level - previous) / means[POINT].step
         measured = Interval(float(share[0]))
         if fewest >= LEAST_REPEATS:
-            # Limits of a bootstrap are too narrow with few repeats: they are moved apart so that the interval of a
-            # plain mean would be that of Student's t.
+            # With few repeats, a bootstrap is too narrow: stretch it as Student's t needs it for a plain mean.
             stretch = student_t(1 - tail, fewest - 1) / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
             ends = np.quantile(share[1:], (tail, 1 - tail))
             low, high = (measured.mean + stretch * (float(end) - measured.mean) for end in ends)
@@ -230,15 +228,13 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     assert point is not None
     devices, near_devices = sources.devices, sources.near_devices
 
-    # One device alone. A worker with its parameter server exchanges gradients, so that step is not the work alone.
-    # Under strong scaling, a device has fewer samples here.
+    # A worker with a parameter server does not work alone. Under strong scaling, a device has fewer samples.
     work = None
     if one is not None and not (sources.has_servers and sources.one_device_exchanges and apart is not None):
         share = sources.config.batch_per_device(devices) / sources.config.batch_per_device(1)
         work = one.compute * share
 
-    # Several devices that exchange nothing, and the slowest of them. Ranks that lack their core need longer for their
-    # part of the exchange, too, which these do not show: that is inferred from CPU time.
+    # Nothing is exchanged here, so what a missing core costs the exchange is inferred from CPU time.
     contention = stragglers = None
     if apart is not None:
         contention, stragglers = apart.compute, apart.compute + apart.stragglers
@@ -252,8 +248,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     if near is not None and near_apart is not None:
         exchange_near = near.compute - near_apart.compute - near_apart.stragglers
     if sources.has_servers:
-        # Every worker pays what one pays for the exchange with its servers. Across hosts, servers take longer in
-        # proportion to the workers, as on one host.
+        # Every worker pays for the exchange what one pays. What servers add grows with the workers.
         levels |= {COMMUNICATION: None, SERVERS: None if near_devices else point.compute}
         if stragglers is not None and one is not None and alone is not None and not sources.one_device_exchanges:
             exchange_of_one = np.maximum(alone.compute - one.compute, 0.0)

@@ -162,11 +162,7 @@ def explain(run: Run) -> RunExplanation:
 
 
 def make_explaining_command(run: RunInfo) -> str:
-    """Return the command of a run with --explain, which measures what an explanation needs.
-
-    A search or a training to an accuracy excludes that flag: its command becomes one that measures steps of the same
-    work.
-    """
+    """Return the command of a run with --explain; that of a search or a training measures steps instead."""
     command = run.read_provenance().command or "trainscale run"
     words = shlex.split(command)
     if run.is_search or any(series.get("epochs") for series in run.read_spec().series):

@@ -1,8 +1,7 @@
 """Ranks that are slower than the others, and why: a core that they do not get whole, or a limited GPU clock.
 
-Only ranks that do not wait for each other show which of them is slow, and which share of its core each one gets. A rank
-with a smaller share also needs longer for its part of the exchange, which such ranks do not show; step times alone do
-not tell this from a slow exchange.
+Only ranks that do not wait for each other show which is slow, and its share of a core. A smaller share also slows its
+part of the exchange, which step times do not tell from a slow exchange.
 """
 
 import math
@@ -176,10 +175,9 @@ def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
 def compute_core_delays(
     records: Sequence[TrialRecord], one_device: Sequence[TrialRecord], apart: Sequence[TrialRecord]
 ) -> list[tuple[float, float]]:
-    """Return what whole cores would save in each trial of a point, in seconds per step.
+    """Return the seconds per step that whole cores would save in each trial: on every rank, and on the worst beyond.
 
-    The first is what every rank would save, the second what the most delayed one would save beyond that. The share of a
-    core that a rank gets is that of the trials ``apart``, in which nothing is exchanged. Only --explain measures them.
+    The share of a core is that of the trials ``apart``, which exchange nothing. Only --explain measures them.
     """
     nothing = [(0.0, 0.0)] * len(records)
     if not apart or not has_comparable_cores(apart[0].trial.config):

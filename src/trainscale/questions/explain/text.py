@@ -27,10 +27,7 @@ _NARROW = 0.005  # whole per cents would show less than this as 0
 
 
 def format_share(interval: Interval) -> str:
-    """Format a share with half its interval in points: 31 ± 3 %, 24.4 ± 0.3 %.
-
-    Beyond 100 % its limits are shown instead: 89 (68–100) %.
-    """
+    """Format a share: 31 ± 3 %, 24.4 ± 0.3 %, and with its limits beyond 100 %: 89 (68–100) %."""
     half = interval.half_width
     if half is not None and interval.mean + half > 1 >= interval.mean:
         return f"{interval.mean * 100:.0f}{THIN}({(interval.low or 0.0) * 100:.0f}–100){THIN}%".replace("-", "−")

@@ -5,7 +5,7 @@ Nothing here was measured by trainscale.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -61,17 +61,12 @@ class Network:
 
 @dataclass(frozen=True)
 class PublishedPoint:
-    """``per_second`` is cluster-wide; None where the source states only an efficiency.
-
-    ``stated`` is the source's own figure where that is no speed, such as the time of an epoch.
-    """
-
     devices: int
-    per_second: float | None
+    per_second: float | None  # of all devices; None where the source states only an efficiency
     batch_per_device: float | None = None  # of one update, in the unit of the curve
     global_batch: int | None = None
     efficiency: float | None = None
-    stated: str = ""
+    stated: str = ""  # the own figure of the source where that is no speed, such as the time of an epoch
     note: str = ""
 
 
@@ -79,9 +74,8 @@ class PublishedPoint:
 class PublishedCurve:
     """One network on one system, at two or more device counts.
 
-    A name that ends in ``_stated`` is in the words of the source; without that it is one of trainscale's, such as
-    ``torch``. What the source does not state is None or empty. ``scaling`` (weak, strong, mixed) follows from the
-    batches of the points. ``flags`` are keys of SENTENCES.
+    A name that ends in ``_stated`` is in the words of the source; others are trainscale's, such as ``torch``. What the
+    source does not state is None or empty. ``scaling`` follows from the batches. ``flags`` are keys of SENTENCES.
     """
 
     id: str
@@ -199,7 +193,6 @@ def find_curve(text: str, where: str = "") -> PublishedCurve:
 
 
 def select_curves(
-    curves: Sequence[PublishedCurve],
     network: str | None = None,
     hardware: str | None = None,
     framework: str | None = None,
@@ -216,6 +209,7 @@ def select_curves(
         ("hardware", hardware, lambda c: (c.device or "", c.hardware)),
         ("framework", framework, lambda c: (c.framework, c.framework_stated)),
     )
+    curves = read_curves()
     chosen = list(curves)
     for name, text, names_of in texts:
         if text is not None:

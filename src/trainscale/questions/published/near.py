@@ -151,14 +151,6 @@ class Neighbour:
     too_far: tuple[str, ...]
     traits: tuple[Trait, ...]
 
-    @property
-    def is_near(self) -> bool:
-        return not self.too_far
-
-    @property
-    def agrees_in_network(self) -> bool:
-        return self.agrees_in("network")
-
     def agrees_in(self, *names: str) -> bool:
         return not {trait.name for trait in self.traits} & {*names}
 
@@ -205,15 +197,14 @@ def place_run(run: Run, devices: int | None = None, title: str | None = None) ->
 
 
 def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[PublishedCurve]) -> NeighbourComparison:
-    """Return where the efficiency of a point stands, on several devices.
+    """Return where an efficiency on several devices stands: normal if its interval reaches the middle half.
 
-    One point of every curve with a 1-device point is looked at. The near points that agree in the most are compared, if
-    there are enough of them. The efficiency is normal if any part of its interval is in the middle half.
+    One point of every curve with a 1-device point may be near. Those that agree in the most are compared, if enough.
     """
     assert point.efficiency is not None
     made = [_make_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
-    neighbours = sorted((each for each in made if each), key=lambda each: (not each.is_near, each.distance))
-    compared = [neighbour for neighbour in neighbours if neighbour.is_near]
+    neighbours = sorted((each for each in made if each), key=lambda each: (bool(each.too_far), each.distance))
+    compared = [neighbour for neighbour in neighbours if not neighbour.too_far]
     agree_in: tuple[str, ...] = ()
     for names in (("network", "hardware"), ("network",)):
         alike = [neighbour for neighbour in compared if neighbour.agrees_in(*names)]
@@ -282,7 +273,8 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
 
 def describe_comparison(comparison: NeighbourComparison) -> str:
     template = load_template(__package__, "place.j2", (("explain", _TOO_FAR.__getitem__),))
-    return join_lines(template.render(comparison=comparison, few=_FEW, median=median))
+    is_same = all(neighbour.agrees_in("network") for neighbour in comparison.compared)
+    return join_lines(template.render(comparison=comparison, few=_FEW, median=median, is_same_network=is_same))
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:

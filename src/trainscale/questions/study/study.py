@@ -53,16 +53,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Knee:
-    """The largest measured device count with at least the given efficiency; None if none on several devices has it.
+    """The largest measured device count with at least the given efficiency."""
 
-    ``is_largest``: no larger size was measured. ``is_uncertain``: the interval of its efficiency contains the share.
-    ``below`` are smaller device counts that do not reach it.
-    """
-
-    devices: int | None
-    is_largest: bool = False
-    is_uncertain: bool = False
-    below: tuple[int, ...] = ()
+    devices: int | None  # None if none on several devices has it
+    is_largest: bool = False  # no larger size was measured
+    is_uncertain: bool = False  # the interval of its efficiency contains the share
+    below: tuple[int, ...] = ()  # smaller device counts that do not reach it
 
 
 @dataclass(frozen=True)
@@ -74,14 +70,9 @@ class PredictedSize:
 
 @dataclass(frozen=True)
 class Ladder:
-    """One series of the study. ``knee`` is None without a 1-device point.
-
-    ``predicted`` is about the size that is asked for, or why that would be a guess; None where it was measured.
-    """
-
     series: Series
-    knee: Knee | None
-    predicted: PredictedSize | Refusal | None
+    knee: Knee | None  # None without a 1-device point
+    predicted: PredictedSize | Refusal | None  # of the size that is asked for; None where it was measured
 
     @property
     def scaling(self) -> str:
