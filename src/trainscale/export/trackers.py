@@ -37,7 +37,8 @@ class MlflowExporter(Exporter):
             known = client.get_experiment_by_name(project)
             experiment = str(known.experiment_id if known else client.create_experiment(project))
             with redirect_stdout(sys.stderr):  # MLflow prints the address of every run
-                new = [_add_to_mlflow(mlflow, client, experiment, run, series) for run in runs for series in run.series]
+                pairs = [(run, series) for run in runs for series in run.series]
+                new = [_add_to_mlflow(mlflow, client, experiment, run, series) for run, series in pairs]
         except mlflow.exceptions.MlflowException as error:
             raise TrainscaleError(f"--to mlflow: {address}: {str(error).splitlines()[0]}") from None
         there = f" ({len(new) - sum(new)} were there already)" if not all(new) else ""

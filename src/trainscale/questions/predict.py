@@ -162,10 +162,11 @@ def predict_series(series: Series, devices: int, host_devices: int | None) -> Pr
 
 
 def _continue(points: Sequence[Point], devices: int) -> Interval:
-    curve: Curve = [(point.devices, point.samples_per_second.mean) for point in points if point.samples_per_second]
+    speeds = [point.samples_per_second for point in points if point.samples_per_second]
+    curve: Curve = [(point.devices, speed.mean) for point, speed in zip(points, speeds, strict=True)]
     speed, unit, errors = continue_curve(curve, devices), compute_unit(curve, devices), PUBLISHED_ERRORS
     # The trend between the last two points is continued, so their noise is, too.
-    widths = [(point.samples_per_second.relative or 0.0) if point.samples_per_second else 0.0 for point in points[-2:]]
+    widths = [speed.relative or 0.0 for speed in speeds[-2:]]
     steps = count_doublings(curve, devices) / math.log2(points[-1].devices / points[-2].devices)
     noise = math.hypot(widths[1] * (1 + steps), widths[0] * steps)
     # A high score is a prediction that was too high, so it makes the lower end here.

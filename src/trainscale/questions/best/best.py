@@ -286,10 +286,9 @@ def find_best(runs: Sequence[Run], question: Question) -> BestChoices:
     }
     works = []
     for title, candidates in collect_candidates(runs):
-        counts = sorted({candidate.devices for candidate in candidates})
         choices = tuple(
             _choose(title, [each for each in candidates if each.devices == count], question, departures)
-            for count in counts
+            for count in sorted({candidate.devices for candidate in candidates})
         )
         leaders = [choice.leader for choice in choices if choice.leader]
         steps = [compute_step_cost(old, new, question.price) for old, new in pairwise(leaders)]
@@ -314,7 +313,8 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
             records.setdefault(setup, {}).setdefault(record.trial.devices, []).append(record)
             # Where several runs judged a config, the verdict that says more against it counts.
             judged = [verdict for verdict in (verdicts.get(setup), find_verdict(config, run.parity)) if verdict]
-            verdicts[setup] = next((verdict for verdict in judged if verdict.warning), judged[0] if judged else None)
+            judged.sort(key=lambda verdict: not verdict.warning)
+            verdicts[setup] = judged[0] if judged else None
             if run.info.is_sequential:
                 sequential.add(setup)
     groups: dict[tuple[Config, str], list[Setup]] = {}

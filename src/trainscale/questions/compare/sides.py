@@ -270,10 +270,9 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     for point in curve.points:
         count, speed = point.devices, point.per_second or 0.0
         if count in side.points and (by_speed or count != baseline):
-            hosts = curve.count_hosts(point) or side.points[count].hosts
             points[count] = replace(
                 side.points[count],
-                hosts=hosts,
+                hosts=curve.count_hosts(point) or side.points[count].hosts,
                 samples_per_second=Interval(speed),
                 failures=(),
                 flags=(),

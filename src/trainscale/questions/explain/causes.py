@@ -119,7 +119,8 @@ class Sources:
 
 def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
     records, without_exchange = points[config, devices], remove_exchange(config)
-    one_device = points.get((without_exchange, 1)) or points.get((replace(without_exchange, strategy=LOCAL), 1), [])
+    local = replace(without_exchange, strategy=LOCAL)
+    one_device = points.get((without_exchange, 1)) or points.get((local, 1), [])
     one_device_exchanges = not one_device
     if one_device_exchanges:
         one_device = points.get((config, 1), [])

@@ -51,8 +51,8 @@ _UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclud
 
 _BYTES_PER_PARAMETER = {"fp64": 8}  # gradients are exchanged in fp32 under every other precision
 
-# A network that many clusters have: 10 Gbit/s, and what a collective call costs anywhere. Work that takes less than
-# twice as long as its exchange over it is too small to scale on any links.
+# 10 Gbit/s, as many clusters have, and the cost of a collective call anywhere. Work that takes less than twice as long
+# as its exchange over that is too small to scale on any links.
 _GOOD_BYTES_PER_SECOND = 1.25e9
 _GOOD_LATENCY_SECONDS = 2e-4
 _TOO_SMALL = 2.0
@@ -195,7 +195,7 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
         if is_measured(record) and not record.trial.short:
             points.setdefault(record.trial.point, []).append(record)
     counts: dict[Config, list[int]] = {}
-    # Seconds of a step of every one-device trial, by the config without its batch, then by its batch.
+    # Seconds of a step of every one-device trial, by the config without batch, then by batch.
     one_device: defaultdict[Config, dict[int, list[float]]] = defaultdict(dict)
     for (config, devices), of_point in points.items():
         counts.setdefault(config, []).append(devices)
@@ -228,7 +228,8 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     parts = split_step(sources, title)
     work = next((part for part in parts if part.causes == (WORK,)), None)
     others = [part for part in parts if WORK not in part.causes]
-    main = max([part for part in others if part.stands_out] or others, key=lambda part: part.share, default=None)
+    candidates = [part for part in others if part.stands_out] or others
+    main = max(candidates, key=lambda part: part.share, default=None)
     loss = None
     if work:
         low, high = (None if limit is None else 1 - limit for limit in (work.measured.high, work.measured.low))
@@ -236,7 +237,7 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     exchange = describe_exchange(sources, parts)
     batch = config.batch_per_device(devices)
 
-    # If a step of half the batch takes as long, the host that starts the operations takes the time, not the samples.
+    # If half the batch takes as long, the host that starts the operations takes the time.
     seconds = dict(times).get(batch, math.inf)
     as_long = [int(other) for other, of_other in times if of_other >= _AS_LONG * seconds and 2 * other <= batch]
     equal_batch = min(as_long, default=None)

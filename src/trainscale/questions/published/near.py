@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 CPU = "CPU"
 _ROUNDING = 0.01  # counts of multiply-adds that differ by less are those of one network
 
-# A point is near if it differs by at most these factors, which decide how much is exchanged for how much arithmetic.
+# A near point differs at most by these factors, which decide how much is exchanged for the arithmetic.
 _DEVICES, _BATCH, _NETWORK = 2.0, 4.0, 2.0
 
-# If so many near points are of the same network (on the same device), only those are compared.
+# With so many near points of the same network (on the same device), only those count.
 _ENOUGH = 5
 
-# What each difference adds to the distance of a point. A factor of 2 in the device count adds 1.
+# What a difference adds to the distance of a point: twice the devices add 1.
 _WEIGHTS = {
     "hardware": 1.0,
     "precision": 0.5,

@@ -1,6 +1,6 @@
 """A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every size.
 
-A size that was not measured is predicted where that is no guess. The time of a training is computed from the speed.
+A size that was not measured is predicted where that is no guess. Costs follow from the speed.
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ class Study:
     @property
     def energy_sources(self) -> tuple[str, ...]:
         points = [point for ladder in self.ladders for point in ladder.series.points]
-        ranks = [rank for point in points for record in point.records if is_measured(record) for rank in record.ranks]
-        return tuple(sorted({rank.energy_source for rank in ranks if rank.energy_source}))
+        records = [record for point in points for record in point.records if is_measured(record)]
+        sources = {rank.energy_source for record in records for rank in record.ranks}
+        return tuple(sorted(filter(None, sources)))
 
     def measure_energy(self, point: Point) -> Interval | None:
         """Return the joules of a sample. None if a repeat has none."""
