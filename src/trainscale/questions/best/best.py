@@ -358,7 +358,24 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
 def _choose(
     work: str, candidates: Sequence[Candidate], question: Question, departures: Mapping[PointKey, str]
 ) -> BestChoice:
-    reasons = [_find_reason_against(candidate, departures) for candidate in candidates]
+    reasons = []
+    for candidate in candidates:
+        parity, records, reason = candidate.parity, candidate.records, ""
+        failure = records[-1].failure
+        refuted = next((record for record in records if record.status == REFUTED), None)
+        if parity and parity.state == FAILED:
+            reason = f"parity failed: {parity.warning}"
+        elif refuted:
+            message = find_first_line(refuted.failure.message) if refuted.failure else ""
+            reason = f"a trial did not do its work: {message}"
+        elif candidate.config.strategy == "independent":
+            reason = "nothing is exchanged: an upper bound, not training"
+        elif not candidate.good:
+            reason = f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no trial has a result"
+        # A point that left its search counts all the same if another run measured it in full.
+        elif all(record.trial.short for record in records):
+            reason = departures.get((candidate.config, candidate.devices), "")
+        reasons.append(reason)
     allowed = [candidate for candidate, reason in zip(candidates, reasons, strict=True) if not reason]
     # The most exact count of memory that all candidates have; without one, that of the host.
     counts = [name for name in _MEMORY_COUNTS if all(each.list_memory_peaks(name) for each in allowed)]
@@ -380,24 +397,6 @@ def _choose(
     )
     leader = values[0][0] if values else None
     return BestChoice(work=work, devices=candidates[0].devices, leader=leader, others=others, left_out=tuple(left_out))
-
-
-def _find_reason_against(candidate: Candidate, departures: Mapping[PointKey, str]) -> str:
-    parity, records = candidate.parity, candidate.records
-    if parity and parity.state == FAILED:
-        return f"parity failed: {parity.warning}"
-    refuted = next((record for record in records if record.status == REFUTED), None)
-    if refuted:
-        return f"a trial did not do its work: {find_first_line(refuted.failure.message) if refuted.failure else ''}"
-    if candidate.config.strategy == "independent":
-        return "nothing is exchanged: an upper bound, not training"
-    if not candidate.good:
-        failure = records[-1].failure
-        return f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no trial has a result"
-    # A point that left its search counts all the same if another run measured it in full.
-    if all(record.trial.short for record in records):
-        return departures.get((candidate.config, candidate.devices), "")
-    return ""
 
 
 def estimate_value(candidate: Candidate, question: Question, memory_count: str) -> Quantity | str:

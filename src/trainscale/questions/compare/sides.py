@@ -106,10 +106,9 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
         raise InputError(f"{text}: there is no such run; valid: the directory of a run, a results.json, or DIR:SERIES")
     path, title = Path(text[:end]), text[end + 1 :]
     if path.is_dir():
-        sessions = sorted(run.parent for run in path.glob("*/run.json")) if not (path / "run.json").exists() else []
-        if sessions:
+        if not (path / "run.json").exists() and (sessions := sorted(path.glob("*/run.json"))):
             raise InputError(
-                f"{path}: a folder of runs is not one side; valid: one run, such as {sessions[0]}."
+                f"{path}: a folder of runs is not one side; valid: one run, such as {sessions[0].parent}."
                 " Where the machine drifts, compare the runs of A and B in pairs, each two that were measured in turn"
             )
         sides = list_run_sides(str(path), Run.open(path, on_damage))

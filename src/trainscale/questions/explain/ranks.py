@@ -211,7 +211,7 @@ def compute_core_delays(
 
 
 def compute_mean_clock(ranks: Sequence[RankSample]) -> float | None:
-    clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu is not None and rank.gpu.sm_mhz_mean is not None]
+    clocks = [rank.gpu.sm_mhz_mean for rank in ranks if rank.gpu and rank.gpu.sm_mhz_mean is not None]
     return fmean(clocks) if clocks else None
 
 

@@ -180,7 +180,7 @@ def place_run(run: Run, devices: int | None = None, title: str | None = None) ->
     largest = {
         series.title: (series, point)  # the last point of a series is its largest
         for series in run.select(lambda record: not record.trial.short).series
-        if series.config.strategy != "independent" and (title is None or title.casefold() in series.title.casefold())
+        if series.config.strategy != "independent" and (title or "").casefold() in series.title.casefold()
         for point in series.good
         if point.efficiency and point.devices > 1 and devices in (None, point.devices)
     }
