@@ -19,9 +19,9 @@ EACH_HOST = -1  # a number of servers: the same number on every host that has wo
 AUTO = 0  # a batch: the largest that fits, not known yet
 
 TUNED, SYSTEM = "tuned", "system"
-# Variables of the C library's memory allocator, which yield to the host's own. With ``tuned`` it
-# keeps what a step frees for the next step. By its defaults it returns large tensors to the
-# system: 16,000 to 35,000 page faults per step of ResNet-18 in Keras on PyTorch.
+# Variables of the C library's memory allocator, which yield to the host's own. ``tuned`` keeps
+# what a step frees. By default large tensors return to the system: 16,000 to 35,000 page faults
+# per step of ResNet-18 in Keras on PyTorch.
 ALLOCATORS: dict[str, dict[str, str]] = {
     TUNED: {
         "MALLOC_MMAP_THRESHOLD_": "1073741824",

@@ -107,7 +107,7 @@ class RankSample:
     further_batches: tuple[BatchTime, ...] = ()  # with --explain, on one device
     energy_joules: float | None = None  # in the window; None where nothing counts it
     energy_source: str = ""  # nvml: of this rank's GPU; rapl: of the processors of its host
-    # From the keeper. None on CPUs, in older journals, and without samples in the window.
+    # By the keeper. None on CPUs, in older journals, and without samples.
     gpu: GpuState | None = None
     compilation: str = ""  # COLD, WARM or NONE; empty: unknown
     witness: RankWitness | None = None
@@ -140,7 +140,7 @@ class Report:
     sample: RankSample
     warmup: int = 0  # steps before the window
     window_began: float | None = None  # by time.perf_counter of its host
-    # From the last worker: how the first steps changed each tensor, and its closing gradients.
+    # From the last worker: each tensor's change in the first steps, and closing gradients.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seen: SeenByRank | None = None  # with real data

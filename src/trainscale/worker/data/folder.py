@@ -15,8 +15,8 @@ from .facts import TRAIN, VALID, DataError
 _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 _LONGEST_SHOWN = 500  # characters of a path in a message
 _FOLDERS = {TRAIN: "train", VALID: "val"}
-# As ImageNet networks are trained since GoogLeNet: a random part with at least 8 % of the area,
-# a little wider or higher than the photograph; for validation, 224 of 256 pixels in the centre.
+# As since GoogLeNet: a random part with at least 8 % of the area, a little wider or higher than
+# the photograph; for validation, 224 of 256 pixels in the centre.
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
 _VALIDATION_SCALE = 256 / 224
 

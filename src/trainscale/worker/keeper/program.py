@@ -23,8 +23,8 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes that shells use
 
 # Variables by which a process of an mpirun knows that it is one of its ranks.
 MPI_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "MPIR_", "HYDRA_", "HYDI_")
-# Variables that tell the keeper which process of an MPI or Slurm job it is. JAX and Lightning
-# read these too, and would take the keeper's rank for the program's own.
+# Variables of the keeper's own place in an MPI or Slurm job. JAX and Lightning would take its
+# rank for the program's own.
 _OF_THE_KEEPER = (*MPI_PREFIXES, "SLURM_STEP")
 _SLURM_TASK = ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "GTIDS", "TASK_PID", "TASKS_PER_NODE")
 # Variables that this project sets, so that an old value from the host would be wrong.

@@ -11,7 +11,7 @@ from .graph import BATCH_NORM_EPS, Graph, Head, Layer, ShapeError
 
 Size = Union[int, tuple[int, int]]  # one number for both axes, or (height, width)
 
-# A layer without a name is called by this stem, or else its kind, and a number within the scope.
+# A layer without a name gets this stem, or its kind, and a number within the scope.
 _STEMS = {"batch_norm": "bn", "max_pool": "pool", "avg_pool": "pool", "global_avg_pool": "pool", "dense": "fc"}
 
 

@@ -89,8 +89,8 @@ _ALL = (
         "mnist", "Deep MNIST", ".networks:mnist", "two convolutions and a dense layer, for a laptop's CPU",
         ("deep-mnist", "mnist-cnn"), 28, 10, channels=1, training=TrainingDefaults(0.02, 0.0),
     ),
-    # The examples of this network and of the last one had no momentum and constant rates, 0.1 and 0.01. With
-    # momentum 0.9 and a rate that falls they learn more per epoch.
+    # The examples of this network and of the last one had no momentum and constant rates, 0.1 and
+    # 0.01. With momentum 0.9 and a rate that falls they learn more per epoch.
     ModelInfo(
         "inception-bn-28-small", "Inception-BN 28 small", ".networks:inception_bn_28_small",
         "MXNet's CIFAR-10 example for 28×28 crops", ("inception-bn-small",), 28, 10,
@@ -112,7 +112,7 @@ MODELS: Mapping[str, ModelInfo] = MappingProxyType(_BY_NAME)
 
 
 def add(info: ModelInfo) -> None:
-    """Add a network of a third party (see ../plugins.py), unless it has a name of another network."""
+    """Add a third party's network (see ../plugins.py), unless its names are taken."""
     names = (info.name, info.title, *info.aliases)
     taken = [name for name in names if (resolve(name) or info).name != info.name]
     if taken:

@@ -36,9 +36,8 @@ KINDS = (
     "concat", "add",
 )  # fmt: skip
 
-# Momentum is the weight of the NEW batch in the running statistics, as in PyTorch; TensorFlow, Keras
-# and MXNet call the same 0.9. As in PyTorch, the running variance uses the unbiased batch variance,
-# n / (n - 1), and the normalization the biased one.
+# Momentum is the weight of the NEW batch in the running statistics, as in PyTorch; elsewhere it is
+# called 0.9. As in PyTorch, only the running variance is unbiased, by n / (n - 1).
 BATCH_NORM_MOMENTUM = 0.1
 BATCH_NORM_EPS = 1e-5
 

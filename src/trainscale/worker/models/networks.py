@@ -30,7 +30,7 @@ def alexnet(name: str, channels: int, image_size: int, classes: int) -> Graph:
 
 
 def vgg16(name: str, channels: int, image_size: int, classes: int) -> Graph:
-    """Build VGG-16 (Simonyan and Zisserman 2014, arXiv:1409.1556, configuration D). At 224 the last map is 7×7."""
+    """Build VGG-16 (Simonyan and Zisserman 2014, arXiv:1409.1556, configuration D)."""
     net = Builder(name, channels, image_size, classes)
     x = net.input
     for number, (filters, depth) in enumerate(_STAGES, start=1):
@@ -57,8 +57,8 @@ def mnist(name: str, channels: int, image_size: int, classes: int) -> Graph:
     return net.finish(net.dense(x, classes, name="logits"))
 
 
-# Residual networks are of the v1.5 family: He et al. 2015, arXiv:1512.03385, with the stride on the 3×3.
-# These are the residual blocks in each of the four stages.
+# Residual networks v1.5 (He et al. 2015, arXiv:1512.03385) have the stride on the 3×3. These are
+# the residual blocks in each of the four stages.
 _DEPTHS = {
     "resnet18": (2, 2, 2, 2),
     "resnet34": (3, 4, 6, 3),
@@ -155,7 +155,7 @@ _MODULES = {
     "5b": (352, 192, 320, 192, 224, 128),
 }
 
-# The small network: a pair is (1×1 filters, 3×3 filters), a single number the filters of a halving step.
+# The small network: 1×1 and 3×3 filters, or the filters of a step that halves the map.
 _SMALL = {
     "3a": (32, 32),
     "3b": (32, 48),
@@ -235,8 +235,8 @@ def inception_bn(name: str, channels: int, image_size: int, classes: int) -> Gra
     net = Builder(name, channels, image_size, classes)
     conv = partial(net.conv_bn_relu, bias=True)
     with net.scope("stem"):
-        # MXNet's pooling then let the last window overhang, which gave maps of 56×56 and 28×28 at 224. A padding of 1
-        # gives the same sizes, and every framework can do it.
+        # MXNet's pooling let the last window overhang: at 224, maps of 56×56 and 28×28. A padding
+        # of 1 gives the same sizes in every framework.
         x = conv(net.input, 64, 7, stride=2, padding=3)
         x = net.max_pool(x, kernel=3, stride=2, padding=1)
         x = conv(conv(x, 64, 1), 192, 3, padding=1)

@@ -19,11 +19,11 @@ from .graph import Graph, Parameter
 if TYPE_CHECKING:
     import numpy
 
-# He et al. 2015 (arXiv:1502.01852): before a ReLU, a variance of 2 / fan-in keeps signals at their size.
+# He et al. 2015 (arXiv:1502.01852): before a ReLU, a variance of 2 / fan-in keeps signals' size.
 _HIDDEN_GAIN = math.sqrt(2.0)
 
-# Logits start small, so that the first loss is within a tenth or so of ln(classes). Another first loss
-# shows a mistake. Zero would let no gradient through.
+# Small logits give a first loss within a tenth or so of ln(classes). Another one shows a mistake.
+# Zero would let no gradient through.
 _HEAD_GAIN = 0.1
 
 # Varied weights: channels repeat in groups of eight. A tiny channel before batch norm has a variance
