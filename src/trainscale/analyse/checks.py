@@ -29,13 +29,14 @@ def find_point_flags(point: Point) -> Iterator[str]:
     records = [record for record in point.records if is_measured(record)]
     # The work: workers, samples, weights and losses
     counts = [len({rank.rank for rank in record.ranks}) for record in records]
-    if wrong := next((count for count in counts if count != point.devices), None):
+    if wrong := next((n for n in counts if n != point.devices), None):
         yield f"{wrong} workers reported where {point.devices} were asked for"
 
     complete = [record for record in records if all(rank.step_seconds for rank in record.ranks)]
     per_step = [sum(rank.samples / len(rank.step_seconds) for rank in record.ranks) for record in complete]
-    if wrong_samples := next((n for n in per_step if not math.isclose(n, point.global_batch, rel_tol=1e-3)), None):
-        yield f"{wrong_samples:g} {point.unit} were trained per step, not the global batch of {point.global_batch}"
+    batch = point.global_batch
+    if wrong_samples := next((n for n in per_step if not math.isclose(n, batch, rel_tol=1e-3)), None):
+        yield f"{wrong_samples:g} {point.unit} were trained per step, not the global batch of {batch}"
 
     digests = [{rank.weights_digest for rank in record.ranks if rank.weights_digest} for record in records]
     different = next((len(of_trial) for of_trial in digests if len(of_trial) > 1), None)

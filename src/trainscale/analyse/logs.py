@@ -73,8 +73,6 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Section:
-    """The rows of one table: epochs or steps."""
-
     title: str = ""  # what was trained, if the log says it
     epochs: tuple[EpochRow, ...] = ()
     steps: tuple[StepRow, ...] = ()
@@ -97,9 +95,26 @@ def read_log(lines: Iterable[str], where: str, reduce: str = AVERAGE, one_run: b
                 _read_benchmarks(line, runs, one_run)
         except ValueError as error:
             raise InputError(f"{where}: {error}" if one_run else f"{where}:{number}: {error}") from None
+
+    def combine(values: list[float]) -> float:
+        # The NaN of one worker does not hide the values of the others.
+        known = [value for value in values if not math.isnan(value)]
+        return max(known) if reduce == MAXIMUM and known else fmean(values)
+
     try:
-        rows = tuple(epochs[number].make_row(number + 1, reduce) for number in sorted(epochs))
-        sections = [Section(epochs=rows)] if rows else []
+        rows = []
+        for number, epoch in sorted(epochs.items()):
+            # Seconds are averaged, speeds add up. All lines of a worker cover the same number of samples.
+            speeds = [len(speeds) / sum(1 / speed for speed in speeds) for speeds in epoch.speeds.values()]
+            row = EpochRow(
+                epoch=number + 1,
+                train={name: combine(values) for name, values in epoch.train.items()},
+                valid={name: combine(values) for name, values in epoch.valid.items()},
+                seconds=fmean(epoch.seconds) if epoch.seconds else None,
+                samples_per_second=sum(speeds) or None,
+            )
+            rows.append(row)
+        sections = [Section(epochs=tuple(rows))] if rows else []
         return [*sections, *(run.make_section() for run in runs if run.steps or run.totals)]
     except (ValueError, OverflowError):  # infinities of both signs, or too large numbers
         raise InputError(f"{where}: its values are infinite or too large to be added up") from None
@@ -117,24 +132,6 @@ class _Epoch:
     seconds: list[float] = field(default_factory=list)
     speeds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by worker
     last_batches: dict[str, int] = field(default_factory=dict)  # of workers whose lines do not name them
-
-    def make_row(self, number: int, reducer: str) -> EpochRow:
-        """Return the epoch over all workers: speeds add up, seconds are averaged."""
-
-        def reduce(values: list[float]) -> float:
-            # The NaN of one worker does not hide the values of the others.
-            known = [value for value in values if not math.isnan(value)]
-            return max(known) if reducer == MAXIMUM and known else fmean(values)
-
-        # All lines of a worker cover the same number of samples.
-        speeds = [len(speeds) / sum(1 / speed for speed in speeds) for speeds in self.speeds.values()]
-        return EpochRow(
-            epoch=number,
-            train={name: reduce(values) for name, values in self.train.items()},
-            valid={name: reduce(values) for name, values in self.valid.items()},
-            seconds=fmean(self.seconds) if self.seconds else None,
-            samples_per_second=sum(speeds) or None,
-        )
 
 
 def _read_mxnet(line: str, epochs: defaultdict[int, _Epoch]) -> None:

@@ -142,13 +142,14 @@ def replay_races(
         groups[devices, neutralise_choices(config)].append(config)
     races = []
     for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0]):
-        not_started = tuple(Departure(config, 0, reasons[config]) for config in configs if config in reasons)
+        not_started = tuple(Departure(c, 0, reasons[c]) for c in configs if c in reasons)
         entries = []
         for config in configs:
             if config in reasons:
                 continue
-            measured = [record for record in short[config, devices] if is_measured(record)]
-            failed = [record for record in short[config, devices] if not is_measured(record)]
+            tried = short[config, devices]
+            measured = [record for record in tried if is_measured(record)]
+            failed = [record for record in tried if not is_measured(record)]
             certain = [record for record in failed if record.status in _CERTAIN]
             is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
             obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
@@ -182,6 +183,6 @@ def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) 
 
 def neutralise_choices(config: Config) -> Config:
     """Give configs of the same work the same values for all choices."""
-    neutral: dict[str, Any] = {field.name: field.default for field in fields(Config) if field.name in CHOICES}
-    neutral |= {"framework": "", "strategy": "", "batch": 0, "epochs": int(config.trains_epochs)}
-    return replace(config, **neutral)
+    neutral: dict[str, Any] = {item.name: item.default for item in fields(Config) if item.name in CHOICES}
+    neutral |= {"framework": "", "strategy": "", "batch": 0}
+    return replace(config, **{**neutral, "epochs": int(config.trains_epochs)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import fmean
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # A series that no other framework trained has no mark.
 _TITLE_MARKS = {None: "", PROVEN: "", FAILED: " · PARITY FAILED", UNPROVEN: " · parity unproven"}
 
-_UNPROVEN_WORK = " · work unproven"
 _DISTRIBUTION = (
     "strategy", "servers", "server_placement", "servers_per_host", "placement", "scaling", "ranks_per_gpu",
 )  # fmt: skip
@@ -252,14 +251,11 @@ def build_series(
 
     ``accuracy`` replaces that of the configs. ``by_budget``: results decided the number of repeats.
     """
-    groups: defaultdict[Config, defaultdict[int, list[TrialRecord]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[Config, dict[int, list[TrialRecord]]] = {}
     for record in drop_superseded({record.trial: record for record in records}.values()):
-        groups[record.trial.config][record.trial.devices].append(record)
-    rates = {
-        (config, devices): list_speeds(of_point)
-        for config, points in groups.items()
-        for devices, of_point in points.items()
-    }
+        trial = record.trial
+        groups.setdefault(trial.config, {}).setdefault(trial.devices, []).append(record)
+    rates = {(c, n): list_speeds(of_point) for c, points in groups.items() for n, of_point in points.items()}
     best_local: dict[object, list[float]] = {}  # by work, the speeds of the fastest 1-device `local` point
     for (config, devices), speeds in rates.items():
         if config.strategy == "local" and devices == 1 and speeds:
@@ -286,15 +282,15 @@ def build_series(
             points.append(replace(point, flags=(*flags, *find_point_flags(point))))
         title = titles[config] + _TITLE_MARKS[verdict.state if verdict else None]
         if any(point.ok and point.witness == UNPROVEN for point in points):
-            title += _UNPROVEN_WORK
+            title += " · work unproven"
         of_series = [record for point in points for record in point.records]
-        parameters = [record.parameters for record in of_series if record.parameters is not None]
+        parameters = (record.parameters for record in of_series)
         series = Series(
             title=title,
             config=config,
             points=tuple(replace(point, series=title) for point in points),
             versions=next((record.versions for record in reversed(of_series) if record.versions), {}),
-            parameters=parameters[0] if parameters else None,
+            parameters=next((count for count in parameters if count is not None), None),
             verdict=verdict,
         )
         all_series.append(series)
@@ -305,7 +301,7 @@ def drop_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Leave out short trials at points that are measured in full."""
     all_records = list(records)
     in_full = {r.trial.point for r in all_records if not r.trial.short and is_measured(r)}
-    return [r for r in all_records if not (r.trial.short and r.trial.point in in_full)]
+    return [r for r in all_records if not r.trial.short or r.trial.point not in in_full]
 
 
 def _make_work_key(config: Config) -> tuple[object, ...]:
@@ -329,6 +325,7 @@ def make_point(records: Sequence[TrialRecord], by_budget: bool = False, accuracy
     compilations = Counter(record.compilation for record in good)
     states = [state for state in (COLD, WARM, NONE) if compilations[state]]
     counts = [f"{compilations[state]} {state}" for state in states]
+    no_sample = Failure(LOST, "the trial ended without a sample of any rank")
     return Point(
         config=config,
         series="",
@@ -338,11 +335,7 @@ def make_point(records: Sequence[TrialRecord], by_budget: bool = False, accuracy
         global_batch=config.global_batch(devices),
         repeats=len(good),
         unit=(good or records)[0].unit,
-        failures=tuple(
-            record.failure or Failure(LOST, "the trial ended without a sample of any rank")
-            for record in records
-            if not is_measured(record)
-        ),
+        failures=tuple(record.failure or no_sample for record in records if not is_measured(record)),
         samples_per_second=mean_interval(speeds, sequential) if speeds else None,
         input_overhead=mean_interval(overheads, sequential) if overheads else None,
         step_seconds=median_over(step for record in good for step in list_step_seconds(record)),
@@ -386,7 +379,7 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
         reached = [(record, count) for record, count in counts if count is not None]
         to_accuracy = ToAccuracy(target, len(reached), len(trained))
         if len(reached) == len(trained):
-            seconds = mean_interval([compute_training_seconds(record, count) for record, count in reached])
+            seconds = mean_interval([compute_training_seconds(*each) for each in reached])
             to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
     means = []
     for index in range(max(len(record.epochs) for record in trained)):
@@ -440,13 +433,14 @@ class HostBoundary:
 
 
 def find_host_boundary(points: Iterable[Point]) -> HostBoundary | None:
-    devices_and_hosts = [(point.devices, point.hosts) for point in points]
-    on_one = [devices for devices, hosts in devices_and_hosts if hosts == 1]
-    on_several = [devices for devices, hosts in devices_and_hosts if hosts > 1]
-    if not on_one or not on_several or max(on_one) >= min(on_several):
+    all_points = list(points)
+    last = max((point.devices for point in all_points if point.hosts == 1), default=0)
+    beyond = [point for point in all_points if point.hosts > 1]
+    first = min((point.devices for point in beyond), default=0)
+    if not 0 < last < first:
         return None
-    beyond = [hosts for _, hosts in devices_and_hosts if hosts > 1]
-    return HostBoundary(max(on_one), min(on_several), min(beyond), max(beyond))
+    hosts = [point.hosts for point in beyond]
+    return HostBoundary(last, first, min(hosts), max(hosts))
 
 
 def find_common_boundary(all_series: Iterable[Series]) -> HostBoundary | None:

@@ -60,14 +60,13 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
     return Interval(mean, mean - reach, mean + reach)
 
 
-def sequential_factor(count: int) -> float:
+def sequential_factor(count: int, is_sequential: bool = True) -> float:
     """Return how much wider an interval is where the values decide how many there are."""
-    return 1 + _SEQUENTIAL / math.sqrt(count)
+    return 1 + _SEQUENTIAL / math.sqrt(count) if is_sequential else 1.0
 
 
 def _standard_error(values: Sequence[float], mean: float, sequential: bool) -> float:
-    factor = sequential_factor(len(values)) if sequential else 1.0
-    return factor * math.sqrt(variance(values, mean) / len(values))
+    return sequential_factor(len(values), sequential) * math.sqrt(variance(values, mean) / len(values))
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], sequential: bool = False) -> Interval:
@@ -113,13 +112,12 @@ class Estimate:
         """Of single repeats, relative."""
         if self.error is None or self.repeats is None:
             return self.error
-        factor = sequential_factor(self.repeats) if self.is_sequential else 1.0
-        return self.error * math.sqrt(self.repeats) / factor
+        return self.error * math.sqrt(self.repeats) / sequential_factor(self.repeats, self.is_sequential)
 
     def with_repeats(self, repeats: int, spread: float) -> Estimate:
         if self.repeats is None:
             return self
-        factor = sequential_factor(repeats) if self.is_sequential else 1.0
+        factor = sequential_factor(repeats, self.is_sequential)
         return replace(self, repeats=repeats, error=spread * factor / math.sqrt(repeats))
 
 

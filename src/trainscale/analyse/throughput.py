@@ -44,7 +44,7 @@ def _add_up(record: TrialRecord, ranks: Sequence[tuple[int, float]]) -> float:
 
 
 def compute_input_overhead(record: TrialRecord) -> float | None:
-    """Return the share of the speed on a resident batch that the input costs; chance may make it negative."""
+    """Return the share of the speed that the input costs; chance may make it negative."""
     ranks = record.ranks
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None

@@ -40,8 +40,9 @@ def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
 
 def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
     models = {config.model: find_model_title(config.model) for config in configs}
-    shared = Counter(models.values())  # where two models share a title, their names are used
-    models = {name: title if shared[title] == 1 else remove_unprintable(name) for name, title in models.items()}
+    shared = Counter(models.values())
+    for name in [name for name, title in models.items() if shared[title] > 1]:
+        models[name] = remove_unprintable(name)
     alike: defaultdict[tuple[str, ...], list[Config]] = defaultdict(list)
     for config in configs:
         alike[(models[config.model], config.framework, config.strategy_label)].append(config)

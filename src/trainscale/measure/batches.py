@@ -83,7 +83,7 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
     Configs that fit with no batch are appended to the journal as failed.
     """
     missing = context.missing
-    plan = select_configs(context.plan, lambda config: config.batch != AUTO or config.framework not in missing)
+    plan = select_configs(context.plan, lambda c: c.batch != AUTO or c.framework not in missing)
     context = replace(context, plan=plan)
     searches = find_batches(context, journal.directory, show)
     recorded = {record.trial.key for record in journal.records}
@@ -111,8 +111,8 @@ def find_batches(
         if search.done:
             continue
         known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
-        name = describe_config(config)
-        show(f"{name}: searching the largest batch that fits, at most {search.most:,}{known}")
+        most = f"at most {search.most:,}"
+        show(f"{describe_config(config)}: searching the largest batch that fits, {most}{known}")
         share = compute_memory_share(context.plan, config, counts)
         start = context.plan.choose_default_batch(config)
         while (batch := choose_next_batch(search.attempts, start, search.most)) is not None:
@@ -145,7 +145,7 @@ def choose_next_batch(attempts: Sequence[Attempt], start: int, most: int) -> int
 
 
 def try_batch(context: RunContext, search: Search, batch: int, share: float) -> Attempt:
-    """Take a few steps of the run's work, without its epochs. ``share`` is that of a worker in the free memory."""
+    """Take a few steps of the run's work. A worker may use ``share`` of the free memory."""
     short = replace(search.config, batch=batch, epochs=0, until_accuracy=None)
     experiment = context.plan.experiment
     experiment = experiment.replace_values(timeout=min(experiment.safety.timeout, _TIMEOUT_SECONDS))
@@ -153,8 +153,9 @@ def try_batch(context: RunContext, search: Search, batch: int, share: float) -> 
     is_second = any(attempt.batch == batch for attempt in search.attempts)
     measure = _SECOND_MEASURE if is_second else _FIRST_MEASURE
     record = run_trial(context, Trial(short, 1, 0), measure, memory_share=share)
-    limit = record.machine.memory_limit_bytes
-    attempt = Attempt(batch, record.ok, round(record.seconds, 3), memory_limit_bytes=int(limit) if limit else None)
+    attempt = Attempt(batch, record.ok, round(record.seconds, 3))
+    if limit := record.machine.memory_limit_bytes:
+        attempt = replace(attempt, memory_limit_bytes=int(limit))
     if record.ok:
         names = ("device_peak_bytes", "nvml_peak_bytes", "host_peak_bytes")
         return replace(attempt, **{name: getattr(record.ranks[0], name) for name in names})

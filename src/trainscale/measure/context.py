@@ -42,7 +42,7 @@ class RunContext:
 
 
 def select_configs(plan: Plan, is_wanted: Callable[[Config], bool]) -> Plan:
-    return replace(plan, ladders={config: counts for config, counts in plan.ladders.items() if is_wanted(config)})
+    return replace(plan, ladders={c: counts for c, counts in plan.ladders.items() if is_wanted(c)})
 
 
 def run_trial(

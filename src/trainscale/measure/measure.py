@@ -1,4 +1,4 @@
-"""Measures an experiment: connects to its hosts, makes the plan, runs every trial that the journal lacks."""
+"""Measures an experiment: connects to its hosts, makes the plan, and runs its trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..launch.hosts import choose_pythons, combine_probes, connect_cluster
 from ..launch.launchers.target import make_launcher
 from ..launch.trial.state import TrialState
 from ..launch.trial.trial import list_plugins
-from ..record.journal import Journal, check_directory, open_journal
+from ..record.journal import LOGS, Journal, check_directory, open_journal
 from ..record.parity import write_parity
 from ..record.run import RunInfo, collect_provenance
 from ..record.trial import MISSING, Failure, TrialRecord
@@ -113,7 +113,8 @@ def measure_experiment(
         facts = collect_provenance([*command], cluster.machine, context.frameworks, cluster.hosts, images, allocator)
         patience = _LOCK_PATIENCE if count_restarts(os.environ) else 0.0
         with open_journal(directory, RunInfo(spec, facts), patience) as journal:
-            yield journal, _measure_until_interrupted(replace(context, logs=journal.logs), journal, view)
+            context = replace(context, logs=directory / LOGS)
+            yield journal, _measure_until_interrupted(context, journal, view)
     except TrainscaleError as error:
         # An error before the first trial may be due to hosts that the cluster took back.
         reason = "" if isinstance(error, AllocationEnded) else cluster.launcher.find_end()

@@ -147,8 +147,8 @@ def _choose_most_useful_point(
 
 # ---- which point
 #
-# The error of an efficiency is that of its point and of the 1-device point together. So the cheap 1-device point is
-# repeated more often: if c is what a trial of a point costs, repeats tend to the ratio of the points' CV/√c.
+# The error of an efficiency is that of its point and of the 1-device point. So the cheap 1-device point is repeated
+# more often: if a trial of a point costs c, repeats tend to the ratio of the points' CV/√c.
 
 MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, more will not either
 
@@ -245,7 +245,7 @@ def compute_variance_ratio(points: Iterable[Sequence[TrialTimes]]) -> float | No
     return fmean(within) / max(_LEAST_BETWEEN, excess / freedom)
 
 
-# ---- a search: which short trial is next, what is measured in full, what is not tried because it cannot fit
+# ---- a search: how many trials it has, and what is not tried because it cannot fit
 
 
 def replay_races_of_plan(plan: Plan, records: Sequence[TrialRecord]) -> list[Race]:
@@ -256,9 +256,8 @@ def count_most_trials(plan: Plan) -> tuple[int, int]:
     measurement, races = plan.experiment.measurement, replay_races_of_plan(plan, ())
     rounds = count_most_rounds(measurement.repeats)
     short = sum(len(race.configs) * rounds for race in races if len(race.configs) > 1)
-    points = sum(
-        2 if race.devices > 1 and any(1 in ladder for ladder in plan.ladders.values()) else 1 for race in races
-    )
+    has_baseline = any(1 in ladder for ladder in plan.ladders.values())
+    points = sum(2 if race.devices > 1 and has_baseline else 1 for race in races)
     return short, points * measurement.repeats
 
 

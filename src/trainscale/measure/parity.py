@@ -206,9 +206,8 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
         first, own = (_check(name, measure, exact, side, part, most) for side in (baseline, single))
         if own.difference is None or first.difference is None:
             return own if own.difference is None else first
-        of_first, of_own = (
-            min(most, max(least, FLOAT32_FACTOR * difference)) for difference in (own.difference, first.difference)
-        )
+        of_first = min(most, max(least, FLOAT32_FACTOR * own.difference))
+        of_own = min(most, max(least, FLOAT32_FACTOR * first.difference))
         if first.difference > of_first:
             differences = f"by {first.difference:.1e} from its own float64, this by {own.difference:.1e}"
             return Check(name, first.difference, of_first, f"the reference differs {differences}")

@@ -243,9 +243,9 @@ def find_active_job(directory: Path, experiment: Experiment) -> SlurmJob | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a job: {error}") from None
     settings = _select_run_settings(experiment)
-    different = [key.replace("_", " ") for key, value in settings.items() if value != their_settings.get(key, value)]
+    different = [key for key, value in settings.items() if value != their_settings.get(key, value)]
     if different:
-        names = ", ".join(different)
+        names = ", ".join(different).replace("_", " ")
         message = f"output {directory}: this directory is for another run, which differs in {names}"
         raise InputError(f"{message}; name a new one, or repeat that run's command to continue it")
     return None if read_status(job).is_over else job

@@ -289,9 +289,9 @@ _COPIED = (RUN, BATCHES, PARITY, TRIALS)
 
 @contextmanager
 def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[tuple[Path, Callable[[], bool]]]:
-    """Yield a copy of the journal of a run on another host, and what updates it and says whether the run goes on.
+    """Yield a copy of a journal on another host, and a function that updates it and tells whether the run goes on.
 
-    The host needs a shell, but not trainscale: a script there sends what is new once a second over one ssh connection.
+    The host needs a shell, but not trainscale: a script there sends what is new once a second, over one ssh.
     """
     shell = shlex.join(["exec", "/bin/sh", "-s", "--", directory])
     argv = [*make_ssh_command(HostAccess(), settings, host), "--", host.name, shell]

@@ -107,7 +107,7 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 
 def select_ladders(run: Run) -> Run:
     """Leave out what is measured beside a ladder."""
-    strategies = run.info.read_spec().strategies
+    strategies = {series.get("strategy") for series in run.info.read_spec().series} - {None}
     has_further = bool(strategies) and "independent" not in strategies
     return run.select(
         lambda record: not record.trial.short and not (has_further and record.trial.config.strategy == "independent")

@@ -1,4 +1,4 @@
-"""Typed decoding of the JSON files of a run. Nothing behind this needs to doubt types, or control characters."""
+"""Typed decoding of the JSON files of a run. Its callers need not doubt types or control characters."""
 
 import json
 import re

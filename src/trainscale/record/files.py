@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never a part of it, even after a power failure."""
+"""Writes files so that a reader sees the old content or the new, even after a power failure."""
 
 import os
 import secrets

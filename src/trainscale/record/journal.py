@@ -46,10 +46,6 @@ class Journal:
         self._descriptor = descriptor
         self._keys = {record.trial.key for record in records}  # a large journal is appended to as fast
 
-    @property
-    def logs(self) -> Path:
-        return self.directory / LOGS
-
     def append(self, record: TrialRecord) -> None:
         line = json.dumps(record.to_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
@@ -223,7 +219,6 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
 
 
 def _read_complete_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, without an incomplete last one."""
     last = b""
     try:
         with open_regular(path) as file:

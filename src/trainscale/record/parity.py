@@ -16,7 +16,8 @@ FILE = "parity.json"
 # Schema history
 #     1  first version
 SCHEMA = 1
-BUILD = ("framework", "model", "image_size", "classes", "layout", "device")  # fields of a config and its verdict
+# Fields of a config and of its verdict.
+BUILD = ("framework", "model", "image_size", "classes", "layout", "device")
 _identify = attrgetter(*BUILD)
 
 

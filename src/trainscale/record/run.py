@@ -81,10 +81,6 @@ class RecordedSpec:
     hosts: tuple[int, ...] = ()  # how many devices each has
     interface: str | None = None
 
-    @property
-    def strategies(self) -> set[str]:
-        return {series["strategy"] for series in self.series if "strategy" in series}
-
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -155,7 +151,8 @@ def collect_provenance(
     commit = None  # of trainscale itself, if it runs from a checkout
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        commit = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+        done = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=False)
+        commit = done.stdout.strip()
     # Those of other hosts are not known before their ranks report them.
     own_variables = {} if hosts else select_allocator_variables(os.environ)
     return {

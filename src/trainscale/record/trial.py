@@ -78,8 +78,8 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
-    # What proves a trial while it runs; a line of the journal would be many times longer: how the first steps
-    # changed tensors of the last worker, the gradients of its closing steps, and the samples of real data.
+    # Not in the journal, which would be many times longer: how the first steps changed tensors of the last worker,
+    # the gradients of its closing steps, and the samples of a trial with real data.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     samples_seen: tuple[SeenByRank, ...] = ()
